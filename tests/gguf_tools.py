@@ -107,6 +107,45 @@ def write_llama(
     return path
 
 
+def write_spm(path: Path, template: str, words: Sequence[str] = ()) -> Path:
+    """A model of random weights with a SentencePiece vocabulary: bytes, letters and ``words``, the
+    best first.
+    """
+    kinds, width = gguf.TokenType, 32
+    pieces = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
+    pieces += [(f"<0x{b:02X}>", kinds.BYTE) for b in range(256)]
+    pieces += [
+        (word, kinds.NORMAL)
+        for word in dict.fromkeys([*words, "\u2581", *map(chr, range(33, 127))])
+    ]
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(512)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(width)
+    writer.add_head_count(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text for text, _ in pieces])
+    writer.add_token_scores([-float(i) for i in range(len(pieces))])
+    writer.add_token_types([kind for _, kind in pieces])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template(template)
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
+    layer = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    sizes = {"token_embd": len(pieces), **{f"blk.0.{name}": width for name in layer}}
+    for name, out in sizes.items():
+        writer.add_tensor(f"{name}.weight", rng.normal(0, 0.1, (out, width)).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_mamba(path: Path, *, width: int = 32, layers: int = 2) -> Path:
     """A model with a recurrent state in place of a KV cache."""
     rng = np.random.default_rng(0)

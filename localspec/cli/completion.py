@@ -38,9 +38,10 @@ def command(shell: str, *, install: bool) -> int:
         for line in _install(shell, text):
             tell(line)
     except OSError as error:
+        what = error.filename or "the script"
         raise LocalspecError(
-            f"cannot write {error.filename}: {error.strerror}; without --install the script is "
-            "printed, to be stored elsewhere"
+            f"cannot write {what}: {error.strerror}; without --install the script is printed, to "
+            "be stored elsewhere"
         ) from None
     return 0
 

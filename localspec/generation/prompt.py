@@ -62,6 +62,10 @@ class Tokenizer(Protocol):
         """Text of a control token."""
         ...
 
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token."""
+        ...
+
     def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
         """Ids of a text; with ``special``, control tokens are recognised in it."""
         ...
@@ -98,8 +102,16 @@ class PromptBuilder:
             lambda text: quoting.tokens(
                 text, bos=model.adds_bos and not (bos and text.startswith(bos))
             ),
-            lambda text: quoting.tokens(text, bos=False),
+            quoting.continued
+            if self._begins_spaced
+            else lambda text: quoting.tokens(text, bos=False),
         )
+
+    @functools.cached_property
+    def _begins_spaced(self) -> bool:
+        """Whether the tokenizer puts a space in front of a text."""
+        first = self._model.tokenize("a", special=False)[:1]
+        return any(self._model.piece(token).startswith(b" ") for token in first)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The whole conversation as text, see `Template.render`."""

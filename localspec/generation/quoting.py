@@ -15,6 +15,8 @@ from localspec.core.events import Message
 
 _SIGN = "\ufdd0"
 """A noncharacter: Unicode keeps it for uses inside a program."""
+_BEFORE = "\ufdd1"
+"""Stands for the text before a text that goes on. No token but those of its bytes has it."""
 _QUOTED = frozenset({"user", "tool"})
 """Roles whose messages hold texts of others. Templates look for markers in those of the model."""
 
@@ -59,6 +61,16 @@ class Quoting:
                 begun = start
             end = after
         return found + self._part(text[begun:], special=True, bos=bos and not found)
+
+    def continued(self, text: str) -> list[int]:
+        """The tokens of a rendered text that goes on behind another one.
+
+        SentencePiece puts a space in front of a text, and there is none inside of one.
+        """
+        before = self._tokenize(_BEFORE, special=True, bos=False)
+        found = self.tokens(_BEFORE + text, bos=False)
+        whole = found[: len(before)] == before
+        return found[len(before) :] if whole else self.tokens(text, bos=False)
 
     def _part(self, text: str, *, special: bool, bos: bool) -> list[int]:
         return self._tokenize(plain(text), special=special, bos=bos) if text else []

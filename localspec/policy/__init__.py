@@ -77,8 +77,10 @@ class FixedLength:
         return [plan] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Record the cost of the pass."""
+        """Record the cost of the pass, unless all its requests have failed."""
         del evidence
+        if not outcomes:
+            return
         seconds = max(o.round_s for o in outcomes) - sum(o.apart_s for o in outcomes)
         self.costs.passed(sum(o.width for o in outcomes), seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from localspec.cli import foreign
 from localspec.cli import run as run_command
 from localspec.config import paths
 from localspec.config import settings as config_settings
+from localspec.files import whole_file
 
 
 def completed(*words: str) -> list[str]:
@@ -113,3 +115,12 @@ def test_a_flag_that_a_command_has_keeps_its_meaning():
 def test_every_foreign_flag_leads_to_one_of_ours():
     own = {name for p in run_command.command.params for name in p.opts}
     assert set(foreign.NAMES.values()) <= own
+
+
+def test_completion_that_cannot_be_written_says_so(monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(whole_file, "replace", full)
+    assert cli.call(["completion", "bash", "--install"]) == 1
+    assert "cannot write the script: No space left" in capsys.readouterr().err

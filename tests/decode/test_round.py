@@ -16,8 +16,9 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import AuditError
-from localspec.policy import Plain
+from localspec.errors import AuditError, NotNumbersError
+from localspec.policy import FixedLength, Plain
+from localspec.policy.costs import Costs
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 from localspec.verifiers import Match, Rejection, Verifier
 
@@ -96,6 +97,16 @@ def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -
         decode_round([request], target, drafter, Fixed(6))
     assert request.tokens == plain.tokens[: len(request.tokens)]
     assert request.tokens[-1] == end
+
+
+def test_the_only_request_of_a_round_fails_with_its_own_error_at_a_fixed_draft_length() -> None:
+    """Its policy learns nothing from the round, and does not mind."""
+    target = TableTarget(lambda _: np.full(5, np.nan, np.float32))
+    target.read(0, tables.PROMPT[:-1])
+    request = Request(0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), 9)
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
+    assert decode_round([request], target, drafter, FixedLength(3, Costs({1: 0.01, 4: 0.02}))) == []
+    assert isinstance(request.error, NotNumbersError)
 
 
 def test_every_request_of_a_round_takes_as_long_as_the_round(

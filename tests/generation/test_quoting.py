@@ -82,6 +82,25 @@ def test_what_remains_of_a_broken_spelling_is_broken_too() -> None:
     assert tokens == [-1, ord("^"), *map(ord, "<a>b x"), -1, ord("x")]
 
 
+def test_sentencepiece_puts_no_space_between_a_reply_and_the_next_turn(tmp_path: Path) -> None:
+    template = "{% for m in messages %}#{{ m.content }}{% endfor %}#"
+    model = Model(gguf_tools.write_spm(tmp_path / "spm.gguf", template))
+    builder = PromptBuilder(model, 4096)
+    asked = builder.chat(ReplyRequest((Message("user", "<s>x</s>"),)))
+    assert controls(asked.tokens) == [1]  # the beginning alone
+    said = tuple(model.tokenize("a reply")[1:])  # less the space that begins every text
+    builder.remember(asked, _reply(said))
+    later = prompt(
+        builder,
+        Message("user", "<s>x</s>"),
+        Message("assistant", "a reply"),
+        Message("user", "more"),
+    )
+    read = b"".join(model.piece(token) for token in later)
+    assert read == b" #<s>x</s>#a reply#more#"
+    model.close()
+
+
 def _letters(text: str, *, special: bool, bos: bool) -> list[int]:
     """Characters; -1 for a control token, a circumflex behind the beginning."""
     found: list[int] = []

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fake_serving import World
 
-from localspec.errors import DeviceMemoryError, LocalspecError, ModelNotFoundError
+from localspec.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -304,3 +304,24 @@ async def test_an_alias_is_the_first_model_and_a_star_whichever_is_loaded(make_w
         for name in ("gpt", "other", "anything", "gpt")
     ]
     assert answered == ["fake", "other", "other", "fake"]
+
+
+async def test_a_reply_that_the_end_of_the_engine_cuts_is_not_promised_another_engine(world):
+    world.hold = asyncio.Event()
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"stream": True}))
+    await until(lambda: world.service.metrics.emitted)
+    await world.slot.close()
+    last = (await asked).text.rstrip().splitlines()[-1]
+    assert '"server_stopping"' in last
+
+
+async def test_an_engine_that_ends_while_it_loads_is_one_line_for_all_who_wait(two_models):
+    world = two_models
+    world.load_error, world.loading = EngineError("the engine stopped (signal 9)"), asyncio.Event()
+    asked = []
+    for _ in range(3):
+        asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"})))
+        await until(lambda: world.service.running == len(asked))
+    world.loading.set()
+    assert [(await task).status_code for task in asked] == [503, 503, 503]
+    assert world.notices[1:] == ["the engine cannot be started: the engine stopped (signal 9)"]

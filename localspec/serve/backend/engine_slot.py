@@ -149,9 +149,7 @@ class EngineSlot:
             await asyncio.wait({self._changing})
 
     def died(self, error: EngineError) -> None:
-        """The engine died by itself: start it again, with a smaller plan of memory if its device
-        ran out of it.
-        """
+        """The engine died: start it again, with less where its device ran out of memory."""
         if self.closed:
             return
         self._reporter.notice(f"{error}; starting it again")
@@ -241,8 +239,9 @@ class EngineSlot:
 
     def _attempted(self, task: asyncio.Task[Engine]) -> None:
         self._opening = None
-        if not task.cancelled():
-            task.exception()  # whoever waits raises it; nobody may wait any more
+        error = None if task.cancelled() else task.exception()  # raised by those who wait
+        if isinstance(error, EngineError) and not self.closed:
+            self._reporter.notice(f"the engine cannot be started: {error}")
 
     async def _open(self) -> Engine:
         if self._stopping.is_set():
@@ -286,7 +285,8 @@ class EngineSlot:
         try:
             await asyncio.shield(self._attempt())
         except LocalspecError as error:
-            self._reporter.notice(f"the engine cannot be started: {error}")
+            if not isinstance(error, EngineError):  # told already
+                self._reporter.notice(f"the engine cannot be started: {error}")
 
     def _plan_unload(self) -> None:
         if not (self.users or self._changing or self._engine is None or self.closed):

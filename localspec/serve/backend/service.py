@@ -10,7 +10,7 @@ from http import HTTPStatus
 from localspec.core.events import Examination
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import EngineError, LocalspecError
+from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.engine_slot import EngineSlot
@@ -21,7 +21,7 @@ from localspec.serve.backend.prompt_limits import require_room
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.caller import Caller
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine, stopping
 from localspec.serve.http.fields import shown
 from localspec.serve.http.settings import ServeSettings
 
@@ -185,6 +185,8 @@ class Service:
 
     def refused(self, error: LocalspecError) -> ApiError:
         """The answer to a request that the engine refused; the log has the whole reason."""
+        if self.slot.closed and isinstance(error, EngineError | Interrupted):
+            return stopping()
         answer = of_engine(error)
         told = isinstance(error, EngineError)  # by the slot, when the engine died
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
