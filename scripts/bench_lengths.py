@@ -7,8 +7,10 @@ differ.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from localspec import Options, Runtime, Sampling
 from localspec.bench.speedup import answer
@@ -35,6 +37,26 @@ def ratios(
     return found, noise
 
 
+class Saved:
+    """Figures by length in a file of JSON, so that a run that was stopped goes on where it was."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._found: dict[str, tuple[list[float], list[float]]] = {}
+        if path is not None and path.exists():
+            self._found = json.loads(path.read_text())
+
+    def of(self, length: int) -> tuple[list[float], list[float]] | None:
+        """(Drafted by plain, plain by plain), if that length was measured."""
+        return self._found.get(str(length))
+
+    def keep(self, length: int, found: list[float], noise: list[float]) -> None:
+        """Write them down."""
+        self._found[str(length)] = found, noise
+        if self._path is not None:
+            self._path.write_text(json.dumps(self._found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="demo")
@@ -43,15 +65,20 @@ def main() -> None:
     parser.add_argument("-t", "--temperature", type=float, default=0.0)
     parser.add_argument("-n", "--length", type=int, action="append")
     parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument(
+        "--save", type=Path, help="write each length's figures here, and skip those that it has"
+    )
     args = parser.parse_args()
     prompts = [prompt for group in zip(*(w.prompts for w in WORKLOADS), strict=True)
                for prompt in group][: args.prompts]  # fmt: skip
     names = tuple(args.drafter.split(",")) if args.drafter else None
     options = Options(model=args.model, draft=args.draft, **({"drafter": names} if names else {}))
+    saved = Saved(args.save)
     print("tokens   mean  least   10 %   mean of plain by plain, spread")
     with Runtime.open(options) as runtime:
         for length in args.length or _LENGTHS:
-            found, noise = ratios(runtime, prompts, length, args.temperature)
+            found, noise = saved.of(length) or ratios(runtime, prompts, length, args.temperature)
+            saved.keep(length, found, noise)
             tenth = statistics.quantiles(found, n=10)[0]
             print(
                 f"{length:6} {statistics.mean(found):6.2f} {min(found):6.2f} {tenth:6.2f} "

@@ -124,6 +124,8 @@ def advice(number: int, doing: str, failure: str = "") -> str:
         return "if memory ran out, try a smaller model or a smaller --ctx"
     if number == signal.SIGILL:
         return "llama.cpp was built for another processor; `localspec doctor` says what to do"
+    if number == getattr(signal, "SIGBUS", None):  # Windows has none
+        return "a model file may have been changed or cut short while it was in use; start it again"
     if doing.startswith("loading") and number == signal.SIGABRT:
         return "the file may be damaged: fetch it again, or try `localspec doctor`"
     return "try `localspec doctor`"

@@ -94,3 +94,9 @@ def test_a_worker_that_was_silent_is_told_from_one_that_has_gone() -> None:
     assert crash.device_failure(silent) == crash.WORKER_SILENT
     said = crash.explain(signal.SIGABRT, "answering", silent)
     assert said.startswith("a worker of --rpc has not answered for too long")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="signals of POSIX")
+def test_a_file_that_changes_while_it_is_mapped_is_named_as_the_cause():
+    told = crash.advice(signal.SIGBUS, "answering with a.gguf")
+    assert "changed or cut short while it was in use" in told
