@@ -26,6 +26,10 @@ class LedgerTuning:
     """What it may lose besides, as a share of its tokens so far."""
     bearable: float = 0.03
     """What a reply may have lost at its end, as a share of its tokens."""
+    young: int = 32
+    """Tokens of a reply within which a loss is hardly won back."""
+    shortest: int = 14
+    """Tokens that nearly every reply has."""
     most: float = 8.0
     """Largest balance: what was won long ago is not staked."""
     credit: float = 0.3
@@ -49,6 +53,8 @@ class Ledger:
         self._tuning = tuning
         self._balance = tuning.start
         self._credit: dict[str, float] = {}
+        self._granted: dict[str, float] = {}
+        """The part of it that earlier replies earned."""
         self._guesses: dict[str, tuple[int, int]] = {}
         self.emitted = 0
         """Tokens of the reply so far."""
@@ -73,12 +79,18 @@ class Ledger:
         return self._tuning.bearable * total + self.won
 
     def allowed(self, source: str) -> float:
-        """What that drafter may lose in the next round."""
+        """What that drafter may lose in the next round. In a short reply that has lost, a drafter
+        that made no earlier one faster has no credit: one unlucky draft is enough.
+        """
+        tuning, stake = self._tuning, self._granted.get(source, 0.0)
+        bearable = tuning.bearable * max(self.emitted, tuning.shortest)
+        if self.emitted < tuning.young and not stake and self.won < -bearable:
+            return self._balance
         return self._balance + self._credit.get(source, 0.0)
 
     def grant(self, source: str, credit: float) -> None:
         """Credit from earlier replies."""
-        self._credit[source] = min(credit, self._tuning.most_credit)
+        self._credit[source] = self._granted[source] = min(credit, self._tuning.most_credit)
 
     def settle(self, emitted: int, gain: float, source: str = "") -> None:
         """A round emitted tokens, with this gain on plain decoding by that drafter."""

@@ -486,6 +486,20 @@ def test_right_predictions_earn_a_drafter_credit_and_wrong_ones_take_more() -> N
     assert ledger.allowed("model") == ledger.slack
 
 
+def test_an_unproven_drafter_has_no_second_unlucky_draft_in_a_short_reply() -> None:
+    unproven, proven = Ledger(), Ledger()
+    proven.grant("model", 0.3)
+    for ledger in (unproven, proven):
+        for _ in range(4):
+            ledger.predicted("model", right=True)
+        ledger.settle(4, -1.5, "model")
+        assert ledger.slack < 0
+    assert unproven.allowed("model") == unproven.slack
+    assert proven.allowed("model") > 0
+    unproven.settle(32, 0.0)
+    assert unproven.allowed("model") > unproven.slack
+
+
 def test_replies_that_drafts_made_faster_earn_the_next_one_a_stake() -> None:
     stakes = Stakes()
     assert stakes.open("greedy", ["model"]).allowed("model") < 0.2
