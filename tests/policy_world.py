@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from localspec.core.plan import Evidence, Outcome, RequestState
+from localspec.core.values import Probed
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -77,6 +78,9 @@ def play(
         source = step.source if step else "model"
         evidence += [Evidence(0, source, i, confidences[i], says(at + i)[1]) for i in range(judged)]
         factor = slow(at)
+        probed = None
+        if step is not None and step.probe:
+            probed = Probed(step.source, factor * draft_s)
         rows = plan.rows(1 + drafted)
         seconds = factor * (machine.verify(rows) + draft_s)
         policy.learn(
@@ -88,9 +92,10 @@ def play(
                     min(accepted + 1, drafted),
                     accepted,
                     len(confidences),
-                    factor * draft_s,
+                    0.0 if probed else factor * draft_s,
                     seconds,
                     padding=rows - 1 - drafted,
+                    probed=probed,
                 )
             ],
             evidence,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from localspec.core.values import Probed
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -78,7 +80,8 @@ class DraftStep:
     budget: Budget
     pace: Pace = Eager()  # noqa: RUF009 - it has no state
     probe: bool = False
-    """Propose nothing; read the missing tokens and compare own predictions with them."""
+    """Propose nothing; read the missing tokens and compare own predictions with them. The steps
+    after it are carried out all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,14 @@ class Outcome:
     """Tokens of the draft that a grammar forced."""
     padding: int = 0
     """See `Scores.padding`."""
+    probed: Probed | None = None
+    """The probe of the round, beside which another drafter may have drafted; its seconds are among
+    those of the round, not among those of drafting."""
+
+    @property
+    def apart_s(self) -> float:
+        """Seconds of drafting and of the probe."""
+        return self.draft_s + (0.0 if self.probed is None else self.probed.seconds)
 
     @property
     def width(self) -> int:

@@ -84,6 +84,15 @@ def one_hot(token: int) -> Distribution:
 
 
 @dataclass(frozen=True, slots=True)
+class Probed:
+    """A drafter that did not draft has read what it had missed, and compared its predictions."""
+
+    source: str
+    """Its name."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """What a drafter proposes to follow the pending token: a chain or a tree, in one shape."""
 
@@ -97,12 +106,14 @@ class Draft:
     source: str
     """Name of the drafter, for statistics and the interface."""
     seconds: float = 0.0
-    """Time spent on drafting it."""
+    """Time spent on drafting it, and on the probe."""
     considered: int = 0
     """Tokens whose q was computed: the drafted ones, and one more where the pace refused it."""
     forced: frozenset[int] = frozenset()
     """Nodes that the request's grammar forced. Such a node has one-hot p and q, is counted as the
     grammar's (`GRAMMAR`) and is no evidence on the drafter."""
+    probed: Probed | None = None
+    """The probe of another drafter in the same round."""
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.parents)
@@ -115,6 +126,11 @@ class Draft:
     def is_chain(self) -> bool:
         """Whether every node follows the one before it."""
         return bool(self.parents.tolist() == [*range(-1, len(self) - 1)])
+
+    @property
+    def own_seconds(self) -> float:
+        """Seconds without those of the probe."""
+        return self.seconds - (0.0 if self.probed is None else self.probed.seconds)
 
     def source_of(self, node: int) -> str:
         """Name of the drafter that a node is counted for."""

@@ -70,10 +70,11 @@ class RoundResult:
             verified=self.verdict.verified - kept,
             accepted=len(self.verdict.path) - kept,
             considered=self.draft.considered,
-            draft_s=self.draft.seconds,
+            draft_s=self.draft.own_seconds,
             round_s=self.seconds,
             forced=len(forced),
             padding=self.scores.padding,
+            probed=self.draft.probed,
         )
 
 

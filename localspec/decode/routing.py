@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
-from localspec.core.values import Draft, no_draft
+from localspec.core.values import Draft, Probed, no_draft
 from localspec.decode.guiding import guided
 from localspec.decode.request import Request
 from localspec.drafters.base import Drafter
@@ -70,8 +70,8 @@ def propose(
     """One draft for each request: the first one that is not empty, in the order of its plan.
 
     Steps of equal rank are carried out together, so that a drafter computes the drafts of several
-    requests in the same passes. Under a grammar, a draft goes on through what the grammar forces,
-    also an empty one.
+    requests in the same passes. A probe is no draft: the steps after it are carried out. Under a
+    grammar, a draft goes on through what the grammar forces, also an empty one.
     """
     company = len(requests)
     plans = [r.limited(plan, target, company) for r, plan in zip(requests, plans, strict=True)]
@@ -89,11 +89,24 @@ def propose(
             if chosen:
                 asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]
                 for i, draft in zip(chosen, member.propose(asks), strict=True):
-                    drafts[i] = draft
+                    probe = plans[i].steps[rank].probe
+                    drafts[i] = _probed(draft) if probe else _beside(drafts[i].probed, draft)
     for i, r in enumerate(requests):
         if r.guided and r.processor.constraint is not None:
             drafts[i] = guided(drafts[i], r.ask(_NO_STEP, target, company))
     return drafts
+
+
+def _probed(empty: Draft) -> Draft:
+    """What a drafter returned that was asked for a probe."""
+    return replace(empty, probed=Probed(empty.source, empty.seconds))
+
+
+def _beside(probed: Probed | None, draft: Draft) -> Draft:
+    """The draft of a round with that probe."""
+    if probed is None:
+        return draft
+    return replace(draft, seconds=draft.seconds + probed.seconds, probed=probed)
 
 
 __all__ = ["learn", "planned", "propose"]

@@ -43,7 +43,7 @@ class RequestStats:
             self._count(GRAMMAR, forced, kept, kept, 0.0)
         if len(draft) > forced:
             own = (len(draft) - forced, verdict.verified - kept, accepted - kept)
-            self._count(draft.source, *own, draft.seconds)
+            self._count(draft.source, *own, draft.own_seconds)
         verified = verdict.verified if draft.is_chain else accepted
         while len(self.verified_at) < verified:
             self.verified_at.append(0)

@@ -81,7 +81,7 @@ class FixedLength:
         del evidence
         if not outcomes:
             return
-        seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
+        seconds = max(o.round_s for o in outcomes) - sum(o.apart_s for o in outcomes)
         self.costs.passed(sum(o.width for o in outcomes), seconds)
 
 

@@ -325,7 +325,8 @@ class Controller:
             elif step is not None:
                 steps.insert(0, step)
         self.speculation = Speculation("on") if drafting else why
-        return self._padded((probe,) if probe is not None else tuple(steps))
+        probes = () if probe is None else (probe,)
+        return self._padded((*probes, *steps))
 
     def _padded(self, steps: tuple[DraftStep, ...]) -> DraftPlan:
         """The plan of these steps. Now and then its pass may not be padded, and has a width that
@@ -367,9 +368,7 @@ class Controller:
         allowed: float,
         most: float,
     ) -> DraftStep | None:
-        """A trial of a parked drafter, or a probe, where one is due. A probe is all that is drafted
-        in its round, or a draft would take its place.
-        """
+        """A trial of a parked drafter, or a probe, where one is due."""
         tuning, key = self._tuning, (source, state.sampling)
         if state.unread <= tuning.behind:
             trial = self._trial(state, source, outlook, allowed, most)
@@ -467,7 +466,7 @@ class Controller:
         if not outcomes:
             return
         widest = max(o.width for o in outcomes) - 1
-        drafting = sum(o.draft_s for o in outcomes)
+        drafting = sum(o.apart_s for o in outcomes)
         self.costs.passed(len(outcomes) * (1 + widest), max(o.round_s for o in outcomes) - drafting)
         self._idle = 0 if widest else self._idle + 1
         if not widest:
@@ -486,7 +485,12 @@ class Controller:
                 ledger.predicted(e.source, e.accepted, drafted=(e.seq, e.source) in drafted)
 
     def _learn_cost(self, o: Outcome) -> None:
-        """Record what drafting cost: an answer, drafted tokens, or a probe."""
+        """Record what drafting cost: an answer, drafted tokens, a probe."""
+        if o.probed is not None:
+            length, cost = self._lengths.get(o.seq, 0), self._plain(o.probed.seconds)
+            token = self._cost(o.probed.source, self._requests)
+            self.costs.bounded(o.probed.source, o.probed.seconds)
+            self._probes.probed(o.seq, o.probed.source, length, cost, token)
         if o.source in self._free:
             if o.draft_s > 0:
                 known = self.costs.draft(o.source) > 0
@@ -497,11 +501,6 @@ class Controller:
             else:
                 self.costs.bounded(o.source, o.draft_s / o.considered)
             self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
-        elif o.draft_s > 0:
-            self.costs.bounded(o.source, o.draft_s)
-            length, cost = self._lengths.get(o.seq, 0), self._plain(o.draft_s)
-            token = self._cost(o.source, self._requests)
-            self._probes.probed(o.seq, o.source, length, cost, token)
 
     def _reading(self, source: str, unread: int) -> float:
         """What a drafter that computes is expected to spend on the tokens that it has missed."""
@@ -530,6 +529,10 @@ class Controller:
             spent = self._plain(o.draft_s)
             if o.considered:
                 spent = o.considered * cost + self._reading(o.source, self._unread.get(o.seq, 0))
+            if o.probed is not None:
+                probing = self._plain(o.probed.seconds)
+                asking += probing / len(outcomes)
+                ledger.settle(0, -probing, o.probed.source)
             asking += spent / len(outcomes)
             gain = o.accepted - spent - (share if o.proposed else 0.0)
             ledger.settle(1 + o.accepted + o.forced, gain, o.source)

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 
 from localspec.core.plan import NO_LIMIT, DraftPlan, DraftStep, Evidence, Outcome, RequestState
+from localspec.core.values import Probed
 from localspec.policy import Policy
 from policy_lab.curves import WIDEST, Curve, Disturbance
 from policy_lab.evidence import NO_CHAIN, Predictions, Recorded
@@ -119,8 +120,16 @@ class Drafted:
     considered: int = 0
     draft_ms: float = 0.0
     evidence: tuple[Evidence, ...] = ()
+    probe: str = ""
+    """Name of the drafter that probed."""
+    probe_ms: float = 0.0
     rows: int = 1
     """Rows of the pass, padding included."""
+
+    @property
+    def apart_ms(self) -> float:
+        """Drafting and a probe."""
+        return self.draft_ms + self.probe_ms
 
 
 Arrivals = Literal["queue", "waves", "staggered"]
@@ -229,8 +238,8 @@ class World:
         one = table[1] * factor(self.seconds, 1)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
         width = len(running) * max(d.rows for d in drafts)
-        asked = max(1, sum(d.draft_ms > 0 for d in drafts))
-        alone = sum(d.draft_ms for d in drafts)
+        asked = max(1, sum(d.apart_ms > 0 for d in drafts))
+        alone = sum(d.apart_ms for d in drafts)
         drafting = alone * table[asked] / (asked * table[1])  # in common passes
         lasted = table[width] * factor(self.seconds, width) + self._launch(width) + drafting
         self.seconds += (lasted + reading) / 1000
@@ -243,6 +252,7 @@ class World:
             item.drafted += d.tokens
             item.accepted += d.accepted
             item.at += 1 + d.accepted
+            scale = (drafting / alone if alone else 0.0) / 1000
             outcomes.append(
                 Outcome(
                     item.seq,
@@ -251,9 +261,10 @@ class World:
                     min(d.accepted + 1, d.tokens),
                     d.accepted,
                     d.considered,
-                    d.draft_ms / 1000 * (drafting / alone if alone else 0.0),
+                    d.draft_ms * scale,
                     seen,
                     padding=d.rows - 1 - d.tokens,
+                    probed=Probed(d.probe, d.probe_ms * scale) if d.probe else None,
                 )
             )
             evidence += d.evidence
@@ -272,10 +283,10 @@ class World:
         plan = plan.within(room, 1)
         evidence: list[Evidence] = []
         spent, last = 0.0, Drafted()
+        probe, probe_ms = "", 0.0
         for step in plan.steps:
             if step.probe:
-                spent += self._probe(item, step, one, evidence)
-                last = Drafted(step.source)
+                probe, probe_ms = step.source, self._probe(item, step, one, evidence)
                 continue
             if not step.budget.nodes:
                 continue
@@ -285,7 +296,15 @@ class World:
                 break
         rows = plan.rows(1 + last.tokens)
         return Drafted(
-            last.source, last.tokens, last.accepted, last.considered, spent, tuple(evidence), rows
+            last.source,
+            last.tokens,
+            last.accepted,
+            last.considered,
+            spent,
+            tuple(evidence),
+            probe,
+            probe_ms,
+            rows,
         )
 
     def _probe(self, item: Running, step: DraftStep, one: float, evidence: list[Evidence]) -> float:

@@ -246,4 +246,4 @@ def test_a_prediction_is_asked_on_however_often_it_was_wrong() -> None:
         assert plan.steps == () or plan.steps[0].source == "prediction"
         decode_round([request], target, PredictionDrafter(), Plain("shared"))
     assert request.error is None
-    assert request.tally.drafted < 40  # few guesses were worth a place in a pass
+    assert request.tally.drafted < 100  # few of 1200 guesses were worth a place in a pass

@@ -12,6 +12,7 @@ from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Outcome, RequestState
+from localspec.core.values import Probed
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller, bucket_of
@@ -155,6 +156,26 @@ def test_a_draft_does_not_read_a_prompt_that_it_cannot_win_back(state: RequestSt
 def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
     state = replace(PROMPT, length=4000, unread=40)
     assert auto(CPU, 1.5).expects_drafts(state)
+
+
+def test_a_look_at_a_draft_takes_no_round_from_a_drafter_that_copies() -> None:
+    policy = Controller(
+        Knowledge({0: Costs(CPU, {"model": 1.7})}), ["suffix", "model"], free=["suffix"]
+    )
+    for emitted in range(20):
+        (plan,) = policy.plan([RequestState(0, 10 + emitted, emitted, "greedy")])
+        if any(step.probe for step in plan.steps):
+            break
+        policy.learn([Outcome(0, "suffix", 0, 0, 0, 0, 0.0, CPU[1])], [])
+    assert [(step.source, step.probe) for step in plan.steps] == [
+        ("model", True),
+        ("suffix", False),
+    ]
+    before = policy.costs.verify(4)
+    for _ in range(9):  # a pass over four tokens, and as long again for the probe
+        probed = Probed("model", CPU[4])
+        policy.learn([Outcome(0, "suffix", 3, 3, 3, 3, 0.0, 2 * CPU[4], probed=probed)], [])
+    assert policy.costs.verify(4) == pytest.approx(before, rel=0.01)
 
 
 def test_a_draft_that_has_not_read_the_text_is_parked_until_it_has() -> None:
@@ -463,6 +484,14 @@ def test_right_predictions_earn_a_drafter_credit_and_wrong_ones_take_more() -> N
     for _ in range(3):
         ledger.predicted("model", False)
     assert ledger.allowed("model") == ledger.slack
+
+
+def test_a_short_reply_may_lose_less_than_a_long_one() -> None:
+    ledger = Ledger()
+    assert ledger.bearable(16) == pytest.approx(0.48)
+    ledger.settle(4, -0.3, "model")
+    assert ledger.bearable(16) == pytest.approx(0.18)
+    assert ledger.bearable(100) == pytest.approx(2.7)
 
 
 def test_replies_that_drafts_made_faster_earn_the_next_one_a_stake() -> None:
