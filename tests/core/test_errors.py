@@ -8,9 +8,9 @@ import pkgutil
 import localspec
 from localspec import errors
 
-ELSEWHERE = {"RevisionGoneError", "PausedError"}
-"""A case of `ModelNotFoundError` that never leaves the code that talks with the Hub, and one of
-`EngineError` that becomes a status of HTTP."""
+ELSEWHERE = {"RevisionGoneError", "PausedError", "NotLoadedError"}
+"""A case of `ModelNotFoundError` that never leaves the code that talks with the Hub, and two errors
+of the server that become a status of HTTP."""
 
 
 def every(kind: type[Exception]) -> set[type[Exception]]:

@@ -44,6 +44,7 @@ class Assistant(Head):
         n_batch = max(_BATCH, target.sequences)
         super().__init__(model, target, **{**settings, "n_batch": n_batch})
         self.capacity = target.capacity
+        self._streams = list(range(target.sequences + target.branches))
 
     def _adjust(self, params: Any) -> None:
         other = self._other
