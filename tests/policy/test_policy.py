@@ -195,15 +195,15 @@ def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> Non
     """A draft model may read the prompt after the first token, which the policy does not plan."""
     policy = auto(GPU, 0.5)
     play(policy, steady(0.99), GPU, 0.5)
-    last = policy._ledgers[0]
+    last = policy._parts.ledgers[0]
     policy.expects_drafts(PROMPT)
     second = replace(PROMPT, length=51, emitted=1, unread=0)
     policy.plan([second])
-    new = policy._ledgers[0]
+    new = policy._parts.ledgers[0]
     assert new is not last
     assert new.read == {"model"}
     policy.plan([replace(second, length=52, emitted=2)])
-    assert policy._ledgers[0] is new
+    assert policy._parts.ledgers[0] is new
 
 
 def test_the_drafts_of_one_request_do_not_cost_the_others_more_than_they_can_bear() -> None:
