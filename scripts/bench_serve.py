@@ -364,6 +364,8 @@ def soak(asked: argparse.Namespace) -> dict[str, object]:
     """Full load, and clients that come and go."""
     n = max(map(int, asked.clients.split(",")))
     side = sides(asked, n)[1]
+    # What was read before would fill its share of the memory, and hide what is lost.
+    side.command += ["--cache-memory", "64"]
     end = time.monotonic() + asked.soak * 60
     chance, dropped = random.Random(1), 0
     memory: list[tuple[float, float, float]] = []
