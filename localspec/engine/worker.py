@@ -41,6 +41,7 @@ from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
 from localspec.errors import EngineError, LocalspecError
 from localspec.generation.reply_stream import TakesEvents
+from localspec.processes import garbage
 
 log = logging.getLogger("localspec.engine")
 
@@ -233,6 +234,7 @@ class EngineWorker:
         runtime = self._factory(command.options, self._loading(), self._leaving.is_set)
         with self._lock:
             self._runtime = runtime
+        garbage.collect_new()
         self._outbox.send(OpenedEvent(runtime.info))
 
     def _loading(self) -> Callable[[Loading], None]:

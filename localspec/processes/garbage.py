@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import gc
 
-_OBJECTS = 50_000
-"""New objects after which garbage is collected; Python's own number is 700."""
+_STARTING = (50_000, 20, 100)
+"""New objects after which the youngest garbage is collected, and how often older one is; Python's
+own numbers are 700, 10 and 10."""
+_RUNNING = (2_000, 10, 10)
 
 
 def collect_rarely() -> None:
     """Look for garbage rarely: starting makes many objects and leaves hardly any garbage, and
-    later a search stops all threads. To be called before anything large is imported.
+    a search stops all threads. To be called before anything large is imported.
     """
-    gc.set_threshold(_OBJECTS, 20, 100)
+    gc.set_threshold(*_STARTING)
 
 
-__all__ = ["collect_rarely"]
+def collect_new() -> None:
+    """Look for garbage often, among what is made from now on alone, so that a process that runs for
+    days does not grow and no search takes long. To be called when everything is loaded, each time.
+    """
+    if gc.get_freeze_count():  # what was loaded before may be garbage by now
+        gc.unfreeze()
+        gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_RUNNING)
+
+
+__all__ = ["collect_new", "collect_rarely"]

@@ -15,6 +15,7 @@ from localspec.config.running_servers import RunningServer
 from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
+from localspec.processes import garbage
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine import Engine, EngineFactory
 from localspec.serve.backend.engine_slot import EngineSlot
@@ -127,6 +128,7 @@ class Serving:
                         await loading
                     return
                 loading.result()
+            garbage.collect_new()
             self._front.ready(self.service, address)
             announced = running_servers.announce(self._described(address))
             try:
