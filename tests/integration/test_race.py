@@ -25,7 +25,7 @@ class Here(Machine):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "target_bytes", lambda *_: 60_000_000)
+    monkeypatch.setattr(module, "target_bytes", lambda *_: 400_000_000)
 
 
 pytestmark = [

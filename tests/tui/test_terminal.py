@@ -64,10 +64,15 @@ class Terminal:
 
     def compare(self):
         """Open the comparison, as soon as the reply has ended: its figures may be drawn before."""
-        self.type("\x1bOR")  # F3
-        while self.wait_for("with drafting", "there is no reply here") != "with drafting":
-            time.sleep(0.5)
-            self.type("\x1bOR")
+        for _ in range(20):  # a reply that still runs is not compared
+            self.type("\x1bOR")  # F3
+            with contextlib.suppress(AssertionError):
+                if (
+                    self.wait_for("with drafting", "there is no reply here", seconds=3)
+                    == "with drafting"
+                ):
+                    return
+        raise AssertionError("no comparison")
 
     def drawn(self):
         return re.sub(
