@@ -54,7 +54,7 @@ class RunningReplies:
         self._turn = itertools.count()
         self._rounds = 0
         self._round_seconds = 0.0
-        """Of the last round."""
+        """Duration of the last round."""
         self._reported: set[str] = set()
 
     def free(self) -> list[int]:

@@ -101,7 +101,7 @@ class Context:
         self._logits = LastLogits(self._ptr, model)
         self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
-        self._rows = kernel.loaded()
+        self._row_kernel = kernel.loaded()
         self._team = None if self.on_device else team(threads)
         """Threads that wait for more work after a pass."""
         self.kv_type = kv_type
@@ -318,8 +318,8 @@ class Context:
             c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:
             raise error
-        if self._rows is not None:
-            self._rows.meet(self._team)
+        if self._row_kernel is not None:
+            self._row_kernel.meet(self._team)
 
     def forward_tree(self, stem: Tokens, tree: Tree, *, states: bool = False) -> Logits:
         """Append tokens to sequence 0 and a tree after them, in one pass.

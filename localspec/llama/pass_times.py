@@ -20,7 +20,7 @@ class ObservedTimes:
     def __init__(self) -> None:
         self._seen: dict[int, deque[float]] = {}
         self._seconds: dict[int, float] = {}
-        """Of the widths that are known, in ascending order."""
+        """Width -> seconds, of widths that are known; in ascending order."""
 
     def learn(self, n: int, seconds: float) -> None:
         """A pass over n rows, computed in one part, took so long."""

@@ -37,7 +37,7 @@ class StreamOrder:
         self._now = 0.0
         """Seconds of that pass."""
         self._gaps = 0.0
-        """Those of them that its gaps cost."""
+        """Seconds that its gaps cost."""
         self._speed = _BYTES_PER_SECOND
         self._size = 0.0
         """Bytes of a token; 0: not known yet."""

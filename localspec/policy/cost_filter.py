@@ -35,7 +35,7 @@ class CostFilterTuning:
 
     slowness: float = 1.0
     steepness: float = 0.15
-    """Of the two before any observation."""
+    """Slowness and steepness have these two before any observation."""
     shaken: float = 1.0
     """Share of a change in slowness that steepness may have changed by too."""
     slowness_drift: float = 0.015
@@ -45,7 +45,7 @@ class CostFilterTuning:
     offset_most: float = 0.3
     """Largest that drift makes of them."""
     noise: float = 0.06
-    """Of an observation, before any was made."""
+    """Deviation of an observation, before any was made."""
     noise_least: float = 0.02
     noise_most: float = 0.6
     noise_weight: float = 0.1

@@ -102,7 +102,7 @@ class Costs:
         self._seen: dict[int, int] = {}
         """Width -> passes in this process."""
         self._several = 0
-        """Those over several tokens."""
+        """Passes over several tokens."""
 
     def _know(self, width: int, seconds: float, deviation: float) -> None:
         self._base[width] = seconds

@@ -29,7 +29,7 @@ class Planned:
     lengths: Mapping[int, int] = field(default_factory=dict)
     """Tokens by sequence."""
     unread: Mapping[int, int] = field(default_factory=dict)
-    """Those of them that drafters had not read."""
+    """Tokens by sequence that drafters had not read."""
 
 
 class Parts:

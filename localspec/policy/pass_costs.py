@@ -60,7 +60,7 @@ class PassCosts:
         self._batch = 0
         self._pads = pads
         self._changes = 0
-        """Of what was believed of the costs, when they were read last."""
+        """`Costs.changes` when they were read last."""
         self._draft_doubts: dict[str, float] = {}
         self._padded_from: tuple[int, ...] = ()
         """Narrow widths that passes are padded from."""

@@ -69,16 +69,19 @@ class Machine:
         found = await asyncio.to_thread(offers)
         return best(found.found, speed, memory)
 
-    def engine(self, pair: GrownPair) -> Engine:
-        """An engine for the grown pair, in a process of its own."""
-        options = Options(
+    def options(self, pair: GrownPair) -> Options:
+        """How the grown pair is loaded."""
+        return Options(
             model=str(pair.target),
             draft=str(pair.draft),
             context=_CONTEXT,
             remember=False,
             offline=True,
         )
-        return EngineClient(options, log_dir=paths.state_dir())
+
+    def engine(self, pair: GrownPair) -> Engine:
+        """An engine for the grown pair, in a process of its own."""
+        return EngineClient(self.options(pair), log_dir=paths.state_dir())
 
 
 @dataclass(slots=True)

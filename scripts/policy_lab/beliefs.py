@@ -63,14 +63,14 @@ BELIEFS = (
 
 @dataclass(frozen=True)
 class Healed:
-    """Ratio to plain decoding of a session that begins with wrong costs."""
+    """Ratios to plain decoding in a session that begins with wrong costs."""
 
     early: float
-    """Of its first `EARLY` tokens."""
+    """Its first `EARLY` tokens."""
     late: float
-    """Of the rest."""
+    """All tokens after them."""
     worst: float
-    """Of its slowest reply."""
+    """Its slowest reply."""
 
     def __str__(self) -> str:
         return f"{self.early:6.3f} {self.late:6.3f} {self.worst:6.3f}"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from localspec.config import paths
 from localspec.demo import FOLDER
+from localspec.loading.options import Options
 from localspec.models.memory.machine import Memory
 from localspec.race import race as module
+from localspec.race.pair import GrownPair
 from localspec.race.race import Machine, Race
 
 
 class Here(Machine):
-    """This machine, not measured."""
+    """This machine, not measured; it always drafts, whatever passes take while tests run."""
+
+    def options(self, pair: GrownPair) -> Options:
+        return replace(super().options(pair), draft_max=4)
 
     async def speed(self) -> None:
         return None

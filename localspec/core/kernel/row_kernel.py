@@ -56,7 +56,6 @@ class Cut:
     """Top-k, top-p, min-p and temperature, as the kernel reads them."""
 
     def __init__(self, k: int, top_p: float, min_p: float, temperature: float) -> None:
-        self.k = k
         self._settings = _Settings(top_p, min_p, temperature, k)
         self.at = ctypes.addressof(self._settings)
 

@@ -52,7 +52,7 @@ class EngineSlot:
         self._first = options
         self._options = options
         self._before: Options | None = None
-        """Those to return to where the model that is being loaded cannot be."""
+        """Options to return to where the model that is being loaded cannot be."""
         self._factory = factory
         self._reporter = reporter
         self._engine: Engine | None = None
@@ -73,12 +73,12 @@ class EngineSlot:
 
     @property
     def options(self) -> Options:
-        """Those of the model that is loaded, or that would be."""
+        """Options of the model that is loaded, or that would be."""
         return self._options
 
     @property
     def first(self) -> Options:
-        """Those of the model that the server was started with."""
+        """Options of the model that the server was started with."""
         return self._first
 
     @property

@@ -16,7 +16,7 @@ class Waiting:
     """One request."""
 
     options: Options | None
-    """Those of the model that it needs; None: any."""
+    """Options of the model that it needs; None: any."""
     turn: asyncio.Future[None]
 
     def takes(self, options: Options) -> bool:
