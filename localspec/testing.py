@@ -60,7 +60,7 @@ class TableTarget:
         del self.cache.setdefault(seq, [])[length:]
 
     def deepest(self, sequences: int) -> int:
-        """As deep as anyone likes."""
+        """No limit."""
         del sequences
         return self.capacity
 
@@ -167,7 +167,7 @@ class Fixed:
         self.speculation = Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 

@@ -47,7 +47,7 @@ class Exercise:
         self.speculation = Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 

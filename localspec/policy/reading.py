@@ -16,7 +16,7 @@ class PromptReading:
     def __init__(self, parts: Parts, trials: Trials) -> None:
         self._parts, self._trials = parts, trials
         self._prompts: dict[int, tuple[int, bool]] = {}
-        """By sequence: length of the prompt that is read, and whether drafters read it too."""
+        """For each sequence: length of the prompt being read, and whether drafters read it too."""
 
     def running(self, seq: int) -> bool:
         """Whether the prompt of the sequence was being read when its next round was planned."""
@@ -46,7 +46,7 @@ class PromptReading:
         return reads
 
     def _worth_reading(self, state: RequestState, source: str) -> bool:
-        """Whether reading so many tokens is worth what the drafter may win in the reply."""
+        """Whether reading the unread tokens is worth what the drafter may win in the reply."""
         parts = self._parts
         tuning, key = parts.tuning.gain, (source, state.sampling)
         cost = parts.cost(source, state.company)
