@@ -60,7 +60,7 @@ class TableTarget:
         del self.cache.setdefault(seq, [])[length:]
 
     def deepest(self, sequences: int) -> int:
-        """As deep as anyone likes."""
+        """No limit."""
         del sequences
         return self.capacity
 
@@ -166,7 +166,7 @@ class Fixed:
         self._plan = DraftPlan((DraftStep(ANY, Budget.chain(k)),))
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 

@@ -300,7 +300,7 @@ def run(
 
 
 class Configured(TypedDict):
-    """What the user's config.toml says about the interface."""
+    """The part of the user's config.toml that concerns the interface."""
 
     keys: Mapping[str, str]
     theme: str

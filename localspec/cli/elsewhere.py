@@ -219,7 +219,7 @@ def _at(text: str, sampling: Sampling) -> Elsewhere:
 def opened(
     options: Options, server: Elsewhere | None, cancelled: Callable[[], bool]
 ) -> Runtime | BlockingClient[RemoteClient | ConnectedClient]:
-    """What answers: a model that is loaded here, or a server.
+    """The runtime or client that answers: a model that is loaded here, or a server.
 
     Raises:
         LocalspecError: it cannot be opened.

@@ -80,7 +80,7 @@ def _local(name: str, pair: Pair | None, files: Resolved) -> tuple[dict[str, Any
 
 
 def _cut_short(*files: ModelFile | None) -> str | None:
-    """That one of the files ends before its tensors do; None if none does."""
+    """A line if one of the files ends before its tensors do; None if none does."""
     from localspec.models.compat.sanity import cut_short
 
     found = (cut_short(file.header) for file in files if file is not None)

@@ -35,7 +35,7 @@ class Record:
     """Memory that parent and child share. Pages that nobody touches take no memory."""
 
     def __init__(self) -> None:
-        """To be called before the fork."""
+        """Make one before the fork."""
         self._memory = mmap.mmap(-1, activity.SIZE + 1 + 2 * (8 + _SLOT))
 
     def share(self) -> None:

@@ -39,8 +39,8 @@ class TokenLogprobs:
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...] = ()
-    """The likeliest tokens, best first, so many as the request asked for; the chosen one may be
-    among them or not. ``processed`` has no more than the tokens that are possible."""
+    """The likeliest tokens, best first, as many as the request asked for; the chosen one need not
+    be among them. ``processed`` has only tokens that are possible."""
 
 
 @dataclass(frozen=True, slots=True)

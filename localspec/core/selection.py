@@ -66,7 +66,7 @@ def allowed_ids(row: Logits, mask: TokenMask, k: int, compiled: RowKernel | None
 
 _ROWS = 64
 _GROUPS = 256
-"""Groups of columns about, whose maxima give a first bound."""
+"""Approximate number of groups of columns, whose maxima give a first bound."""
 
 
 def top_ids(row: Logits, k: int) -> Ids:

@@ -72,7 +72,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What one round emitted for one sequence; a prompt just read is a large round."""
+    """The tokens that one round emitted for one sequence; a prompt just read is a large round."""
 
     seq: int
     all_tokens: Sequence[int]

@@ -1,4 +1,4 @@
-"""What of a conversation fits into the context."""
+"""Selects the messages of a conversation that fit into the context."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class PromptBuilder:
         self._bos = bos
         self._lock = threading.Lock()  # prompts are made in another thread than replies
         self._transcripts: dict[str, Transcript] = {}
-        """By owner: what one was answered does not show in how another's prompts are split."""
+        """One for each owner: how a prompt is split must tell nothing of another owner's chats."""
 
     def transcript(self, owner: str = "") -> Transcript:
         """The earlier conversations of an owner."""

@@ -190,7 +190,7 @@ class RunningReplies:
             self.finish(running, [*events, *notices])
 
     def _notices(self, results: Sequence[RoundResult]) -> list[Notice]:
-        """What users should know after a round; each problem is reported once."""
+        """Notices for users after a round; each problem is reported once."""
         found: list[Notice] = []
         problem = self._pair.drafter.problem
         if problem is not None:

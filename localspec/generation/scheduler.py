@@ -264,7 +264,7 @@ class Scheduler:
         self.call(lambda _free: self.replies.forget())
 
     def use_disk(self, store: KvStore) -> None:
-        """From now on use states of earlier sessions, and save them in `rest`.
+        """Use saved states of earlier sessions from now on, and save new ones in `rest`.
 
         Raises:
             UsageError: closed.

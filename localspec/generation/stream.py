@@ -174,7 +174,7 @@ class Generation:
         return self.request.policy is FIRST
 
     def resume_drafts(self) -> None:
-        """From the next round on it is drafted for."""
+        """Draft for this reply from the next round on."""
         self.request.policy = self._policy
 
     def interrupt(self) -> None:

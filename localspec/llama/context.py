@@ -225,7 +225,7 @@ class Context:
         return self.rollback is None and self._sees_from(saved - 1) <= self._sees_from(length)
 
     def _taken_back(self, seq: int) -> int:
-        """By how many tokens the sequence can be taken back now; with a recurrent state, once."""
+        """Tokens by which the sequence can be taken back now; with a recurrent state, once."""
         if self.rollback is None:
             return self._lengths[seq]
         return min(self.rollback, self._revocable.pop(seq, 0))

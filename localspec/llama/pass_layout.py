@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class PassTimes(Protocol):
-    """What passes cost on this machine."""
+    """The seconds of passes on this machine."""
 
     def verify(self, n: int) -> float:
         """Seconds of a pass over n rows."""

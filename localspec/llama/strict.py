@@ -42,7 +42,7 @@ class Recipe:
     """Whether products are tiled; True only where the process cannot change it any more."""
 
     def describe(self) -> str:
-        """For users."""
+        """The way in words, for users."""
         weights = "" if self.extra_buffers else ", weights as in the file"
         products = "" if self.tiled else ", no tiled products"
         return (
@@ -65,7 +65,7 @@ class StrictContext(Context):
     least_rows = LEAST_ROWS
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        """As `Context`, without branches."""
+        """The arguments of `Context`; the context has no branches."""
         super().__init__(*args, **settings)
         self._room = int(c_api.llama_n_ctx_seq(self.handle))
         self.capacity = min(self.capacity, self._room - (self.least_rows - 1))

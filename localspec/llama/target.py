@@ -347,7 +347,7 @@ class LlamaTarget:
         return saved.checkpoint_size(self._context, seq)
 
     def checkpoint(self, seq: int) -> memoryview:
-        """What a later truncation to the present length could not bring back."""
+        """The part of the state that a later truncation to the present length cannot bring back."""
         self.read(seq, ())
         return memoryview(saved.checkpoint(self._context, seq).state).cast("B")
 

@@ -1,4 +1,4 @@
-"""From options to a loaded pair: models, contexts, drafter, verifier, policy."""
+"""Loads a pair as its options say: models, contexts, drafter, verifier, policy."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class StrictLoading:
         raise StrictError(_refusal(self.target.name, differed))
 
     def _differences(self, model: Model) -> list[Difference]:
-        """What the self-test finds on a small context of its own."""
+        """Differences that the self-test finds on a small context of its own."""
         with library.listening():
             context = StrictContext(
                 model,

@@ -28,7 +28,7 @@ class Policy(Protocol):
 
     @property
     def costs(self) -> Costs | None:
-        """What passes cost on this machine now; None where nothing is measured."""
+        """The seconds of passes on this machine now; None where nothing is measured."""
         ...
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
@@ -71,7 +71,7 @@ class FixedLength:
         """By sequence: whether any drafter may draft for it."""
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
 """Borders between the bins of confidence."""
 BINS = len(EDGES) + 1
-RAW = tuple((low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
-"""The middles of the bins: acceptance, were a confidence to be taken at its word."""
 COMPUTED = (0.03, 0.12, 0.20, 0.26, 0.32, 0.40, 0.48, 0.58, 0.69, 0.77, 0.84, 0.89, 0.95)
 """Acceptance by bin of what a draft model computes: between texts of the target's own and texts
 that neither model would write, measured with scripts/policy_lab on 144 replies (three drafts)."""
@@ -207,7 +205,6 @@ __all__ = [
     "COPIED",
     "EDGES",
     "LATEST",
-    "RAW",
     "USUAL",
     "AcceptanceEstimate",
     "AcceptanceTuning",

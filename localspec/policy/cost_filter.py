@@ -152,14 +152,14 @@ class CostFilter:
         p.flat[:: len(variances) + 1] += np.where(variances < most, count * drift, 0.0)
 
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
-        """The noise follows how large surprises are for what was expected of them."""
+        """Adapt the noise to the size of surprises relative to their expected variance."""
         tuning = self._tuning
         change = min(surprise**2 / variance, tuning.far**2) - 1
         noise = self._noise[kind] * (1 + tuning.noise_weight * change)
         self._noise[kind] = min(max(noise, tuning.noise_least**2), tuning.noise_most**2)
 
     def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
-        """What could explain a large surprise becomes uncertain. If computations of another kind
+        """Make uncertain whatever could explain a large surprise. If computations of another kind
         have just lasted as long as expected, the machine as a whole has not changed.
         """
         self.changes += 1

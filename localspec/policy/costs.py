@@ -1,4 +1,4 @@
-"""What passes and drafts cost on this machine: a measured curve, updated while it is used.
+"""The seconds of passes and drafts on this machine: a measured curve, updated while it is used.
 
 The curve t(n), seconds of a target pass over n tokens, has real steps (on AVX-512 a Q4_0 pass over
 four tokens is cheaper than one over three; CUDA changes kernels with the width), so it is a table

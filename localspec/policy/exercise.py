@@ -46,7 +46,7 @@ class Exercise:
         self._round = 0
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 

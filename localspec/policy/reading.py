@@ -16,7 +16,7 @@ class PromptReading:
     def __init__(self, parts: Parts, trials: Trials) -> None:
         self._parts, self._trials = parts, trials
         self._prompts: dict[int, tuple[int, bool]] = {}
-        """By sequence: length of the prompt that is read, and whether drafters read it too."""
+        """For each sequence: length of the prompt being read, and whether drafters read it too."""
         self._decided: dict[int, bool] = {}
         """By sequence: whether drafters were to read it when that was decided last."""
 
@@ -53,7 +53,7 @@ class PromptReading:
         return reads
 
     def _worth_reading(self, state: RequestState, source: str) -> bool:
-        """Whether reading so many tokens is worth what the drafter may win in the reply."""
+        """Whether reading the unread tokens is worth what the drafter may win in the reply."""
         parts = self._parts
         tuning, key = parts.tuning.gain, (source, state.sampling)
         cost = parts.cost(source, state.company)

@@ -1,4 +1,4 @@
-"""What a controller learnt, saved between sessions: one small file for each pair and setting.
+"""Saves what a controller learnt between sessions: one small file for each pair and setting.
 
 A damaged or invalid file, or one of another format, is ignored: everything in it can be measured
 again.

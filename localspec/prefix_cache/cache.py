@@ -66,13 +66,13 @@ class PrefixCache:
         self._disk: DiskStates | None = None
         self._rates = Rates()
         self._live: dict[int, Live] = {}
-        """What the target's sequences hold."""
+        """The contents of the target's sequences."""
         self._search = Search(target, drafter, self._live, self._memory, self._rates)
         self._turn = 0
         self._notices: list[str] = []
 
     def use_disk(self, store: KvStore) -> None:
-        """From now on restore from disk too, and write to it in `rest`."""
+        """Restore from disk too from now on, and write to it in `rest`."""
         self._disk = DiskStates(store, cuts_anywhere=self._target.cuts_anywhere)
         self._search.disk = self._disk
 

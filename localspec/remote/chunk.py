@@ -51,7 +51,7 @@ class Chunk:
     """Tokens so far."""
     prompt_seconds: float | None = None
     decode_seconds: float | None = None
-    """By the engine's clock."""
+    """Seconds of decoding by the engine's clock."""
     reported: Reported | None = None
     timed: bool = False
     """Whether the engine reports drafts here, if there are any."""

@@ -77,7 +77,7 @@ class NativeReply:
         raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
 
     def interrupted(self) -> Finished:
-        """What had arrived."""
+        """The end of an interrupted reply, with the part that had arrived."""
         return self._tally.finished("interrupt")
 
 

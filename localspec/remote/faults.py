@@ -1,4 +1,4 @@
-"""What goes wrong with a server elsewhere, in one sentence for the user."""
+"""Faults of a server elsewhere, each in one sentence for the user."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Place:
     token: str
     """Its text, or its bytes where those are no text."""
     logprob: float | None
-    """By the pass that emitted it; None where the engine does not tell."""
+    """Log-probability by the pass that emitted the token; None where the engine does not tell."""
     top: Mapping[str, float]
     """Log-probabilities of the likeliest, by text; empty where the engine does not tell."""
 

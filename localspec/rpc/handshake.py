@@ -97,7 +97,7 @@ def ask(endpoint: Endpoint, patience: float = PATIENCE_S) -> Worker:
 
 
 class _NoWorkerError(Exception):
-    """What answered does not speak the protocol."""
+    """The peer that answered does not speak the protocol."""
 
 
 class _Connection:

@@ -17,7 +17,7 @@ class Shard:
     prefix: str
     """The name without number and suffix."""
     index: int
-    """From 1."""
+    """Number of the shard, from 1."""
     count: int
 
 

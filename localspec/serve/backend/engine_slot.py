@@ -83,7 +83,7 @@ class EngineSlot:
 
     @property
     def info(self) -> ModelInfo | None:
-        """What is loaded; None while nothing is."""
+        """The loaded pair; None while there is none."""
         return self._engine.info if self._engine is not None else None
 
     @property

@@ -1,4 +1,4 @@
-"""What all routes share: the engine, the settings, the counters and the log."""
+"""Shared by all routes: the engine, the settings, the counters and the log."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
         "decode_failed",
     ),
 )
-"""What clients hear of failures whose own text may name files."""
+"""Messages for clients in place of errors whose own text may name files."""
 
 __all__ = [
     "RETRY_SECONDS",

@@ -39,7 +39,7 @@ _SEEDS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What an answer has beyond what every client gets."""
+    """The parts of an answer that a request must ask for."""
 
     stream: bool = False
     include_usage: bool = False

@@ -19,14 +19,14 @@ MOST_TOOLS = 256
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """What a request offers to the model."""
+    """The tools that a request offers to the model."""
 
     text: str | None = None
     """`ReplyRequest.tools`."""
     grammar: GrammarSpec | None = None
     """Makes calls well formed."""
     tools: tuple[Tool, ...] = ()
-    """For the parser of the reply."""
+    """The tools, for the parser of the reply."""
 
     def fields(self, grammar: GrammarSpec | None) -> dict[str, Any]:
         """Fields of the `ReplyRequest`; ``grammar`` is what the request asks of the reply beside.

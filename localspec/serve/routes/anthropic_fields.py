@@ -62,7 +62,7 @@ def read_messages_request(fields: Fields, settings: ServeSettings) -> MessagesRe
 def read_prompt(
     fields: Fields, grammar: GrammarSpec | None = None
 ) -> tuple[dict[str, Any], OfferedTools, tuple[str, ...]]:
-    """What makes the prompt of a message, as fields of `ReplyRequest`; the tools among them; and
+    """The parts of a message's prompt, as fields of `ReplyRequest`; the tools among them; and
     names of fields without effect.
 
     Raises:

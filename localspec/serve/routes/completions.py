@@ -60,7 +60,7 @@ class CompletionRequest:
     replies: list[ReplyRequest]
     """The choices of each prompt."""
     choices: int
-    """Of each prompt."""
+    """Number of replies to each prompt."""
     echo: bool
     logprobs: int | None
     scores: bool
