@@ -231,7 +231,7 @@ class Controller:
     def _why_not(
         self, state: RequestState, source: str, outlook: Outlook, affordable: bool, allowed: float
     ) -> Speculation:
-        """Why a drafter that computes does not draft; written anew with what is expected of it."""
+        """Why a drafter that computes does not draft; written again when its outlook changes."""
         parts = self._parts
         margin = parts.tuning.gain.margin
         if affordable and outlook.tokens > margin:
