@@ -149,12 +149,12 @@ class Generation:
         self._began = time.perf_counter()
 
     def progress(self, done: int) -> Reading:
-        """So many tokens of the prompt are in the KV cache."""
+        """The event that ``done`` tokens of the prompt are in the KV cache."""
         return Reading(done, self._n_prompt, self._cached, self._saved_seconds)
 
     def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
-        so many seconds.
+        ``saved_seconds``.
         """
         self._cached, self._saved_seconds = cached, saved_seconds
 
@@ -211,7 +211,7 @@ class Generation:
         )
 
     def _speedup_at(self, now: float) -> Speedup | None:
-        """The speed so far relative to plain decoding; time beside rounds counts for both."""
+        """The speed so far relative to plain decoding; time outside rounds counts for both."""
         tally, emitted = self.request.tally, len(self.request.emitted)
         beside = now - self._decoding - tally.round_seconds
         return self._speedup.speedup(beside / max(1, emitted))

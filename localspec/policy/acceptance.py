@@ -6,7 +6,7 @@ bins of confidence, each with decayed counts; one factor on the odds, common to 
 follows the last twenty judged tokens of the text; and a caution term where few tokens were judged.
 Texts differ by much more than confidences tell, and a text may change its kind in the middle, so
 twenty tokens may well outweigh the bins, in both directions. A new text keeps the bins, which
-describe the drafter, and starts the rest anew, which describes the text. A draft model of random
+describe the drafter, and resets the rest, which describes the text. A draft model of random
 weights is unconfident and never used; a confident and wrong one is found out after a handful of
 tokens.
 """

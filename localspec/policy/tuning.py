@@ -65,7 +65,7 @@ class ControllerTuning:
     probes: ProbeTuning = ProbeTuning()  # noqa: RUF009 - frozen
 
     def hope(self, doubt: float) -> float:
-        """Factor on a cost of which so much doubt is left, were it as low as it may well be."""
+        """Factor that lowers a doubtful cost to the lowest plausible value."""
         return math.exp(-2 * max(0.0, doubt - self.unsure))
 
 
