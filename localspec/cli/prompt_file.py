@@ -20,7 +20,7 @@ from localspec.errors import LocalspecError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A line that is to be answered."""
+    """A line with a request."""
 
     number: int
     """In the file, from 1."""

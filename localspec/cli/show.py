@@ -88,7 +88,7 @@ def _cut_short(*files: ModelFile | None) -> str | None:
 
 
 def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:
-    """The models of a repository that is not here; None if the name is none of the Hub's."""
+    """The models of a repository that is not here; None if the Hub cannot have that name."""
     from localspec.cli.progress import Countdown
     from localspec.models.catalog.reference import on_hub
     from localspec.models.hub import api, file_names

@@ -32,7 +32,7 @@ NATIVE_LOG = "native.log"
 
 
 class Record:
-    """Memory that parent and child share. Pages that nobody touches take no memory."""
+    """Memory that parent and child share. Pages that are never touched take no memory."""
 
     def __init__(self) -> None:
         """Make one before the fork."""

@@ -39,7 +39,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         raise UsageError("tune finds the best draft lengths; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
-        Runtime.open(options, cancelled=lambda: ctrl_c.pressed, anew=True) as runtime,
+        Runtime.open(options, cancelled=lambda: ctrl_c.pressed, remeasure=True) as runtime,
         Unfinished() as unfinished,
     ):
         for notice in runtime.info.notices:

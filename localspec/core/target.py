@@ -52,7 +52,7 @@ class Target(Protocol):
 
     @property
     def aborts(self) -> bool:
-        """Whether a running pass is aborted once nobody needs it; otherwise it runs to its end."""
+        """Whether a running pass can be aborted; otherwise it runs to its end."""
         ...
 
     def deepest(self, sequences: int) -> int:

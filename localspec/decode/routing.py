@@ -19,7 +19,7 @@ from localspec.policy import Policy
 def planned(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> list[DraftPlan]:
     """Each request's plan, by its own policy or the shared one.
 
-    Every policy is told of all requests, since they share the pass whose time it reckons with.
+    Every policy sees all requests, since they share the pass whose time it plans with.
     """
     plans = [PLAIN] * len(requests)
     states = [r.state(unread=drafter.unread(r.seq, r.tokens)) for r in requests]

@@ -32,7 +32,7 @@ PLAIN_STOP = ("\nUser:",)
 
 
 Cancelled = Callable[[], bool]
-"""Whether nobody wants the result any more."""
+"""Returns true once the result is not needed any more."""
 
 
 def never() -> bool:

@@ -113,7 +113,7 @@ class Preparation:
         """The request with its prompt.
 
         Raises:
-            UsageError: the parameters cannot be meant, or the template refuses the conversation.
+            UsageError: the parameters are invalid, or the template refuses the conversation.
             ContextError: the last message does not fit into the context.
             Interrupted: ``cancelled`` returned true.
         """
@@ -134,7 +134,7 @@ class Preparation:
             if not self._cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
-                # Without a template texts end the turns, and a grammar may well want those.
+                # Without a template, stop texts end the turns; a grammar may require them.
                 stop = (*stop, *self.prompts.stop)
             prompt = conversation.tokens
             if conversation.dropped:
@@ -236,7 +236,7 @@ class Preparation:
 
 
 def _require_a_beginning(request: ReplyRequest) -> None:
-    """Refuse a grammar for a reply that is to be continued.
+    """Refuse a grammar for the continuation of a reply.
 
     Raises:
         UsageError: the last message is the beginning of the reply.

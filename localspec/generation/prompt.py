@@ -213,7 +213,9 @@ class PromptBuilder:
         most = self._model.n_vocab - 1
         unknown = next((token for token in tokens if not 0 <= token <= most), None)
         if unknown is not None:
-            raise UsageError(f"token {unknown} of the prompt is none of this model's, 0 to {most}")
+            raise UsageError(
+                f"token {unknown} of the prompt is outside this model's vocabulary, 0 to {most}"
+            )
         return self._fitting([*tokens])
 
     def _fitting(self, tokens: list[int]) -> list[int]:

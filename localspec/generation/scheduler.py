@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something that is done on the models between two rounds."""
+    """A function to be called with the models between two rounds."""
 
     work: Callable[[Sequence[int]], Any]
     """Gets the sequences that no reply uses."""
@@ -60,7 +60,7 @@ class _Call:
 
 
 _Message = Ready | _Call | None
-"""None: look whether something was interrupted."""
+"""None only wakes the thread, to look for interrupts."""
 
 
 class Scheduler:
@@ -237,7 +237,7 @@ class Scheduler:
                     call.run(free)
 
     def _admit(self) -> None:
-        """Let those in that have waited longest, as far as there are sequences."""
+        """Admit the requests that have waited longest, as far as there are sequences."""
         if not self._ready:
             return
         self._ready = deque(ready for ready in self._ready if not ready.job.over)
@@ -272,7 +272,7 @@ class Scheduler:
         self.call(lambda _free: self.prefix_cache.use_disk(store))
 
     def rest(self, cancelled: Callable[[], bool]) -> None:
-        """Save states to disk, if nothing runs, until something is to be done.
+        """Save states to disk while nothing runs and no message waits.
 
         Raises:
             UsageError: closed.

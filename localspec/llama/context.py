@@ -171,7 +171,7 @@ class Context:
         return int(_last_position(self._memory, self._streams[seq])) + 1
 
     def appended(self, seq: int) -> int:
-        """The same by our own account, which `audit` compares; after a tree, at most that many."""
+        """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
         return self._lengths[seq]
 
     def truncate(self, seq: int, length: int) -> None:

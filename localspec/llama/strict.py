@@ -1,4 +1,4 @@
-"""Strict contexts: the same bits, however a text is cut into passes and whoever shares them.
+"""Strict contexts: the same bits, however a text is cut into passes and whatever shares them.
 
 llama.cpp chooses kernels by the number of rows in a pass, and their results differ in the last
 bits. In a strict context these choices are taken away:
@@ -27,7 +27,7 @@ from localspec.llama.library import c_api
 from localspec.llama.limits import LEAST_ROWS
 
 _FILLER = 0
-"""Token of rows that nobody needs."""
+"""Token of rows of padding."""
 _ROW_DEPENDENT = frozenset({10, 12})
 """ggml types whose repacked kernels depend on the number of rows, as seen on x86: Q2_K, Q4_K."""
 

@@ -60,7 +60,7 @@ class Control:
         """
 
     def measure(self, on_pass: OnPass | None = None) -> Costs | None:
-        """Measure anew what passes cost; None where that is of no use."""
+        """Measure the seconds of passes again; None where that has no use."""
         del on_pass
         return None
 

@@ -244,7 +244,7 @@ class Costs:
         self._filter.observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
 
     def bounded(self, source: str, seconds: float) -> None:
-        """Record that a drafted token costs no more, since so much was read besides."""
+        """Record an upper bound of a drafted token's cost: the time also covered reading."""
         if seconds < self.draft(source) and source not in self._answers:
             self.drafted(source, 1, seconds)
 

@@ -33,7 +33,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether nobody between here and the server can read along."""
+        """Whether the connection cannot be read on its way."""
         return self.loopback or self.root.startswith("https:")
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def split_path(server: str) -> str:
 
 
 def _require(parts: SplitResult, text: str) -> None:
-    """Refuse what is no address, or holds what does not belong there.
+    """Refuse a text that is not an address, or has parts that do not belong there.
 
     Raises:
         UsageError: with the reason; a password is not repeated.

@@ -57,7 +57,7 @@ class NativeReply:
         """The events until the reply ends.
 
         Raises:
-            LocalspecError: the server refuses, breaks off, or sends what is no reply.
+            LocalspecError: the server refuses, breaks off, or sends something other than a reply.
         """
         connection, tally = self._connection, self._tally
         address, patience = connection.address, connection.patience

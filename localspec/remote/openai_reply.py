@@ -44,7 +44,7 @@ class OpenAIReply:
         """The events until the reply ends; ``waiting`` is told why the request is sent again.
 
         Raises:
-            LocalspecError: the server refuses, breaks off, or sends what is no reply.
+            LocalspecError: the server refuses, breaks off, or sends something other than a reply.
         """
         before = await metrics.read(self._connection) if self._counters else None
         async with self._connection.stream(self._path, self._body, waiting) as response:

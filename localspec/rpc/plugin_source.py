@@ -51,7 +51,7 @@ _INDEX = "https://pypi.org/simple"
 _INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _TIMEOUT_S = 30.0
 _LARGEST = 1 << 30
-"""Bytes of an archive, or of an index page, that nobody meant."""
+"""Bytes from which on an archive or an index page is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class Watch:
             connections.keep_alive(connection)
 
     def heard(self) -> None:
-        """Something was answered meanwhile: the limit begins anew."""
+        """Something was answered meanwhile: the limit starts again."""
         if self._since is not None:
             self._since = time.monotonic()
 

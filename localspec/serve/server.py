@@ -28,7 +28,7 @@ def bind(settings: ServeSettings) -> socket.socket:
     """The socket of the settings, bound.
 
     Raises:
-        UsageError: the address cannot be meant.
+        UsageError: the address is invalid.
         LocalspecError: it is in use or not allowed.
     """
     if settings.unix is not None:

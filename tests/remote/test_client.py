@@ -281,7 +281,11 @@ async def test_a_line_without_an_end_is_given_up(monkeypatch):
 
 
 REFUSED = [
-    (http(401, {"error": {"message": "who"}}), AccessError, "wants a key (set LOCALSPEC_API_KEY"),
+    (
+        http(401, {"error": {"message": "who"}}),
+        AccessError,
+        "requires a key (set LOCALSPEC_API_KEY",
+    ),
     (http(403, {"detail": "not you"}), AccessError, "forbids this request (403): not you"),
     (http(404, {"detail": "Not Found"}), RemoteError, "it usually ends in /v1"),
     (http(404, {"error": {"message": "model m?"}}), ModelNotFoundError, "not have this model"),

@@ -81,7 +81,7 @@ async def test_all_figures_and_origins_arrive():
 
 async def test_a_key_is_wanted_and_separates_owners():
     async with connected(keys=ApiKeys((KEY,))) as (engine, _):
-        with pytest.raises(AccessError, match="wants a key"):
+        with pytest.raises(AccessError, match="requires a key"):
             await opened(engine)
     async with connected(KEY, keys=ApiKeys((KEY,))) as (engine, world):
         await opened(engine)

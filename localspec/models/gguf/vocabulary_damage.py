@@ -61,7 +61,7 @@ def _missing_byte(metadata: Mapping[str, object], texts: Sequence[bytes]) -> str
 
 
 def _missing_special_token(metadata: Mapping[str, object], n: int) -> str | None:
-    """bos or eos is to be added to texts, and does not exist."""
+    """bos or eos must be added to texts, and does not exist."""
     model = metadata.get("tokenizer.ggml.model")
     defaults = _DEFAULTS.get(model if isinstance(model, str) else "")
     if defaults is None:

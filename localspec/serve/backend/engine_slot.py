@@ -59,7 +59,7 @@ class EngineSlot:
         self._opening: asyncio.Task[Engine] | None = None
         self._waiting = WaitingList()
         self._changing: asyncio.Task[None] | None = None
-        """Exchanges or unloads the engine; nobody's turn comes meanwhile."""
+        """Exchanges or unloads the engine; no request gets it meanwhile."""
         self.users = 0
         """Requests whose turn it is: they use the engine, or wait until it is loaded."""
         self._unload = UnloadTimer(keep_loaded)
@@ -88,7 +88,7 @@ class EngineSlot:
 
     @property
     def closed(self) -> bool:
-        """Whether no engine is to be started any more."""
+        """Whether engines are no longer started."""
         return self._stopping.is_set()
 
     @property

@@ -49,7 +49,7 @@ class ModelNames:
         model that the server was started with; ``*`` stands for all names that are of no model.
 
         Raises:
-            ApiError: 404 for a name that is none of `listed`.
+            ApiError: 404 for a name that is not among `listed`.
         """
         if name is None:
             return None

@@ -101,7 +101,7 @@ _KINDS: dict[int, str] = {
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """An error for a request that cannot be meant."""
+    """An error for an invalid request."""
     return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
 
 

@@ -15,7 +15,7 @@ def read_grammar(fields: Fields) -> GrammarSpec | None:
     """The grammar of a request; None: any text.
 
     Raises:
-        ApiError: more than one grammar, or one that cannot be meant.
+        ApiError: more than one grammar, or an invalid one.
     """
     found = [
         (name, spec)

@@ -58,7 +58,7 @@ def read_extras(fields: Fields) -> Extras:
     """Those fields of a request.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     stream = fields.flag("stream") or False
     options = fields.object("stream_options")
@@ -80,7 +80,7 @@ def read_request(
     """The fields of `ReplyRequest` but the prompt; ``max_tokens`` is what the endpoint read.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     fields.ignore(*_WITHOUT_EFFECT)
     limit = settings.max_tokens

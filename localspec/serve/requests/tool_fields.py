@@ -50,7 +50,7 @@ def offered(
     that belong to no tool are refused.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     if len(given) > MOST_TOOLS:
         raise bad_request(f"{place} has {len(given)} tools; {MOST_TOOLS} is the most", place)
@@ -78,7 +78,7 @@ def read_tools(fields: Fields) -> OfferedTools:
     """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a chat request.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     given = []
     for tool in fields.objects("tools") or ():

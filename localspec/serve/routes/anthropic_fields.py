@@ -44,7 +44,7 @@ def read_messages_request(fields: Fields, settings: ServeSettings) -> MessagesRe
     """A request for a message.
 
     Raises:
-        ApiError: it cannot be meant.
+        ApiError: it is invalid.
     """
     limit = fields.whole("max_tokens", 1)
     if limit is None:
@@ -66,7 +66,7 @@ def read_prompt(
     names of fields without effect.
 
     Raises:
-        ApiError: it cannot be meant.
+        ApiError: it is invalid.
     """
     fields.ignore(*_WITHOUT_EFFECT)
     ignored: list[str] = []

@@ -99,7 +99,7 @@ class ChatCompletions:
         """The request in a body.
 
         Raises:
-            ApiError: it cannot be meant.
+            ApiError: it is invalid.
         """
         service = self._service
         wanted = fields.flag("logprobs") or False

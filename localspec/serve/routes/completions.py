@@ -94,7 +94,7 @@ class Completions:
         """The request in a body.
 
         Raises:
-            ApiError: it cannot be meant.
+            ApiError: it is invalid.
         """
         service = self._service
         echo = fields.flag("echo") or False

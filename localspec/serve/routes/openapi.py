@@ -21,7 +21,7 @@ from localspec.serve.routes.openapi_schemas import Schema, ref
 
 PATH = "/openapi.json"
 _FAILURES = {
-    "400": "the request cannot be meant",
+    "400": "the request is invalid",
     "401": "no API key, or a wrong one, where one is needed",
     "403": "the Host or Origin is not allowed",
     "404": "there is no such model",

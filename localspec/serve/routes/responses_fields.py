@@ -51,7 +51,7 @@ def read_responses_request(fields: Fields, settings: ServeSettings) -> Responses
     """A request for a response.
 
     Raises:
-        ApiError: it cannot be meant, or refers to something stored.
+        ApiError: it is invalid, or refers to something stored.
     """
     for name, what in _STORED.items():
         if fields.has(name):

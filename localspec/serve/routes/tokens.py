@@ -118,7 +118,7 @@ def _conversation(fields: Fields) -> ReplyRequest:
     """A conversation with what else is in its prompt.
 
     Raises:
-        ApiError: it cannot be meant.
+        ApiError: it is invalid.
     """
     return made(
         {
