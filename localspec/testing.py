@@ -164,7 +164,6 @@ class Fixed:
 
     def __init__(self, k: int) -> None:
         self._plan = DraftPlan((DraftStep(ANY, Budget.chain(k)),))
-        self.speculation = Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Always: it drafts from the first round on."""
@@ -174,6 +173,11 @@ class Fixed:
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same plan for every request."""
         return [self._plan] * len(states)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """On."""
+        del seq
+        return Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""

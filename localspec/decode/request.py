@@ -170,7 +170,7 @@ class Request:
             company=company,
             unread=unread,
             left=self.limit - emitted,
-            drafters=self.drafting.drafters,
+            drafters=frozenset() if self.drafting.most == 0 else self.drafting.drafters,
         )
 
     def fits(self, target: Target) -> bool:

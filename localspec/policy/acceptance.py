@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,6 +71,10 @@ class AcceptanceTuning:
     """Acceptance of later tokens before any was judged."""
 
 
+LATEST = 64
+"""Verdicts that are kept for the figures of a reason: about as many as the bins rest on."""
+
+
 def bin_of(confidence: float) -> int:
     """Index of a confidence's bin."""
     return bisect.bisect_right(EDGES, confidence)
@@ -77,6 +82,10 @@ def bin_of(confidence: float) -> int:
 
 def _bins() -> NDArray[np.float64]:
     return np.zeros(BINS)
+
+
+def _verdicts() -> deque[bool]:
+    return deque(maxlen=LATEST)
 
 
 @dataclass(slots=True)
@@ -96,6 +105,8 @@ class AcceptanceEstimate:
     """Decayed count of the last tokens that the bins expected to be accepted."""
     recent_variance: float = 0.0
     """Decayed sum of p (1 - p) of the same tokens."""
+    verdicts: deque[bool] = field(default_factory=_verdicts)
+    """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
     tuning: AcceptanceTuning = AcceptanceTuning()
     version: int = 0
     """Tokens learnt by this very object."""
@@ -103,6 +114,7 @@ class AcceptanceEstimate:
     def learn(self, index: int, confidence: float, accepted: bool) -> None:
         """The ``index``-th token of a draft was judged; those before it were accepted."""
         self.version += 1
+        self.verdicts.append(accepted)
         tuning, b = self.tuning, bin_of(confidence)
         prior, right = tuning.prior, tuning.expected[b]
         expected = (prior * right + self.accepted[b]) / (prior + self.judged[b])
@@ -128,6 +140,7 @@ class AcceptanceEstimate:
             self.judged,
             first=self.first * carried,
             recent=self.recent * carried,
+            verdicts=self.verdicts,
             tuning=self.tuning,
         )
 
@@ -191,6 +204,7 @@ __all__ = [
     "COMPUTED",
     "COPIED",
     "EDGES",
+    "LATEST",
     "USUAL",
     "AcceptanceEstimate",
     "AcceptanceTuning",

@@ -147,7 +147,8 @@ class Costs:
         own = self._base[width] * math.exp(self._filter[self._states[width]])
         if width == 1 or 1 not in self._base:
             return own
-        return max(own * math.exp(self._steepness), self._own(1))
+        one = self._own(1)
+        return min(max(own * math.exp(self._steepness), one), _STEEPEST * width * one)
 
     def draft(self, source: str) -> float:
         """Expected seconds per token of that drafter; 0 where none was measured."""

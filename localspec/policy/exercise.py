@@ -44,7 +44,6 @@ class Exercise:
         self._branching = dict(branching)
         self._nodes = nodes
         self._round = 0
-        self.speculation = Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Always: it drafts from the first round on."""
@@ -55,6 +54,11 @@ class Exercise:
         """The same plan for every request."""
         at, self._round = self._round, self._round + 1
         return [self._plan(at)] * len(states)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """It always drafts."""
+        del seq
+        return Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""

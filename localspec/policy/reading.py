@@ -17,6 +17,12 @@ class PromptReading:
         self._parts, self._trials = parts, trials
         self._prompts: dict[int, tuple[int, bool]] = {}
         """For each sequence: length of the prompt being read, and whether drafters read it too."""
+        self._decided: dict[int, bool] = {}
+        """By sequence: whether drafters were to read it when that was decided last."""
+
+    def decided(self, seq: int) -> bool | None:
+        """Whether drafters were to read the sequence when that was decided last, if it was."""
+        return self._decided.get(seq)
 
     def running(self, seq: int) -> bool:
         """Whether the prompt of the sequence was being read when its next round was planned."""
@@ -41,6 +47,7 @@ class PromptReading:
         for source in parts.sources:
             if source not in parts.free and state.may_use(source):
                 reads = self._worth_reading(state, source) or reads
+        self._decided[state.seq] = reads
         if not state.emitted:
             self._prompts[state.seq] = state.length, reads
         return reads
