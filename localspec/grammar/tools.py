@@ -98,7 +98,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     parameters = function.get("parameters") or {}
     try:
         if not _is_schema_of_object(parameters):
-            raise UsageError(f"the parameters of {name} are no JSON schema of an object")
+            raise UsageError(f"the parameters of {name} are not a JSON schema of an object")
         require_shallow(parameters)
     except RecursionError:
         raise UsageError(f"the parameters of {name} are nested too deep") from None

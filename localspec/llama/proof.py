@@ -120,7 +120,7 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
             at += n
             error = deviation(found, case.expected[at - rows : at])
             if np.isnan(error):
-                raise WrongLogitsError(f"{where}: logits that are no numbers")
+                raise WrongLogitsError(f"{where}: logits that are not numbers")
             if error > case.tolerance:
                 text = f"{where}: a logit is off by {error:.2g} standard deviations"
                 raise WrongLogitsError(f"{text}, {case.tolerance} are tolerated")

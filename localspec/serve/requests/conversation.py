@@ -14,7 +14,7 @@ from localspec.serve.http.fields import Fields
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXTS = ("text", "input_text", "output_text")
-UNREADABLE = "[something that is no text, which this model cannot read]"
+UNREADABLE = "[something other than text, which this model cannot read]"
 """Stands for images and files in results of tools."""
 
 
