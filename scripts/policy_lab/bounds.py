@@ -1,4 +1,4 @@
-"""The bounds that a policy is compared with: every fixed length, one that knows what will be accepted, and one
+"""Bounds for a policy: every fixed length, one that knows what will be accepted, and one
 that knows how often what looks like it is accepted in this very reply.
 """
 
