@@ -116,7 +116,9 @@ def speed_finding(drafted: Sequence[Stats], plain: Sequence[Stats], threads: int
         text += ": no drafted token was accepted, so this build or this device computes wrongly"
         return Finding("speed", "broken", text, "localspec verify demo", details)
     if not verified:
-        text += ": nothing was drafted, because drafting was measured to be slower here"
+        text += ": nothing was drafted"
+        if drafted and drafted[-1].speculation.reason:
+            text += f", because {drafted[-1].speculation.reason}"
         return Finding("speed", "note", text, "localspec tune demo", details)
     return Finding("speed", "ok", text, details=details)
 
