@@ -12,7 +12,9 @@ import contextlib
 import dataclasses
 import json
 import math
+import signal
 import statistics
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +62,8 @@ class Row:
 
 
 HEADER = (
-    "workload               T tokens  plain   best of the others              speed   ours  ours by "
-    "equal runs"
+    "workload               T tokens  plain   best of the others              speed   ours  "
+    "ours by equal runs"
 )
 
 
@@ -195,7 +197,7 @@ def main() -> None:
     parser.add_argument(
         "--prompts",
         type=Path,
-        help="a JSON object of other prompts, lists by name of the workload (scripts/train_long_pair)",
+        help="other prompts: a JSON object of lists by workload (scripts/train_long_pair)",
     )
     parser.add_argument("--workload", action="append", help="name of a workload; default all")
     parser.add_argument(
@@ -203,6 +205,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("bench-peers.jsonl"))
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the other programs must end too
     names = tuple(args.drafter.split(",")) if args.drafter else None
     options = Options(model=args.model, draft=args.draft, **({"drafter": names} if names else {}))
     workloads = _prompts(args.prompts) if args.prompts else WORKLOADS

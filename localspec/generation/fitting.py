@@ -105,8 +105,8 @@ def _too_long(
     if not drop and any(m.role == "assistant" for m in messages[:-1]):
         # Agents know the first words from Anthropic's API, and then summarize earlier turns.
         return ContextError(
-            f"the prompt is too long: {tokens} tokens > {capacity} maximum, and exceeds the available "
-            "context size; shorten the messages, or raise --ctx"
+            f"the prompt is too long: {tokens} tokens > {capacity} maximum, and exceeds the "
+            "available context size; shorten the messages, or raise --ctx"
         )
     if not drop:
         return ContextError(f"the messages do not fit: {size}; shorten them, or raise --ctx")

@@ -44,7 +44,7 @@ def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mo
 
 
 def copying(program: Path) -> list[Mode]:
-    """Drafts that are copied from the text: the two kinds that need no model, with their defaults."""
+    """Drafts that are copied from the text: two kinds that need no model, with their defaults."""
     kinds = ("ngram-simple", "ngram-mod")
     return [
         Mode(f"llama-server {kind}", partial(running, program, ("--spec-type", kind)))
