@@ -163,7 +163,7 @@ class PeerError(LocalspecError):
 
 
 class RemoteError(LocalspecError):
-    """A server elsewhere does not answer, breaks off, or sends what is no reply."""
+    """A server elsewhere does not answer, breaks off, or sends something other than a reply."""
 
 
 class ChatsError(LocalspecError):

@@ -72,20 +72,22 @@ class Runtime:
         on_event: Callable[[Loading], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
         *,
-        anew: bool = False,
+        remeasure: bool = False,
     ) -> Self:
         """Load target and draft.
 
         ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops. Both are
         called in the thread that loads; what they raise ends the loading and is raised here. With
-        ``anew``, the kernels are chosen by measurement again.
+        ``remeasure``, earlier measurements are not used: kernels are compared again.
 
         Raises:
             LocalspecError: whatever prevents it, see `localspec.errors`.
         """
         options = options or Options()
         earlier = _earlier_texts() if options.remember else NO_TEXTS
-        return cls(load_in_thread(options, on_event, cancelled, anew=anew, earlier=earlier))
+        return cls(
+            load_in_thread(options, on_event, cancelled, remeasure=remeasure, earlier=earlier)
+        )
 
     @property
     def info(self) -> ModelInfo:
@@ -140,7 +142,7 @@ class Runtime:
             QueueFullError: too many requests wait.
 
         Raises (while the stream is read):
-            UsageError: the parameters cannot be meant.
+            UsageError: the parameters are invalid.
             ContextError: the last message does not fit into the context.
             DecodeError: llama.cpp failed.
         """

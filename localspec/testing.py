@@ -60,7 +60,7 @@ class TableTarget:
         del self.cache.setdefault(seq, [])[length:]
 
     def deepest(self, sequences: int) -> int:
-        """As deep as anyone likes."""
+        """No limit."""
         del sequences
         return self.capacity
 
@@ -164,16 +164,20 @@ class Fixed:
 
     def __init__(self, k: int) -> None:
         self._plan = DraftPlan((DraftStep(ANY, Budget.chain(k)),))
-        self.speculation = Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same plan for every request."""
         return [self._plan] * len(states)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """On."""
+        del seq
+        return Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""

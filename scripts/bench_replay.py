@@ -18,6 +18,7 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 from replay_texts import Text, texts
 
 from localspec import Options, Runtime, Sampling
+from localspec.core.events import Speculation
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
@@ -98,8 +99,11 @@ class Clocked:
 
     def __init__(self, policy: Policy, curve: Costs) -> None:
         self._policy, self._curve = policy, curve
-        self.costs, self.speculation = policy.costs, policy.speculation
+        self.costs = policy.costs
         self.seconds = 0.0
+
+    def speculation_of(self, seq: int) -> Speculation:
+        return self._policy.speculation_of(seq)
 
     def expects_drafts(self, state: RequestState) -> bool:
         return self._policy.expects_drafts(state)

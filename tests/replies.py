@@ -27,9 +27,8 @@ class StopAfter:
         self._tokens = tokens
         self.interrupt = Interrupt()
 
-    @property
-    def speculation(self) -> Speculation:
-        return self._policy.speculation
+    def speculation_of(self, seq: int) -> Speculation:
+        return self._policy.speculation_of(seq)
 
     @property
     def costs(self) -> Costs | None:

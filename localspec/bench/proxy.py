@@ -18,7 +18,7 @@ _QUEUED = 1 << 10
 
 @dataclass(slots=True)
 class Traffic:
-    """What went through a proxy."""
+    """Bytes that went through a proxy."""
 
     to_server: int = 0
     """Bytes."""

@@ -49,7 +49,7 @@ class Saver:
         self._saved_messages: dict[int, tuple[str, ChatMessage]] = {}
         """Saved already; saved again after a failure, since the file may be another one then."""
         self._growing: dict[int, Callable[[], tuple[str, ChatMessage]]] = {}
-        """By id of the message."""
+        """Unfinished replies, by the id of their message."""
         self._grown: dict[int, tuple[str, ChatMessage]] = {}
         """Messages as they were last saved, by id."""
         self._calls: list[Callable[[], None]] = []

@@ -9,7 +9,7 @@ class Tree:
     """Ids and their parents; a parent's id is smaller than its child's."""
 
     def __init__(self, links: Iterable[tuple[int, int | None]] = ()) -> None:
-        """From (id, parent) pairs, parents first."""
+        """``links`` are pairs (id, parent), parents first."""
         self._parents: dict[int, int | None] = {}
         self._children: dict[int | None, list[int]] = {}
         for id, parent in links:  # noqa: A001 - an id is what it is
@@ -32,7 +32,7 @@ class Tree:
             children.sort()
 
     def parent(self, id: int) -> int | None:  # noqa: A002 - as above
-        """What it answers; None for a first message."""
+        """The message before it; None for a first message."""
         return self._parents[id]
 
     def siblings(self, id: int) -> list[int]:  # noqa: A002 - as above
@@ -40,7 +40,7 @@ class Tree:
         return list(self._children[self._parents[id]])
 
     def path(self, leaf: int | None) -> list[int]:
-        """From the first message to ``leaf``."""
+        """Messages from the first one to ``leaf``."""
         path = []
         while leaf is not None:
             path.append(leaf)

@@ -44,7 +44,7 @@ def models(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[Com
 
 
 def drafts(_ctx: click.Context, _param: click.Parameter, typed: str) -> list[CompletionItem]:
-    """What ``--draft`` takes."""
+    """Values of ``--draft``."""
     return _models(typed, {"none": "no draft model", "auto": "the one that belongs to the model"})
 
 

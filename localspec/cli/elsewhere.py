@@ -151,9 +151,9 @@ def connected(connect: str | None, model: str | None, sampling: Sampling) -> Els
 
 
 def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
-    """A server of this user that has the same model loaded, if the user wants it; None otherwise.
+    """A server of this user that has the same model loaded, if the user accepts it; None otherwise.
 
-    Asked only where nothing was said about how the model is to be loaded.
+    The user is asked only where no setting of loading was given.
     """
     from localspec.models.catalog.portable import portable
 
@@ -177,7 +177,7 @@ def _found() -> RunningServer:
     """The newest server of this user that lets us in.
 
     Raises:
-        AccessError: there is one, and it wants another key.
+        AccessError: there is one, and it requires another key.
         ModelNotFoundError: there is none.
     """
     running = running_servers.running()
@@ -187,7 +187,7 @@ def _found() -> RunningServer:
     for server in running:
         if server.key:
             raise AccessError(
-                f"your server at {server.address} wants its key; set LOCALSPEC_API_KEY"
+                f"your server at {server.address} requires its key; set LOCALSPEC_API_KEY"
             )
     raise ModelNotFoundError("no server of yours runs here; start one: localspec serve")
 
@@ -219,7 +219,7 @@ def _at(text: str, sampling: Sampling) -> Elsewhere:
 def opened(
     options: Options, server: Elsewhere | None, cancelled: Callable[[], bool]
 ) -> Runtime | BlockingClient[RemoteClient | ConnectedClient]:
-    """What answers: a model that is loaded here, or a server.
+    """The runtime or client that answers: a model that is loaded here, or a server.
 
     Raises:
         LocalspecError: it cannot be opened.

@@ -160,7 +160,7 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
 
 
 def model_flags(function: _Function) -> _Function:
-    """What to load and how: the settings of the scope LOAD but MODEL itself."""
+    """Add the flags of all settings of the scope LOAD but MODEL itself."""
     specs = tuple(spec for spec in schema.of(Scope.LOAD) if spec is not schema.MODEL)
     return _apply(function, specs)
 

@@ -16,7 +16,7 @@ _FLAGS = ("schema", "json_object", "regex", "choice", "grammar")
 
 
 def grammar_flags(function: _Function) -> _Function:
-    """What the reply must be: one of five flags."""
+    """Add the five flags for a grammar, of which one may be given."""
     options = (
         click.option(
             "--schema", metavar="FILE|JSON", help="Reply with JSON that fits this JSON schema."

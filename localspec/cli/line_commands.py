@@ -35,7 +35,7 @@ class Talk:
     sampling: Sampling
     seed: int | None
     grammar: GrammarSpec | None = None
-    """What the next replies must be."""
+    """The grammar of the next replies."""
 
     def obey(self, line: str) -> str | None:
         """Run the command in ``line`` and return its answer; None if it is a message to the model.

@@ -88,7 +88,7 @@ class ParallelRun:
         return 1 if failed else 0
 
     def _answer(self, line: PromptLine) -> dict[str, Any]:
-        """What is written of a line, without its index."""
+        """The object that is written for a line, without its index."""
         if self._ctrl_c.pressed:
             raise CancelledError
         try:

@@ -20,7 +20,7 @@ from localspec.errors import LocalspecError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A line that is to be answered."""
+    """A line with a request."""
 
     number: int
     """In the file, from 1."""
@@ -42,7 +42,7 @@ class PromptLine:
             return dataclasses.replace(base, messages=(*_about(system), Message("user", text)))
         except json.JSONDecodeError as error:
             raise UsageError(
-                f"line {self.number}: no JSON object, as on the first line ({error.msg})"
+                f"line {self.number}: not a JSON object, as on the first line ({error.msg})"
             ) from None
         except (codec.CodecError, RecursionError, LocalspecError) as error:
             raise UsageError(f"line {self.number}: {error}") from None

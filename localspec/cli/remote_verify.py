@@ -79,7 +79,7 @@ def _report(result: RemoteVerification, *, complete: bool = True) -> dict[str, A
 
 
 def _lines(result: RemoteVerification, *, complete: bool = True) -> list[str]:
-    """What a person reads."""
+    """The result as lines of text."""
     accepted = f", {result.accepted} of {result.drafted} drafted accepted" * bool(result.drafted)
     checked = f"{result.replies} greedy replies, {result.tokens} tokens{accepted}"
     how = {

@@ -80,7 +80,7 @@ def _local(name: str, pair: Pair | None, files: Resolved) -> tuple[dict[str, Any
 
 
 def _cut_short(*files: ModelFile | None) -> str | None:
-    """That one of the files ends before its tensors do; None if none does."""
+    """A line if one of the files ends before its tensors do; None if none does."""
     from localspec.models.compat.sanity import cut_short
 
     found = (cut_short(file.header) for file in files if file is not None)
@@ -88,7 +88,7 @@ def _cut_short(*files: ModelFile | None) -> str | None:
 
 
 def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:
-    """The models of a repository that is not here; None if the name is none of the Hub's."""
+    """The models of a repository that is not here; None if the Hub cannot have that name."""
     from localspec.cli.progress import Countdown
     from localspec.models.catalog.reference import on_hub
     from localspec.models.hub import api, file_names

@@ -32,10 +32,10 @@ NATIVE_LOG = "native.log"
 
 
 class Record:
-    """Memory that parent and child share. Pages that nobody touches take no memory."""
+    """Memory that parent and child share. Pages that are never touched take no memory."""
 
     def __init__(self) -> None:
-        """To be called before the fork."""
+        """Make one before the fork."""
         self._memory = mmap.mmap(-1, activity.SIZE + 1 + 2 * (8 + _SLOT))
 
     def share(self) -> None:

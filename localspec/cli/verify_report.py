@@ -1,4 +1,4 @@
-"""What `localspec verify` prints about comparisons and their divergences."""
+"""The lines that `localspec verify` prints about comparisons and their divergences."""
 
 from __future__ import annotations
 

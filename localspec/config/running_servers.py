@@ -32,7 +32,7 @@ class RunningServer:
     target: str
     """Path of the target file."""
     key: bool
-    """Whether it wants a key."""
+    """Whether it requires a key."""
     pid: int
 
 
@@ -41,7 +41,7 @@ def _folder() -> Path:
 
 
 def announce(server: RunningServer) -> Path | None:
-    """Write the file of a server; None where it cannot be written, which harms nobody."""
+    """Write the file of a server; None where it cannot be written: chats then do not find it."""
     file = _folder() / f"{server.pid}.json"
     try:
         paths.make(file.parent)

@@ -63,7 +63,7 @@ class TokenMask:
 
 
 class Constraint(Protocol):
-    """What one reply must be. All its answers are functions of the tokens before a place.
+    """The rules that one reply must follow. All answers are functions of the tokens before a place.
 
     ``before`` is always the whole sequence: prompt, emitted tokens and the drafted ones before the
     place. Emitted tokens must have been passed to `take`.

@@ -50,7 +50,7 @@ class MessageCall:
         except (ValueError, RecursionError):
             sound = False
         if not sound:
-            raise UsageError(f"the arguments of a call of {self.name!r} are no JSON object")
+            raise UsageError(f"the arguments of a call of {self.name!r} are not a JSON object")
 
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -119,7 +119,7 @@ class Token:
     source: str | None
     """The drafter, for accepted tokens."""
     logprobs: TokenLogprobs | None = None
-    """Where the request asked for them: by the target at this place, whoever drafted the token."""
+    """The target's, where the request asked for them, also for drafted tokens."""
 
 
 QUICKEST_PLAIN = 400.0
@@ -137,7 +137,7 @@ class Speedup:
 
     @property
     def verdict(self) -> Literal["faster", "slower", "same", "unknown"]:
-        """What the measurement supports; ``unknown`` where the machine was too noisy to say."""
+        """The claim that the measurement supports; ``unknown`` where the machine was too noisy."""
         if self.factor > 1 + self.error:
             return "faster"
         if self.factor * (1 + self.error) < 1:
@@ -195,7 +195,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class DrafterStats:
-    """What one drafter contributed."""
+    """The contribution of one drafter."""
 
     drafted: int = 0
     verified: int = 0
@@ -285,11 +285,11 @@ class Candidate:
     token: int
     text: str
     p: float
-    """By the target after logits processing; one token has it all at temperature 0."""
+    """Target's probability after logits processing; at temperature 0 one token has 1."""
     q: float | None
-    """By the draft model, after the same processing; None where there is none to ask."""
+    """Draft model's probability after the same processing; None without a draft model."""
     model: float
-    """By the target before any processing: the softmax of its logits."""
+    """Target's probability before any processing: the softmax of its logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +306,12 @@ class Examination:
 
 
 ReplyEvent = ReplyFormat | Reading | PromptScored | Token | Round | Notice | Finished
-"""What a reply is made of; the last one is `Finished`."""
+"""The events of a reply; the last one is `Finished`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What was loaded, for the interface and for ``run --json``."""
+    """The loaded pair, for the interface and for ``run --json``."""
 
     target: str
     """Path of the target file."""

@@ -1,4 +1,4 @@
-"""What a reply must be: the grammar of one request, as it travels from a flag to the loop.
+"""The grammar of one request, as it travels from a flag to the decode round.
 
 Without numpy and without the grammar library: an interface starts sooner that way.
 """

@@ -1,4 +1,4 @@
-"""Ends a request, before it runs or in the middle of a pass."""
+"""Interrupts: they end a request before it runs, or in the middle of a pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StopSignal(Protocol):
 
 
 class Watcher(Protocol):
-    """Wants to know at once when a request is told to end."""
+    """An object that is told at once when a request must end."""
 
     def interrupted(self) -> None:
         """An interrupt that it watches was set. Called in any thread, also by the collection of

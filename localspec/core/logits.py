@@ -26,8 +26,8 @@ from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
 from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
 
 _NOTHING = 1e-300
-"""Tokens that are so many times less likely than the likeliest are left out: their probabilities
-might be 0 once they are normalised."""
+"""Tokens whose probability is below this share of the highest are left out: it might be 0 once
+it is normalised."""
 
 
 class LogitsProcessor:
@@ -104,7 +104,7 @@ class LogitsProcessor:
 
     @property
     def together(self) -> int:
-        """Rows whose distributions take the time of one in `ahead`; 1 where each depends on the
+        """Number of rows that `ahead` computes in the time of one; 1 where each depends on the
         tokens before it, or the kernel does not compute them.
         """
         compiled = self._kernel
@@ -114,8 +114,8 @@ class LogitsProcessor:
         return compiled.together if selects else 1
 
     def ahead(self, rows: Logits) -> Sequence[Distribution]:
-        """The distributions of the first of several rows (n, V), as many as come ``together``; none
-        where one row is all there is.
+        """The distributions of the first ``together`` of several rows (n, V); none where there is
+        only one row.
         """
         compiled = self._kernel
         if compiled is None or len(rows) == 1 or self.together == 1:
@@ -135,7 +135,7 @@ class LogitsProcessor:
         return None if self.constraint is None else self.constraint.mask(before)
 
     def warmed(self, sampling: Sampling) -> LogitsProcessor:
-        """The same processing under another sampling with the same bias and grammar."""
+        """The same processing at another temperature: ``sampling`` has the same bias."""
         n_vocab = 1 + max((token for token, _ in sampling.logit_bias), default=0)
         return LogitsProcessor(sampling, n_vocab, self.constraint)
 

@@ -22,7 +22,7 @@ class TokenLogprob:
 
     token: int
     text: str
-    """The whole token; control tokens by their name. Bytes that are no UTF-8 by themselves, parts
+    """The whole token; control tokens by their name. Bytes that are not UTF-8 by themselves, parts
     of a character, are lone surrogates (PEP 383)."""
     logprob: float
     """Natural logarithm; -inf where the token is impossible."""
@@ -39,8 +39,8 @@ class TokenLogprobs:
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...] = ()
-    """The likeliest tokens, best first, so many as the request asked for; the chosen one may be
-    among them or not. ``processed`` has no more than the tokens that are possible."""
+    """The likeliest tokens, best first, as many as the request asked for; the chosen one need not
+    be among them. ``processed`` has only tokens that are possible."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the policy allows drafters in a round, and what both learn from it: frozen values."""
+"""Values between policy and drafters: budgets and plans before a round, outcomes after it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class DraftStep:
-    """What one drafter may do in the next round."""
+    """The part of one drafter in the next round."""
 
     source: str
     """Its name, or ANY."""
@@ -90,10 +90,10 @@ class DraftPlan:
 
     steps: tuple[DraftStep, ...] = ()
     widths: Sequence[int] = ()
-    """The rows that a pass over 1, 2, ... rows had better have; empty: it is not padded."""
+    """The quickest number of rows for a pass over at least 1, 2, ... rows; empty: no padding."""
 
     def rows(self, n: int) -> int:
-        """The same for a pass over n rows."""
+        """The number of rows to which a pass over n rows is padded."""
         return self.widths[n - 1] if n <= len(self.widths) else n
 
     def within(self, depth: int, leaves: int) -> DraftPlan:
@@ -114,7 +114,7 @@ NO_LIMIT = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """What a policy is told of a request before a round."""
+    """A request as the policy sees it before a round."""
 
     seq: int
     length: int
@@ -154,7 +154,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the policy learns from one sequence's round."""
+    """The counts and times of one sequence's round, for the policy."""
 
     seq: int
     source: str

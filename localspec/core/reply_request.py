@@ -1,4 +1,4 @@
-"""One request for a reply: the value that every layer hands on, from the command line to the loop.
+"""One request for a reply: the value that all layers pass on, from the command line to decoding.
 
 Without numpy: an interface starts sooner that way.
 """
@@ -38,11 +38,11 @@ class ReplyRequest:
     verifier: str | None = None
     """Accepts or rejects drafted tokens; None: the one that the model was loaded with."""
     grammar: GrammarSpec | None = None
-    """What the reply must be; None: any text."""
+    """The grammar that the reply must follow; None: any text."""
     thinking: bool | None = None
     """Whether the model thinks first, where its template has a switch; None: the template's way."""
     tools: str | None = None
-    """Tools that the chat template tells the model of: a JSON list of objects as OpenAI has them.
+    """Tools that the chat template tells the model of: a JSON list of OpenAI's tool objects.
     A grammar of the kind "tools" is what makes the model's calls well formed."""
     template_arguments: str | None = None
     """Further variables of the chat template: a JSON object."""

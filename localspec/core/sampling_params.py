@@ -31,7 +31,7 @@ class Sampling:
     frequency_penalty: float = schema.FREQUENCY_PENALTY.default
     presence_penalty: float = schema.PRESENCE_PENALTY.default
     penalty_last_n: int = schema.PENALTY_LAST_N.default
-    """Recent tokens are the last this many, prompt included."""
+    """Number of recent tokens that are penalised, prompt included."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, value added to its logit); -inf forbids a token."""
 

@@ -34,8 +34,7 @@ _SPARE = 24
 def allowed_ids(row: Logits, mask: TokenMask, k: int, compiled: RowKernel | None) -> Ids:
     """Ids of the k largest logits of those that the mask allows, ascending; of all where k is 0.
 
-    Mostly without a look at all that the mask allows: the best of the whole row are looked up in
-    it, and enough of them pass.
+    Usually the best tokens of the whole row are looked up in the mask, and enough of them pass.
 
     Raises:
         NotNumbersError: the row has none of the allowed tokens.
@@ -66,7 +65,7 @@ def allowed_ids(row: Logits, mask: TokenMask, k: int, compiled: RowKernel | None
 
 _ROWS = 64
 _GROUPS = 256
-"""Groups of columns about, whose maxima give a first bound."""
+"""Approximate number of groups of columns, whose maxima give a first bound."""
 
 
 def top_ids(row: Logits, k: int) -> Ids:

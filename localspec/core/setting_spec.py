@@ -25,7 +25,7 @@ _LONGEST = 40
 
 
 class Kind(enum.Enum):
-    """What values a setting takes; the text completes "... must be"."""
+    """The kind of a setting's values; the text completes "... must be"."""
 
     TEXT = "a text"
     NUMBER = "a number"

@@ -1,4 +1,4 @@
-"""The target: the model whose output is promised, as the loop sees it."""
+"""The target: the model whose output is promised, as the decode round sees it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Work:
     draft: Draft
     """Tokens that may follow it; empty for plain decoding."""
     rows: int = 0
-    """Rows that its pass had better have, where it can be padded: a wider pass may be quicker."""
+    """Rows to which the pass is padded, where the target can: a wider pass may be quicker."""
 
     def padding(self, rows: int) -> int:
-        """How many of the ``rows`` that its pass had are there because `rows` asked for them."""
+        """How many of the ``rows`` of the pass were added as padding."""
         return max(0, min(rows, self.rows) - 1 - len(self.draft))
 
 
@@ -52,11 +52,11 @@ class Target(Protocol):
 
     @property
     def aborts(self) -> bool:
-        """Whether a running pass is aborted once nobody needs it; otherwise it runs to its end."""
+        """Whether a running pass can be aborted; otherwise it runs to its end."""
         ...
 
     def deepest(self, sequences: int) -> int:
-        """Tokens that one path of a draft may have in a pass over so many sequences."""
+        """Most tokens on one path of a draft in a pass over that many sequences."""
         ...
 
     def score(self, work: Sequence[Work]) -> list[Scores]:

@@ -70,7 +70,7 @@ class Distribution:
 
 
 def _fixed(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """The array, which nobody can change from now on."""
+    """The array, made read-only."""
     array.flags.writeable = False
     return array
 
@@ -94,7 +94,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a drafter proposes to follow the pending token: a chain or a tree, in one shape."""
+    """The tokens that a drafter proposes after the pending one: a chain or a tree, in one form."""
 
     tokens: Ids
     """(n,) ids; parents come before children; n == 0 means plain decoding."""
@@ -111,7 +111,7 @@ class Draft:
     """Tokens whose q was computed: the drafted ones, and one more where the pace refused it."""
     forced: frozenset[int] = frozenset()
     """Nodes that the request's grammar forced. Such a node has one-hot p and q, is counted as the
-    grammar's (`GRAMMAR`) and is no evidence on the drafter."""
+    grammar's (`GRAMMAR`) and is not evidence on the drafter."""
     probed: Probed | None = None
     """The probe of another drafter in the same round."""
 
@@ -177,7 +177,7 @@ class Scores:
     """(1 + n, V) view, valid until the next pass: row 0 follows the pending token, row 1 + i
     follows node i."""
     padding: int = 0
-    """Rows that were computed behind the draft because `Work.rows` asked for them."""
+    """Rows that were computed after the draft because `Work.rows` asked for them."""
 
 
 TargetRows = Callable[[int], Distribution]
@@ -187,7 +187,7 @@ row 1 + i follows node i. A verifier asks only for rows on its path."""
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verifier decided for one sequence: a path down the draft, then one token."""
+    """The verifier's decision for one sequence: a path down the draft, then one token."""
 
     path: tuple[int, ...]
     """Accepted nodes from the root down."""

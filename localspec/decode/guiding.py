@@ -16,7 +16,7 @@ from localspec.drafters.base import Ask
 
 
 def guided(draft: Draft, ask: Ask) -> Draft:
-    """The draft as the grammar of the request has it; ``ask.room`` is the longest path allowed.
+    """The draft cut and extended by the request's grammar; ``ask.room`` is its longest path.
 
     Only drafts that are fixed given the text are cut. Tokens drawn from q were drawn under the
     mask, and leaving one out because of its value would make rejection sampling wrong.

@@ -17,7 +17,7 @@ from localspec.core.selection import require_finite, top_ids
 from localspec.core.values import Distribution, Emitted, Ids, Logits, TargetRows
 
 TokenText = Callable[[int], str]
-"""Text of a token, as `TokenLogprob.text` has it."""
+"""Returns the text of a token, see `TokenLogprob.text`."""
 
 
 class TokenScorer:
@@ -46,7 +46,7 @@ class TokenScorer:
         return [self.scored(logits[i], one.token) for i, one in zip(rows, emitted, strict=False)]
 
     def scored(self, row: Logits, token: int) -> TokenLogprobs:
-        """The place of a token, by the log-softmax of its row (V,).
+        """Logprobs at one place, by the log-softmax of its row (V,); ``token`` is the one chosen.
 
         Raises:
             NotNumbersError: the row contains NaN.
@@ -59,7 +59,7 @@ class TokenScorer:
         return TokenLogprobs(self._one(token, float(row[token]) - norm), tuple(top))
 
     def drawn(self, p: Distribution, token: int) -> TokenLogprobs:
-        """The place of a token, by the distribution that it is drawn from."""
+        """Logprobs at one place, by the distribution that ``token`` was drawn from."""
         top: list[TokenLogprob] = []
         if self._alternatives:
             likeliest = np.argsort(-p.probs, kind="stable")[: self._alternatives]

@@ -1,4 +1,4 @@
-"""One reply being generated: its tokens, and what each step of a round reads of them."""
+"""One reply being generated: its tokens and rules, and its part in each step of a round."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CachedRows:
         self._processor, self._before = processor, before
         self._draft, self._logits = draft, logits
         self._together = processor.together > 1 and draft.is_chain
-        """Whether the next rows come with one: of a chain they are on its path if it is right."""
+        """Whether a row is computed with those after it, which a correct chain will need too."""
         self._rows: dict[int, Distribution] = {}
 
     def __call__(self, i: int) -> Distribution:
@@ -96,7 +96,7 @@ class CachedRows:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the verifier decided about a draft, cut at the end of the reply."""
+    """The verdict on a draft and the emitted tokens, cut at the end of the reply."""
 
     verdict: Verdict
     emitted: list[Emitted]
@@ -106,7 +106,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class DraftRules:
-    """What may be drafted for one request."""
+    """The limits on drafting for one request."""
 
     drafters: frozenset[str] | None = None
     """Names of those that may draft for it; None: all of them."""
@@ -160,7 +160,7 @@ class Request:
         return len(self.tokens)
 
     def state(self, *, unread: int, company: int = 1) -> RequestState:
-        """What the policy is told of it; see there for what the request itself does not know."""
+        """The request as the policy sees it. ``unread`` and ``company``: see `RequestState`."""
         emitted = len(self.emitted)
         return RequestState(
             self.seq,
@@ -170,7 +170,7 @@ class Request:
             company=company,
             unread=unread,
             left=self.limit - emitted,
-            drafters=self.drafting.drafters,
+            drafters=frozenset() if self.drafting.most == 0 else self.drafting.drafters,
         )
 
     def fits(self, target: Target) -> bool:
@@ -195,7 +195,7 @@ class Request:
         return min(own, target.deepest(company))
 
     def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
-        """What a drafter is asked for one step of a plan."""
+        """The ask to a drafter for one step of a plan."""
         return Ask(
             self.seq,
             self.tokens,

@@ -23,7 +23,7 @@ from localspec.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What one round did for one request."""
+    """The result of one round for one request."""
 
     request: Request
     draft: Draft
@@ -32,12 +32,12 @@ class RoundResult:
     verify_seconds: float
     """Seconds of the target's pass."""
     seconds: float
-    """From the beginning of the round until all its tokens were kept: the same for all requests,
-    since each of them waits for all."""
+    """Seconds from the start of the round until all its tokens were kept: the same for all
+    requests, since each of them waits for all."""
 
     @property
     def verdict(self) -> Verdict:
-        """What the verifier decided, cut at the end of the reply."""
+        """The verdict, cut at the end of the reply."""
         return self.judged.verdict
 
     @property
@@ -46,7 +46,7 @@ class RoundResult:
         return self.judged.emitted
 
     def committed(self) -> Committed:
-        """What the drafter learns from it."""
+        """The news of the round for the drafter."""
         return Committed(
             seq=self.request.seq,
             all_tokens=self.request.tokens,
@@ -60,7 +60,7 @@ class RoundResult:
         )
 
     def outcome(self) -> Outcome:
-        """What the policy learns from it."""
+        """The counts and times of the round for the policy."""
         forced = self.draft.forced
         kept = len(forced.intersection(self.verdict.path))
         return Outcome(

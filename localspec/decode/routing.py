@@ -1,5 +1,5 @@
-"""From policies to drafts and back: which policy plans for a request, which drafter is asked in
-which order, and who learns what of the round.
+"""Connects policies with drafters: which policy plans for a request, which drafters are asked and
+in which order, and which policy learns from the round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from localspec.policy import Policy
 def planned(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> list[DraftPlan]:
     """Each request's plan, by its own policy or the shared one.
 
-    Every policy is told of all requests, since they share the pass whose time it reckons with.
+    Every policy sees all requests, since they share the pass whose time it plans with.
     """
     plans = [PLAIN] * len(requests)
     states = [r.state(unread=drafter.unread(r.seq, r.tokens)) for r in requests]
@@ -98,12 +98,12 @@ def propose(
 
 
 def _probed(empty: Draft) -> Draft:
-    """What a drafter returned that was asked for a probe."""
+    """The empty draft of a drafter that was asked for a probe, with the probe recorded."""
     return replace(empty, probed=Probed(empty.source, empty.seconds))
 
 
 def _beside(probed: Probed | None, draft: Draft) -> Draft:
-    """The draft of a round with that probe."""
+    """The draft, with the probe of the same round recorded."""
     if probed is None:
         return draft
     return replace(draft, seconds=draft.seconds + probed.seconds, probed=probed)

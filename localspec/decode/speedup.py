@@ -1,8 +1,8 @@
 """The speed of a reply relative to plain decoding, estimated from its own rounds.
 
-Both speeds belong to the same moments: for every round, the policy's costs say what a target pass
-over one token would have taken then, since they follow the machine from pass to pass. A time that
-was measured for another reply, or before other programs started, is never compared with this one.
+Both speeds are of the same moments: for every round, the policy's costs estimate how long a pass
+over one token would have taken at that time, since they are updated with every pass. Times that
+were measured for another reply, or before other programs started, are never used.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from localspec.decode.round import RoundResult
 from localspec.policy.costs import Costs
 
 _STALL = 3.0
-"""Rounds that take so many times their expected time were interrupted by the machine: they say
-nothing about either way of decoding."""
+"""Rounds that take longer than this multiple of their expected time were interrupted by the machine
+and are not counted."""
 _FEWEST = 8
 """Fewest rounds of an estimate."""
 _KNOWN = 9

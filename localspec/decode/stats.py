@@ -17,9 +17,9 @@ class RequestStats:
     verified: int = 0
     accepted: int = 0
     verified_at: list[int] = field(default_factory=list)
-    """By position in the draft."""
+    """Counts by position in the draft."""
     accepted_at: list[int] = field(default_factory=list)
-    """By position in the draft."""
+    """Counts by position in the draft."""
     by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0

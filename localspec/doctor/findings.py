@@ -23,7 +23,7 @@ class Finding:
     fix: str | None = None
     """A command, or one sentence, that makes it right."""
     details: dict[str, Any] | None = None
-    """For programs."""
+    """Figures for ``--json``."""
     table: tuple[str, ...] = ()
     """Lines to print below."""
 

@@ -27,7 +27,7 @@ class Inbox:
         return self._events.popleft()
 
     def put(self, event: EngineEvent) -> None:
-        """Add one, unless nobody will get it."""
+        """Add one, unless the reader has left."""
         if not self._closed:
             self._events.append(event)
             self._changed.set()

@@ -92,7 +92,7 @@ def unpacked(data: object) -> ReplyEvent:
 
 
 def _packed_round(event: Round) -> dict[str, Any]:
-    """What `codec.encode` makes of a round, without looking at every value's type."""
+    """The same as `codec.encode` of a round, without a look at every value's type."""
     speculation, speedup = event.speculation, event.speedup
     found: dict[str, Any] = {name: getattr(event, name) for name in _ROUND_FIELDS}
     for name in _TIMES:

@@ -99,7 +99,7 @@ class EngineWorker:
         self._interrupts: dict[int, Interrupt] = {}
         """One for each reply that runs or waits."""
         self._answering: set[threading.Thread] = set()
-        """They examine, or tokenize."""
+        """Threads that examine or tokenize."""
         self._rested = True
         """Whether nothing was asked for since the last rest."""
 

@@ -20,8 +20,8 @@ _SECRETS = (
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: a file that only its owner can read, from its first byte on; one that is there
-    becomes so.
+    """An opener for `open`: only the owner can read the file, from its first byte on; also one that
+    existed before.
     """
     handle = os.open(path, flags, 0o600)
     if hasattr(os, "fchmod") and os.fstat(handle).st_mode & 0o077:

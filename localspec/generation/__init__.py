@@ -1,1 +1,1 @@
-"""From messages to a reply: prompt, prefill, rounds, detokenizer, stop strings, prefix cache."""
+"""Answers requests: prompts, prefill, rounds, detokenizing, stop strings, the scheduler."""

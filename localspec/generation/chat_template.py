@@ -27,12 +27,12 @@ PLAIN_TEMPLATE = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-"""For models that bring no template of their own."""
+"""The template for models whose file has none."""
 PLAIN_STOP = ("\nUser:",)
 
 
 Cancelled = Callable[[], bool]
-"""Whether nobody wants the result any more."""
+"""Returns true once the result is not needed any more."""
 
 
 def never() -> bool:

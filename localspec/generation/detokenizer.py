@@ -1,4 +1,4 @@
-"""From token bytes to text that can be shown: whole characters, and nothing of a stop string."""
+"""Turns the bytes of tokens into text that can be shown: whole characters, no stop strings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TextStream:
         self.stopped = False
         """Whether a stop string ended the text."""
         self.stop_text: str | None = None
-        """That string."""
+        """The stop string that ended the text; None so far."""
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What of a conversation fits into the context."""
+"""Selects the messages of a conversation that fit into the context."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fit(
 
     prompt = without(0)
     if not prompt.tokens:
-        raise UsageError("the model's chat template makes nothing of this chat")
+        raise UsageError("the model's chat template gives an empty prompt for this chat")
     if drop and len(prompt.tokens) + reserve > capacity:
         prompt = _shortened(messages, prompt, without, capacity - reserve)
     if len(prompt.tokens) >= capacity:

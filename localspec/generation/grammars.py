@@ -74,7 +74,7 @@ class Grammars:
         text: str | None,
         family: Family | None = None,
     ) -> Constraint | None:
-        """What a reply after ``prompt`` must be; None without a grammar. ``family`` is how the
+        """The constraint of a reply after ``prompt``; None without a grammar. ``family`` is how the
         prompt tells the model to call tools; None: as its template writes calls.
 
         ``text`` is the prompt as a chat template wrote it, None where none did: only then may the

@@ -22,9 +22,9 @@ FIRST_PART = 32
 SIZES = (64, 128, PART)
 """Sizes on a device. The least is where llama.cpp's products over many rows begin to pay."""
 PAUSE_S = 0.25
-"""Seconds that a part on a device may take without a reason."""
+"""Seconds that a part on a device may take although it reads no faster."""
 _FASTER = 1.07
-"""A longer part has a reason if it reads so much faster."""
+"""A longer part is justified if it reads by this factor faster."""
 _MEASURED = 2
 """Parts of a size before its speed is known: the first one compiles kernels."""
 _KEPT = 4
@@ -44,15 +44,15 @@ class PartSizes:
         self._rates: dict[int, deque[float]] = {n: deque(maxlen=_KEPT) for n in SIZES}
 
     def within(self, seconds: float) -> int:
-        """Tokens that are read in about so many seconds."""
+        """Tokens that are read in about ``seconds``."""
         if not self._rate:
             return FIRST_PART
         return max(LEAST_PART, min(PART, int(seconds * self._rate) // _GROUP * _GROUP))
 
     @staticmethod
     def of(left: int, most: int) -> int:
-        """Tokens of the next part of ``most`` or about as many, where so many are ``left``: few
-        that would be left over are read along, since a pass of their own costs much more.
+        """Tokens of the next part, of ``left``: about ``most``. A small remainder is read along,
+        since a pass of its own would cost much more.
         """
         return left if left - most < LEAST_PART // 2 else most
 
@@ -73,7 +73,7 @@ class PartSizes:
         return SIZES[-1]
 
     def learn(self, tokens: int, seconds: float) -> None:
-        """A part of so many tokens took so long."""
+        """A part of ``tokens`` took ``seconds``."""
         rate = tokens / max(seconds, 1e-9)
         self._rate += (rate - self._rate) * (_WEIGHT if self._rate else 1.0)
         if tokens in self._rates:

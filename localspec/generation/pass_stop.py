@@ -1,4 +1,4 @@
-"""Aborts a pass that several requests share, once none of them wants it any more."""
+"""Aborts a pass that several requests share, once all of them were interrupted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from localspec.core.interrupt import Interrupt, StopSignal
 
 
 class PassStop:
-    """The stop signal of a pair, for whoever its passes are computed.
+    """Sets the stop signal of a pair by the interrupts of the requests in its passes.
 
-    llama.cpp aborts whole passes: what one request wants stopped, the others of the pass may still
-    need.
+    llama.cpp aborts whole passes, so a pass runs on while one of its requests needs it.
     """
 
     def __init__(self, signal: StopSignal) -> None:
@@ -37,7 +36,7 @@ class PassStop:
                 self._interrupts = ()
 
     def look(self) -> None:
-        """Abort the running pass if nobody needs it; callable from any thread."""
+        """Abort the running pass if all its requests were interrupted; callable from any thread."""
         with self._lock:
             wanted = self._interrupts
             if wanted and all(interrupt.is_set() for interrupt in wanted):

@@ -1,4 +1,4 @@
-"""From a request to its prompt and the rules of its reply."""
+"""Prepares a request: its prompt, and the rules of its reply."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Prepared:
     opening: tuple[ReplyEvent, ...] = ()
     """The first events of the reply."""
     constraint: Constraint | None = None
-    """What its grammar allows; None without one."""
+    """The grammar of the reply; None without one."""
     guided: bool = True
     """Whether drafts go on through what the grammar forces."""
     conversation: Prompt | None = None
@@ -113,7 +113,7 @@ class Preparation:
         """The request with its prompt.
 
         Raises:
-            UsageError: the parameters cannot be meant, or the template refuses the conversation.
+            UsageError: the parameters are invalid, or the template refuses the conversation.
             ContextError: the last message does not fit into the context.
             Interrupted: ``cancelled`` returned true.
         """
@@ -134,7 +134,7 @@ class Preparation:
             if not self._cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
-                # Without a template texts end the turns, and a grammar may well want those.
+                # Without a template, stop texts end the turns; a grammar may require them.
                 stop = (*stop, *self.prompts.stop)
             prompt = conversation.tokens
             if conversation.dropped:
@@ -170,7 +170,7 @@ class Preparation:
         return prepared
 
     def _drafting(self, request: ReplyRequest, start: int) -> DraftRules:
-        """What may be drafted for a request whose reply begins at ``start``.
+        """The drafting rules of a request whose reply begins at ``start``.
 
         Raises:
             UsageError: it names a drafter that is not loaded.
@@ -216,7 +216,7 @@ class Preparation:
     def constraint(
         self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
     ) -> Constraint | None:
-        """What the reply to a request must be; None without a grammar.
+        """The constraint of the reply to a request; None without a grammar.
 
         Raises:
             UsageError: the grammar is refused.
@@ -236,7 +236,7 @@ class Preparation:
 
 
 def _require_a_beginning(request: ReplyRequest) -> None:
-    """Refuse a grammar for a reply that is to be continued.
+    """Refuse a grammar for the continuation of a reply.
 
     Raises:
         UsageError: the last message is the beginning of the reply.

@@ -85,7 +85,7 @@ class PromptBuilder:
         self._bos = bos
         self._lock = threading.Lock()  # prompts are made in another thread than replies
         self._transcripts: dict[str, Transcript] = {}
-        """By owner: what one was answered does not show in how another's prompts are split."""
+        """One for each owner: how a prompt is split must tell nothing of another owner's chats."""
 
     def transcript(self, owner: str = "") -> Transcript:
         """The earlier conversations of an owner."""
@@ -213,7 +213,9 @@ class PromptBuilder:
         most = self._model.n_vocab - 1
         unknown = next((token for token in tokens if not 0 <= token <= most), None)
         if unknown is not None:
-            raise UsageError(f"token {unknown} of the prompt is none of this model's, 0 to {most}")
+            raise UsageError(
+                f"token {unknown} of the prompt is outside this model's vocabulary, 0 to {most}"
+            )
         return self._fitting([*tokens])
 
     def _fitting(self, tokens: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Makes prompts in a thread of its own: a chat template may take seconds, and replies run on."""
+"""Makes prompts in a separate thread: a chat template may take seconds, and replies run on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something that is done between two prompts."""
+    """A function to be called between two prompts."""
 
     work: Callable[[], Any]
     result: Future[Any] = field(default_factory=Future)
@@ -33,7 +33,7 @@ class Ready:
 
 
 class TakesPrompts(Protocol):
-    """Whoever runs the jobs."""
+    """The object that runs jobs whose prompts are made: the scheduler."""
 
     @property
     def closed(self) -> bool:

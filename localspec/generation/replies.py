@@ -29,7 +29,7 @@ _ROUNDS = 2.0
 """Rounds that it may take where these are longer: prompts get two thirds of the time."""
 
 LOOK = 8
-"""Rounds after which it is asked again whether drafters should read what they have not read."""
+"""Rounds between two questions to the policy whether drafters should read what they missed."""
 
 
 class RunningReplies:
@@ -43,7 +43,7 @@ class RunningReplies:
         prefix_cache: PrefixCache,
         stop: PassStop,
     ) -> None:
-        """``stop`` aborts passes that nobody needs any more."""
+        """``stop`` aborts passes whose requests were all interrupted."""
         self._pair = pair
         self._preparation = preparation
         self._prefill = prefill
@@ -116,7 +116,7 @@ class RunningReplies:
             self.finish(running, events)
 
     def _guarded(self, running: Running, step: Callable[[Running], None]) -> None:
-        """Do something for one reply alone; if that fails, it ends alone."""
+        """Call ``step`` for one reply; if that fails, this reply alone ends."""
         try:
             with self._stop.computing_for([running.job.interrupt]):
                 step(running)
@@ -190,7 +190,7 @@ class RunningReplies:
             self.finish(running, [*events, *notices])
 
     def _notices(self, results: Sequence[RoundResult]) -> list[Notice]:
-        """What users should know after a round; each problem is reported once."""
+        """Notices for users after a round; each problem is reported once."""
         found: list[Notice] = []
         problem = self._pair.drafter.problem
         if problem is not None:

@@ -24,7 +24,7 @@ class _State(enum.Enum):
 
 
 class Wakes(Protocol):
-    """Is told when a running request was told to end."""
+    """An object that is woken when a running request must end."""
 
     def wake(self) -> None:
         """Look at once. Callable in any thread, and by the collection of garbage."""
@@ -134,9 +134,9 @@ class Running:
         self.drafter = drafter
         self.policy = policy
         self.reading = True
-        """Whether a part of its prompt is still to be read."""
+        """Whether a part of its prompt is unread."""
         self.forgotten = False
-        """Whether its sequence is to be emptied when it ends."""
+        """Whether its sequence must be emptied when it ends."""
 
     @property
     def seq(self) -> int:

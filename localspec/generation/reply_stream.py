@@ -11,7 +11,7 @@ from localspec.core.events import Finished, ReplyEvent
 from localspec.core.interrupt import Interrupt
 
 _LOOK_SECONDS = 0.5
-"""A reader looks up so often: some systems act on signals only between two waits."""
+"""Longest wait of a reader: some systems act on signals only between two waits."""
 
 
 class TakesEvents(Protocol):
@@ -27,8 +27,8 @@ class TakesEvents(Protocol):
 
 
 class Mailbox:
-    """Takes the events of one reply. Nobody waits for its reader: a reply is no longer than the
-    context, so what waits in it is bounded.
+    """Holds the events of one reply until they are read. It has no limit of its own: a reply is no
+    longer than the context.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Mailbox:
 class ReplyStream(Iterator[ReplyEvent]):
     """The events of one reply. It runs whether they are read or not.
 
-    A stream that is closed, or that nobody refers to any more, ends its reply.
+    A stream that is closed, or collected as garbage, ends its reply.
     """
 
     def __init__(self, mailbox: Mailbox, interrupt: Interrupt) -> None:

@@ -1,4 +1,4 @@
-"""What a loaded pair must offer to answer requests."""
+"""The interface of a loaded pair that can answer requests."""
 
 from __future__ import annotations
 

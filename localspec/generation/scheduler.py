@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something that is done on the models between two rounds."""
+    """A function to be called with the models between two rounds."""
 
     work: Callable[[Sequence[int]], Any]
     """Gets the sequences that no reply uses."""
@@ -60,7 +60,7 @@ class _Call:
 
 
 _Message = Ready | _Call | None
-"""None: look whether something was interrupted."""
+"""None only wakes the thread, to look for interrupts."""
 
 
 class Scheduler:
@@ -237,12 +237,14 @@ class Scheduler:
                     call.run(free)
 
     def _admit(self) -> None:
-        """Let those in that have waited longest, as far as there are sequences."""
+        """Admit the requests that have waited longest, as far as there are sequences."""
         if not self._ready:
             return
         self._ready = deque(ready for ready in self._ready if not ready.job.over)
         while self._ready and self.replies.free():
             self.replies.admit(self._ready.popleft())
+
+    # -- calls ---------------------------------------------------------------------------------
 
     def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
         """See `localspec.generation.tokenizing`; not held up by replies.
@@ -253,8 +255,6 @@ class Scheduler:
         tokenizing = Tokenizing(self._pair.target_model, self.preparation.prompts)
         return self._prompts.call(lambda: tokenizing.tokenized(request, special=special, bos=bos))
 
-    # -- calls ---------------------------------------------------------------------------------
-
     def forget(self) -> None:
         """Empty all sequences; those in use, when their replies end.
 
@@ -264,7 +264,7 @@ class Scheduler:
         self.call(lambda _free: self.replies.forget())
 
     def use_disk(self, store: KvStore) -> None:
-        """From now on use states of earlier sessions, and save them in `rest`.
+        """Use saved states of earlier sessions from now on, and save new ones in `rest`.
 
         Raises:
             UsageError: closed.
@@ -272,7 +272,7 @@ class Scheduler:
         self.call(lambda _free: self.prefix_cache.use_disk(store))
 
     def rest(self, cancelled: Callable[[], bool]) -> None:
-        """Save states to disk, if nothing runs, until something is to be done.
+        """Save states to disk while nothing runs and no message waits.
 
         Raises:
             UsageError: closed.

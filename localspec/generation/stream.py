@@ -69,8 +69,15 @@ class StopCondition(StopRule):
         return self.stream.finish()
 
 
-FIRST = Plain("the draft model reads the prompt after the first token")
+FIRST = Plain(
+    "the first token is decoded before the draft reads the end of the prompt",
+    "the draft reads after the first token",
+    state="parked",
+)
 """Plans the first round of replies whose drafter has not read the prompt."""
+
+
+_NO_ROUND = Speculation("parked", "the reply ended before its first round", "no round was needed")
 
 
 class Generation:
@@ -119,6 +126,8 @@ class Generation:
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
+        self._speculation: Speculation | None = None
+        """As of its last round."""
 
     @property
     def tokens(self) -> list[int]:
@@ -140,12 +149,12 @@ class Generation:
         self._began = time.perf_counter()
 
     def progress(self, done: int) -> Reading:
-        """So many tokens of the prompt are in the KV cache."""
+        """The event that ``done`` tokens of the prompt are in the KV cache."""
         return Reading(done, self._n_prompt, self._cached, self._saved_seconds)
 
     def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
-        so many seconds.
+        ``saved_seconds``.
         """
         self._cached, self._saved_seconds = cached, saved_seconds
 
@@ -165,7 +174,7 @@ class Generation:
         return self.request.policy is FIRST
 
     def resume_drafts(self) -> None:
-        """From the next round on it is drafted for."""
+        """Draft for this reply from the next round on."""
         self.request.policy = self._policy
 
     def interrupt(self) -> None:
@@ -180,7 +189,9 @@ class Generation:
             Token(item.token, item.text, item.origin, item.source, item.logprobs)
             for item in result.emitted
         ]
-        return [*tokens, self._event(result, policy.speculation)]
+        planner = self.request.policy or policy
+        self._speculation = planner.speculation_of(self.seq)
+        return [*tokens, self._event(result, self._speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
         return Round(
@@ -200,10 +211,14 @@ class Generation:
         )
 
     def _speedup_at(self, now: float) -> Speedup | None:
-        """The speed so far relative to plain decoding; time beside rounds counts for both."""
+        """The speed so far relative to plain decoding; time outside rounds counts for both."""
         tally, emitted = self.request.tally, len(self.request.emitted)
         beside = now - self._decoding - tally.round_seconds
         return self._speedup.speedup(beside / max(1, emitted))
+
+    def _without_rounds(self, policy: Policy) -> Speculation:
+        """The state of a reply that ended before its first round."""
+        return policy.speculation_of(self.seq) if isinstance(policy, Plain) else _NO_ROUND
 
     def reply(self, policy: Policy) -> Reply:
         """The whole reply."""
@@ -236,7 +251,7 @@ class Generation:
                 decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
-                speculation=policy.speculation,
+                speculation=self._speculation or self._without_rounds(policy),
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,
                 accepted_prediction_tokens=predicted.accepted if predicted is not None else 0,

@@ -22,7 +22,7 @@ from localspec.generation.template_program import BrokenTemplateError, Program, 
 MEMORY = 768 << 20
 """Bytes of address space."""
 SECONDS = 10.0
-"""For one request."""
+"""Longest time for one request."""
 LONGEST_TEXT = 32 << 20
 """Characters of a rendered prompt."""
 _LONGEST_REASON = 500

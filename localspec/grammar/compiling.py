@@ -1,4 +1,4 @@
-"""From what a user asks for to a grammar of llguidance, checked before anything runs."""
+"""Compiles a grammar of the user for llguidance, and checks it before anything runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ process with it."""
 
 
 def limits() -> Any:
-    """What a grammar may cost: a second or two to compile, some 20 ms for a mask.
+    """Limits of a grammar's cost: a second or two to compile, some 20 ms for a mask.
 
     A regular expression of a million steps took 11 s for its first mask with the default fuel.
     """

@@ -56,7 +56,7 @@ class Batch:
         self, at: int, seq: int, position: int, tokens: Tokens, outputs: int, padding: int = 0
     ) -> None:
         """Put a run of one sequence's tokens, the first at ``position``, into the rows from ``at``
-        on; the last ``outputs`` of them yield logits. So many rows of ``padding`` follow.
+        on; the last ``outputs`` of them yield logits. ``padding`` rows follow.
         """
         end = at + len(tokens)
         last = end + padding

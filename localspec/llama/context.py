@@ -171,7 +171,7 @@ class Context:
         return int(_last_position(self._memory, self._streams[seq])) + 1
 
     def appended(self, seq: int) -> int:
-        """The same by our own account, which `audit` compares; after a tree, at most that many."""
+        """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
         return self._lengths[seq]
 
     def truncate(self, seq: int, length: int) -> None:
@@ -225,7 +225,7 @@ class Context:
         return self.rollback is None and self._sees_from(saved - 1) <= self._sees_from(length)
 
     def _taken_back(self, seq: int) -> int:
-        """By how many tokens the sequence can be taken back now; with a recurrent state, once."""
+        """Tokens by which the sequence can be taken back now; with a recurrent state, once."""
         if self.rollback is None:
             return self._lengths[seq]
         return min(self.rollback, self._revocable.pop(seq, 0))

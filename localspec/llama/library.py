@@ -46,12 +46,11 @@ _TILED = "GGML_CPU_TILED_MM"
 """Variable that switches llama.cpp's tiled products of K-quants and IQ types off on x86. It is read
 once: before the first pass of the process."""
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
-_CONTINUED = 5
 
 logger = logging.getLogger("localspec.llama")
 _errors: collections.deque[str] = collections.deque(maxlen=20)
 _listeners: dict[int, list[str]] = {}
-"""By thread: llama.cpp logs in the thread that called it."""
+"""Lines for each listening thread, by its id: llama.cpp logs in the thread that called it."""
 
 
 def _on_log(level: int, text: bytes | None, _data: object) -> None:
@@ -151,7 +150,9 @@ _computing: list[bool] = []
 
 
 def mark_computing() -> None:
-    """From now on the choice between tiled and plain products can no longer change."""
+    """Record that a context was made: llama.cpp then no longer reads the switch of tiled
+    products.
+    """
     if not _computing:
         _computing.append(tiled())
 

@@ -24,7 +24,7 @@ class LastLogits:
         self._context = context
         self._model, self._n_vocab = model, model.n_vocab
         self._arrays: dict[tuple[int, int], Logits] = {}
-        """By address and rows: looking up is cheaper than making one."""
+        """Arrays by address and number of rows: looking one up is cheaper than making it."""
 
     def views(self, counts: Sequence[int]) -> list[Logits]:
         """The rows of the pass in order, as (count, V) views, one for each count."""

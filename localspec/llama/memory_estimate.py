@@ -29,14 +29,14 @@ class Buffers:
     kv: int
     """KV cache and recurrent states, all devices."""
     compute: dict[str, int]
-    """By the name of the device's buffers: CPU, CUDA0, ..."""
+    """Bytes by the name of the device's buffers: CPU, CUDA0, ..."""
     output: int
     weights: dict[str, int]
-    """Likewise; zeros in a dry run."""
+    """Bytes of the weights, by the same names; zeros in a dry run."""
 
 
 def read_buffers(lines: Iterable[str]) -> Buffers:
-    """From lines of llama.cpp's log, of one model or several."""
+    """Sizes of buffers from lines of llama.cpp's log, of one model or several."""
     kv, output = 0, 0
     compute: dict[str, int] = {}
     weights: dict[str, int] = {}

@@ -63,7 +63,7 @@ class Model:
         library.start()
         self.path = path
         self.offloads = gpu_layers != 0
-        """Whether a GPU, if there is one, is to be used."""
+        """Whether to use a GPU, if there is one."""
         params = c_api.llama_model_default_params()
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
         params.load_mtp = next_layers
@@ -136,7 +136,7 @@ class Model:
             self._ptr = None
 
     def answering(self) -> contextlib.AbstractContextManager[object]:
-        """Likewise, of one that returns when all rows are answered."""
+        """The same for a call that returns when all rows are answered."""
         return _NOT_WAITING if self.remote is None else self.remote.watch.answering()
 
     def waiting(self, rows: int = 0) -> contextlib.AbstractContextManager[object]:
@@ -241,7 +241,7 @@ class Model:
 
     @functools.cached_property
     def adds_bos(self) -> bool:
-        """Whether a text is to be preceded by bos."""
+        """Whether prompts begin with bos."""
         return bool(c_api.llama_vocab_get_add_bos(self._vocab))
 
     @property

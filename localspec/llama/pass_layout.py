@@ -1,7 +1,7 @@
 """The shape of a pass over several sequences: which are padded, so that llama.cpp makes it one.
 
 llama.cpp cuts a pass into parts of equal rows for consecutive streams, and reads the weights once
-for each part. Rows that nobody needs (padding) make parts equal; whether they cost less than
+for each part. Padding (rows without use) makes parts equal; whether they cost less than
 another part depends on the machine, and so does whether some widths are quicker than less wide
 ones.
 """
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class PassTimes(Protocol):
-    """What passes cost on this machine."""
+    """The seconds of passes on this machine."""
 
     def verify(self, n: int) -> float:
         """Seconds of a pass over n rows."""

@@ -17,7 +17,7 @@ def pads_alone(context: Context, *, hidden: bool) -> bool:
     """Whether a pass over one sequence may have rows of padding only because it is quicker then.
 
     What slides out of a window does not come back when rows are removed, and a recurrent state is
-    not taken back twice. Where rows are padded anyway, their number is no matter of speed.
+    not taken back twice. Contexts that pad every pass choose the number of rows themselves.
     """
     cuts = not context.window and context.rollback is None
     return cuts and not hidden and context.least_rows == 1
@@ -39,8 +39,8 @@ class PassShapes:
 
     def of(self, work: Sequence[Work], unread: int = 0) -> dict[int, int]:
         """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
-        idle ones, to close gaps and to reach a width that is quicker. So many ``unread`` tokens go
-        before that of a sequence that is alone.
+        idle ones, to close gaps and to reach a width that is quicker. ``unread`` tokens go before
+        the pending one of a sequence that is alone.
         """
         context = self._context
         needed = {w.seq: 1 + len(w.draft) for w in work}
@@ -64,7 +64,7 @@ class PassShapes:
         return self._fills and context.least_rows == 1 and context.model.remote is None
 
     def seconds(self, rows: Mapping[int, int]) -> float:
-        """Seconds of a pass over at least so many rows of streams, in the best shape."""
+        """Seconds of a pass with at least ``rows`` of each stream, in the best shape."""
         return seconds(self._padded(rows), self._times)
 
     def _padded(self, rows: Mapping[int, int]) -> dict[int, int]:
@@ -76,7 +76,7 @@ class PassShapes:
         return padded(rows, room, self._times, idle)
 
     def _has_room(self, work: Work) -> bool:
-        """Whether the rows that it had better have fit into the context and into a pass."""
+        """Whether the rows to which it is padded fit into the context and into a pass."""
         context = self._context
         room = context.capacity - context.length(work.seq)
         return work.rows <= min(room, OUTPUTS, context.outputs, context.n_batch)

@@ -1,4 +1,4 @@
-"""What passes cost, by the passes that were computed: for targets that nobody has measured."""
+"""Seconds of passes, estimated from those that were computed: for targets without a sweep."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class SelfTest:
         self._tokens = self._text[: _PROMPT + _REPLY]
 
     def differences(self, on_progress: Callable[[float], None]) -> Iterator[Difference]:
-        """What differs from the first way. ``on_progress`` is told the share that is done.
+        """Differences from the first way. ``on_progress`` is told the share that is done.
 
         Raises:
             Interrupted, DecodeError: a pass failed.
@@ -167,7 +167,7 @@ class SelfTest:
             self._context.set_threads(threads)
 
     def _in_company(self, seq: int, mates: Sequence[int], width: int) -> _Written:
-        """Beside sequences of other lengths, which stay where they are for the next way."""
+        """The text, read beside sequences of other lengths, which stay for the next way."""
         context = self._context
         for mate in mates:
             if context.length(mate) < _MATES[mate]:

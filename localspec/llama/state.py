@@ -23,7 +23,7 @@ class Snapshot:
     state: Any
     """Writable buffer of bytes; on a device, only of what describes the state there."""
     flags: int = _PARTIAL
-    """What it is for llama.cpp."""
+    """Flags of llama.cpp's calls for the state of a sequence."""
 
 
 def state_size(context: Context, seq: int) -> int:

@@ -43,8 +43,8 @@ class StreamOrder:
         """Bytes of a token; 0: not known yet."""
 
     def arrange(self, rows: Mapping[int, int]) -> None:
-        """Prepare a pass over so many rows of each sequence: move the first or the last one into a
-        gap, if it is time for that.
+        """Prepare a pass over ``rows`` of each sequence: move the first or the last one into a gap,
+        once the gaps have cost as much as that.
 
         Raises:
             DecodeError: llama.cpp refuses what it has just given; a sequence is empty.

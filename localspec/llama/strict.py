@@ -1,4 +1,4 @@
-"""Strict contexts: the same bits, however a text is cut into passes and whoever shares them.
+"""Strict contexts: the same bits, however a text is cut into passes and whatever shares them.
 
 llama.cpp chooses kernels by the number of rows in a pass, and their results differ in the last
 bits. In a strict context these choices are taken away:
@@ -27,7 +27,7 @@ from localspec.llama.library import c_api
 from localspec.llama.limits import LEAST_ROWS
 
 _FILLER = 0
-"""Token of rows that nobody needs."""
+"""Token of rows of padding."""
 _ROW_DEPENDENT = frozenset({10, 12})
 """ggml types whose repacked kernels depend on the number of rows, as seen on x86: Q2_K, Q4_K."""
 
@@ -42,7 +42,7 @@ class Recipe:
     """Whether products are tiled; True only where the process cannot change it any more."""
 
     def describe(self) -> str:
-        """For users."""
+        """The way in words, for users."""
         weights = "" if self.extra_buffers else ", weights as in the file"
         products = "" if self.tiled else ", no tiled products"
         return (
@@ -65,7 +65,7 @@ class StrictContext(Context):
     least_rows = LEAST_ROWS
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        """As `Context`, without branches."""
+        """The arguments of `Context`; the context has no branches."""
         super().__init__(*args, **settings)
         self._room = int(c_api.llama_n_ctx_seq(self.handle))
         self.capacity = min(self.capacity, self._room - (self.least_rows - 1))

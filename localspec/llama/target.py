@@ -1,4 +1,4 @@
-"""The seams of the loop on llama.cpp: a target that scores chains, and a draft model."""
+"""The target on llama.cpp: scores chains and trees, and owns the KV cache."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ class LlamaTarget:
         features: Features | None = None,
         times: PassTimes | None = None,
     ) -> None:
-        """``features`` keeps hidden states of what the cache holds, for heads that draft; by
-        ``times`` the shape of passes over several sequences is chosen. None: by what they are seen
-        to take.
+        """``features`` keeps hidden states of cached tokens, for heads that draft; ``times`` decide
+        the shape of passes over several sequences. None: the observed times decide.
         """
         self._context = context
         self._shapes = PassShapes(context, times, hidden=features is not None)
@@ -49,15 +48,15 @@ class LlamaTarget:
         if features is not None:
             features.tap.open(context.handle)
         self._cached: dict[int, int] = {}
-        """Tokens of each sequence in the cache, by our own account."""
+        """Tokens of each sequence in the cache, by localspec's own record."""
         self._base: dict[int, int] = {}
         """Place of the pending token in the last pass."""
         self._scored: dict[int, Work] = {}
-        """Trees that are not decided yet."""
+        """Trees that were scored, and of which `keep` was not called yet."""
         self._reversible: dict[int, tuple[saved.Snapshot, list[int]]] = {}
         """Recurrent states before the last pass, and what it read."""
         self._unread: dict[int, list[int]] = {}
-        """Accepted tokens that are to be read in front of the next pass."""
+        """Accepted tokens that the next pass reads first."""
         self.widths: Counter[int] = Counter()
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
@@ -92,9 +91,9 @@ class LlamaTarget:
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
     ) -> None:
-        """Append a prompt (less its last token, which is to be pending).
+        """Append a prompt without its last token, which will be pending.
 
-        What is unread is read in a pass of its own: the passes over a prompt are then as wide as
+        Unread tokens are read in a separate pass: the passes over a prompt are then as wide as
         those of plain decoding, and llama.cpp computes them with the same kernels.
         """
         unread, self._unread[seq] = self._unread.get(seq, []), []
@@ -124,7 +123,7 @@ class LlamaTarget:
             raise
 
     def _forget_lost(self, seqs: Sequence[int]) -> None:
-        """Forget all that goes with tokens that a failed pass took away: a recurrent model has lost
+        """Forget what was recorded of tokens that a failed pass removed: a recurrent model has lost
         the whole sequence.
         """
         for seq in seqs:
@@ -171,7 +170,7 @@ class LlamaTarget:
             raise
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
-        """Logits of one pass of this shape, and the account of what it put into the cache."""
+        """Logits of one pass of this shape; records what it put into the cache."""
         padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
         idle = shape.keys() - {w.seq for w in work}
         stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
@@ -296,7 +295,7 @@ class LlamaTarget:
         return self._context.length(seq) + len(self._unread.get(seq, ()))
 
     def audit(self, seq: int) -> None:
-        """Compare what the context holds with our own account of it, and bound what is unread.
+        """Compare the context's lengths with localspec's record, and limit what is unread.
 
         Raises:
             AuditError: they differ, or more is unread than one pass leaves.
@@ -347,7 +346,7 @@ class LlamaTarget:
         return saved.checkpoint_size(self._context, seq)
 
     def checkpoint(self, seq: int) -> memoryview:
-        """What a later truncation to the present length could not bring back."""
+        """The part of the state that a later truncation to the present length cannot bring back."""
         self.read(seq, ())
         return memoryview(saved.checkpoint(self._context, seq).state).cast("B")
 

@@ -29,7 +29,7 @@ _SETTLED = 1.3
 _PATIENCE = 2.0
 """Budgets that a sweep takes at most on a machine that does not settle."""
 _DRAFT_S = 0.2
-"""For measuring a drafter's passes."""
+"""Most seconds for measuring a drafter's passes."""
 _SMALL = 300_000_000
 """Bytes of weights that one core reads in a few hundredths of a second."""
 _SHORT = 32

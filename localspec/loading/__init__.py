@@ -1,1 +1,1 @@
-"""From options to a loaded pair."""
+"""Loads a pair as its options say."""

@@ -1,4 +1,4 @@
-"""From options to a loaded pair: models, contexts, drafter, verifier, policy."""
+"""Loads a pair as its options say: models, contexts, drafter, verifier, policy."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def load(
     on_event: Progress | None,
     cancelled: Callable[[], bool] | None,
     *,
-    anew: bool = False,
+    remeasure: bool = False,
     earlier: EarlierTexts = NO_TEXTS,
 ) -> LoadedPair:
-    """Load what the options name; with ``anew``, whatever earlier loads measured. Drafters that
-    copy from text read ``earlier`` texts, too.
+    """Load the pair that the options name. With ``remeasure``, measurements of earlier loads are
+    not used. Drafters that copy from text also read ``earlier`` texts.
 
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
@@ -101,7 +101,7 @@ def load(
             earlier=earlier,
             on_event=on_event,
             cancelled=cancelled,
-            anew=anew,
+            remeasure=remeasure,
             extra_buffers=build.extra_buffers,
             remote=remote,
         ).load()
@@ -117,7 +117,7 @@ def _tell_check(on_event: Progress | None) -> None:
 
 
 class _CacheOnHostError(Exception):
-    """A KV cache of a type that nobody asked for, which the device does not compute with."""
+    """The KV type was chosen automatically, and the device does not compute with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class _Loader:
     earlier: EarlierTexts
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
-    anew: bool
-    """Whether the choice of kernels is to be measured again."""
+    remeasure: bool
+    """Whether to compare kernels again, and to repeat the self-test of strict mode."""
     extra_buffers: bool
     """Whether llama.cpp's extra buffers are valid on this machine."""
     remote: RemoteDevices | None = None
@@ -248,7 +248,7 @@ class _Loader:
         if selection.options.strict:
             return self._strict_target(parts)
         trials = Trials(parts, file)
-        known = trials.bound() if self.anew else trials.known()
+        known = trials.bound() if self.remeasure else trials.known()
         kernels = known or NOT_COMPARED
         next_layers = self._next_layers
         model = parts.model(
@@ -280,7 +280,7 @@ class _Loader:
             StrictError: strict mode cannot be promised.
         """
         file, next_layers = self.files.target, self._next_layers
-        promise = StrictLoading(parts, file, next_layers, self.anew).load()
+        promise = StrictLoading(parts, file, next_layers, self.remeasure).load()
         told = self._about_target(promise.model, parts.fit.context)
         room = self.selection.branches(
             file.name, can_branch=False, sequences=parts.fit.wishes.sequences
@@ -291,7 +291,7 @@ class _Loader:
 
     @property
     def _next_layers(self) -> bool:
-        """Whether the target's layers for multi-token prediction are to be loaded."""
+        """Whether to load the target's layers for multi-token prediction."""
         return self.selection.in_target and carries_mtp(self.selection.headers.target)
 
     def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
@@ -302,7 +302,7 @@ class _Loader:
         if context > trained:
             told.append(
                 f"a context of {context} tokens is more than the {trained} that {name} was trained "
-                "for; long chats may turn to nonsense"
+                "for; long chats may degrade to nonsense"
             )
         unused = self.selection.headers.unused_layer(self.selection.options)
         if unused is not None:

@@ -142,7 +142,7 @@ def _path() -> Path:
 
 
 def _machine() -> list[Any]:
-    """What the measurement depends on."""
+    """Values that identify the machine and build which were measured."""
     try:
         driver = _DRIVER.read_text(encoding="ascii").strip()
     except (OSError, ValueError):

@@ -26,7 +26,7 @@ _DEARER = 2.0
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
 _REMOTE_S = 6.0
-"""Likewise of a target on workers, at every load: the network may be another one, and the first
+"""The same for a target on workers, at every load: the network may be another one, and the first
 pass of each width takes some round trips more, which no reply should wait for."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
@@ -60,7 +60,7 @@ class Control:
         """
 
     def measure(self, on_pass: OnPass | None = None) -> Costs | None:
-        """Measure anew what passes cost; None where that is of no use."""
+        """Measure the seconds of passes again; None where that has no use."""
         del on_pass
         return None
 

@@ -84,8 +84,8 @@ class Selection:
         )
 
     def branches(self, model: str, *, can_branch: bool, sequences: int) -> Branches:
-        """Room for trees in a context of the model of that file name for so many requests at a
-        time, and why there is none where the user asked for trees.
+        """Room for trees in a context of that model for ``sequences`` requests at a time, and the
+        reason where the user asked for trees and there is none.
         """
         shapes = [get(name).tree for name in self._drafting_trees(self.names)]
         most = max((shape.leaves for shape in shapes if shape is not None), default=0)
@@ -104,7 +104,7 @@ class Selection:
         return Branches(most)
 
     def branching(self, drafters: Iterable[str], branches: int) -> dict[str, Branching]:
-        """How those of ``drafters`` that may draft trees spend a budget, on a target with so many
+        """How those of ``drafters`` that may draft trees spend a budget, on a target with
         ``branches``.
 
         A head drafts trees of a length that the user gave only where the user asked for a tree:

@@ -55,7 +55,7 @@ class StrictLoading:
     target: ModelFile
     next_layers: bool
     """Whether its layers for multi-token prediction are loaded, too."""
-    anew: bool
+    remeasure: bool
     """Whether the self-test is run even where it passed before."""
 
     def load(self) -> Promise:
@@ -81,7 +81,7 @@ class StrictLoading:
                 recipe = Recipe(extra_buffers=False, tiled=recipe.tiled)  # noqa: PLW2901 - the same
             file = self._file(model, recipe)
             # Another machine may answer at a worker's address next time.
-            if not self.anew and model.remote is None and _passed(file):
+            if not self.remeasure and model.remote is None and _passed(file):
                 return Promise(recipe, model)
             differed = self._differences(model)
             if not differed:
@@ -93,7 +93,7 @@ class StrictLoading:
         raise StrictError(_refusal(self.target.name, differed))
 
     def _differences(self, model: Model) -> list[Difference]:
-        """What the self-test finds on a small context of its own."""
+        """Differences that the self-test finds on a small context of its own."""
         with library.listening():
             context = StrictContext(
                 model,

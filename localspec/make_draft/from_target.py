@@ -38,13 +38,13 @@ class Tried:
     """A set of layers as a draft."""
 
     layers: tuple[int, ...]
-    """Kept."""
+    """Layers that are kept."""
     acceptance: tuple[float, ...]
-    """By position."""
+    """Share of accepted tokens by position in the draft."""
     cost: float
-    """Seconds a drafted token."""
+    """Seconds for a drafted token."""
     gain: float
-    """Times plain decoding at the best draft length; 1 where nothing is gained."""
+    """Speed by plain decoding's, at the best draft length; 1 where nothing is gained."""
 
 
 def layer_count(model: Path) -> int:

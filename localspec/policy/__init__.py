@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from localspec.core.events import Speculation
+from localspec.core.events import Speculation, SpeculationState
 from localspec.core.plan import (
     ANY,
     PLAIN,
@@ -20,19 +20,15 @@ from localspec.core.plan import (
     RequestState,
 )
 from localspec.policy.costs import Costs
+from localspec.policy.reasons import NOT_ALLOWED, nothing_proposed
 
 
 class Policy(Protocol):
     """Plans before a round and learns from it afterwards."""
 
     @property
-    def speculation(self) -> Speculation:
-        """On, parked or off, and why, as of the last plan."""
-        ...
-
-    @property
     def costs(self) -> Costs | None:
-        """What passes cost on this machine now; None where nothing is measured."""
+        """The seconds of passes on this machine now; None where nothing is measured."""
         ...
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
@@ -46,6 +42,10 @@ class Policy(Protocol):
         """
         ...
 
+    def speculation_of(self, seq: int) -> Speculation:
+        """On, parked or off, and why, for the request in a sequence, as of its last round."""
+        ...
+
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Take the outcomes of a round, foreign requests included, and the evidence of all drafters
         on the others.
@@ -57,30 +57,49 @@ class FixedLength:
     """The draft length that the user asked for; one round in 32 is plain, to measure its cost."""
 
     _PLAIN_EVERY = 32
+    _QUIET = 16
+    """Rounds of a reply without a draft after which it is reported as parked."""
 
     def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
         """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
         self._plan = DraftPlan((DraftStep(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
         self.costs = costs
         self._round = 0
-        self.speculation = Speculation("on")
+        self._idle: dict[int, int] = {}
+        """Rounds since the last draft, for the running reply of each sequence."""
+        self._allowed: dict[int, bool] = {}
+        """Whether any drafter may draft, for the running reply of each sequence."""
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same plan for every request."""
         self._round += 1
+        for state in states:
+            if state.emitted == 0 and not state.foreign:
+                self._idle[state.seq] = 0
+            self._allowed[state.seq] = state.drafters is None or bool(state.drafters)
         plan = PLAIN if self._round % self._PLAIN_EVERY == 0 else self._plan
         return [plan] * len(states)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """Parked where the drafters have had nothing to propose for a while."""
+        if not self._allowed.get(seq, True):
+            return NOT_ALLOWED
+        idle = self._idle.get(seq, 0)
+        return nothing_proposed(idle) if idle >= self._QUIET else Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Record the cost of the pass, unless all its requests have failed."""
         del evidence
         if not outcomes:
             return
+        for o in outcomes:
+            drafted = bool(o.proposed or o.forced)
+            self._idle[o.seq] = 0 if drafted else self._idle.get(o.seq, 0) + 1
         seconds = max(o.round_s for o in outcomes) - sum(o.apart_s for o in outcomes)
         self.costs.passed(sum(o.width for o in outcomes), seconds)
 
@@ -90,8 +109,15 @@ class Plain:
 
     costs: Costs | None = None
 
-    def __init__(self, reason: str) -> None:
-        self.speculation = Speculation("off", reason)
+    def __init__(
+        self, reason: str, brief: str | None = None, *, state: SpeculationState = "off"
+    ) -> None:
+        self._speculation = Speculation(state, reason, brief)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """The reason that it was given."""
+        del seq
+        return self._speculation
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Never."""

@@ -6,7 +6,7 @@ bins of confidence, each with decayed counts; one factor on the odds, common to 
 follows the last twenty judged tokens of the text; and a caution term where few tokens were judged.
 Texts differ by much more than confidences tell, and a text may change its kind in the middle, so
 twenty tokens may well outweigh the bins, in both directions. A new text keeps the bins, which
-describe the drafter, and starts the rest anew, which describes the text. A draft model of random
+describe the drafter, and resets the rest, which describes the text. A draft model of random
 weights is unconfident and never used; a confident and wrong one is found out after a handful of
 tokens.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,8 +24,6 @@ from numpy.typing import NDArray
 EDGES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)
 """Borders between the bins of confidence."""
 BINS = len(EDGES) + 1
-RAW = tuple((low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True))
-"""The middles of the bins: acceptance, were a confidence to be taken at its word."""
 COMPUTED = (0.03, 0.12, 0.20, 0.26, 0.32, 0.40, 0.48, 0.58, 0.69, 0.77, 0.84, 0.89, 0.95)
 """Acceptance by bin of what a draft model computes: between texts of the target's own and texts
 that neither model would write, measured with scripts/policy_lab on 144 replies (three drafts)."""
@@ -72,6 +71,10 @@ class AcceptanceTuning:
     """Acceptance of later tokens before any was judged."""
 
 
+LATEST = 64
+"""Verdicts that are kept for the figures of a reason: about as many as the bins rest on."""
+
+
 def bin_of(confidence: float) -> int:
     """Index of a confidence's bin."""
     return bisect.bisect_right(EDGES, confidence)
@@ -79,6 +82,10 @@ def bin_of(confidence: float) -> int:
 
 def _bins() -> NDArray[np.float64]:
     return np.zeros(BINS)
+
+
+def _verdicts() -> deque[bool]:
+    return deque(maxlen=LATEST)
 
 
 @dataclass(slots=True)
@@ -98,6 +105,8 @@ class AcceptanceEstimate:
     """Decayed count of the last tokens that the bins expected to be accepted."""
     recent_variance: float = 0.0
     """Decayed sum of p (1 - p) of the same tokens."""
+    verdicts: deque[bool] = field(default_factory=_verdicts)
+    """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
     tuning: AcceptanceTuning = AcceptanceTuning()
     version: int = 0
     """Tokens learnt by this very object."""
@@ -105,6 +114,7 @@ class AcceptanceEstimate:
     def learn(self, index: int, confidence: float, accepted: bool) -> None:
         """The ``index``-th token of a draft was judged; those before it were accepted."""
         self.version += 1
+        self.verdicts.append(accepted)
         tuning, b = self.tuning, bin_of(confidence)
         prior, right = tuning.prior, tuning.expected[b]
         expected = (prior * right + self.accepted[b]) / (prior + self.judged[b])
@@ -130,6 +140,7 @@ class AcceptanceEstimate:
             self.judged,
             first=self.first * carried,
             recent=self.recent * carried,
+            verdicts=self.verdicts,
             tuning=self.tuning,
         )
 
@@ -193,7 +204,7 @@ __all__ = [
     "COMPUTED",
     "COPIED",
     "EDGES",
-    "RAW",
+    "LATEST",
     "USUAL",
     "AcceptanceEstimate",
     "AcceptanceTuning",

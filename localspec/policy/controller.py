@@ -37,24 +37,13 @@ from localspec.core.plan import (
     RequestState,
 )
 from localspec.policy.costs import Costs
-from localspec.policy.gain import (
-    Expected,
-    GainPace,
-    Outlook,
-)
+from localspec.policy.gain import GainPace, Outlook
 from localspec.policy.learning import Learning
 from localspec.policy.ledger import Ledger
 from localspec.policy.parts import Parts, Planned
 from localspec.policy.pass_costs import bucket_of
 from localspec.policy.reading import PromptReading
-from localspec.policy.reasons import (
-    BREADTH_COSTS,
-    NOTHING_YET,
-    not_affordable,
-    not_read,
-    nothing_likely,
-    why_parked,
-)
+from localspec.policy.standing import Cause, Decided, Standing
 from localspec.policy.storage import Knowledge
 from localspec.policy.trials import Trials
 from localspec.policy.tuning import ControllerTuning
@@ -89,12 +78,18 @@ class Controller:
         self._learning = Learning(self._parts, self._trials)
         self._plain_round = 0
         """The last round in which nothing was drafted."""
-        self._idle = tuning.quiet
-        """Rounds since the last draft."""
         self._copying: set[int] = set()
         """Sequences whose last draft was copied from the text and accepted at least in part."""
-        self._reasons: dict[tuple[int, str], tuple[Expected, bool, Speculation]] = {}
-        self.speculation = Speculation("on")
+        self._standing = Standing(self._parts, self._trials, self._reading)
+
+    @property
+    def speculation(self) -> Speculation:
+        """The state of the request that was planned last."""
+        return self._standing.last
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """See `Standing.of`."""
+        return self._standing.of(seq)
 
     @property
     def costs(self) -> Costs:
@@ -153,6 +148,7 @@ class Controller:
                 parts.winnings.learn((source, kind, last.requests), won, last.emitted)
         parts.replies.begin(state.seq)
         parts.sharing.begin(state.seq)
+        self._standing.begin(state.seq)
         self._reading.ended(state.seq)
         sources = [*filter(state.may_use, parts.sources)]
         ledger = parts.stakes.open(state.sampling, sources)
@@ -165,11 +161,10 @@ class Controller:
 
     def _plan(self, state: RequestState) -> DraftPlan:
         parts = self._parts
-        tuning = parts.tuning
         parts.replies.planned(state)
         steps: list[DraftStep] = []
         probe: DraftStep | None = None
-        drafting, why = self._idle < tuning.quiet, NOTHING_YET
+        causes: list[Cause] = []
         instead = 1.0
         ledger = parts.ledgers[state.seq]
         curve, most = parts.sharing.charged(state.seq), parts.sharing.affordable(state.seq)
@@ -179,7 +174,7 @@ class Controller:
             text, allowed = parts.estimates.text(state.seq, source), ledger.allowed(source)
             breadth = parts.trees.breadth(source, text, parts.passes.unpadded)
             if breadth < parts.trees.least(source):
-                why = BREADTH_COSTS
+                causes.insert(0, Cause(source, "breadth"))
                 continue
             own = parts.passes.unpadded if breadth > 1 and alone else curve
             prices = parts.prices.of(
@@ -187,32 +182,28 @@ class Controller:
             )
             outlook = parts.outlooks.of(state.seq, source, text, prices, parts.planned.number)
             if source in parts.free:
-                if why is NOTHING_YET:
-                    why = nothing_likely(*ledger.guesses(source))
                 if self._may_ask(source, ledger):
+                    causes.insert(0, Cause(source, "copies", outlook, allowed, most))
                     trial = self._trials.of_copied(state, source, outlook, allowed, most)
                     steps.insert(0, self._step(source, breadth, trial, instead, allowed, most))
+                else:
+                    causes.insert(0, Cause(source, "answer"))
                 continue
             parts.probes.has_read(state.seq, source, state.length - state.unread)
-            affordable = True
-            if outlook.tokens > tuning.gain.margin and state.unread <= tuning.behind:
-                allowed = min(allowed, bearable)
-                gain = outlook.gain(allowed, most)
-                affordable = gain.tokens() > tuning.gain.margin
-                if affordable:
-                    parts.probes.drafts((source, state.sampling))
-                    steps.insert(0, self._step(source, breadth, outlook, instead, allowed, most))
-                    instead = max(instead, gain.rate())
-                    drafting = True
-                    continue
-            why = self._why_not(state, source, outlook, affordable, allowed)
             allowed = min(allowed, bearable)
+            decided = self._against(state, outlook, allowed, most)
+            causes.insert(0, Cause(source, decided, outlook, allowed, most, breadth, state.unread))
+            if decided == "asked":
+                parts.probes.drafts((source, state.sampling))
+                steps.insert(0, self._step(source, breadth, outlook, instead, allowed, most))
+                instead = max(instead, outlook.gain(allowed, most).rate())
+                continue
             step = self._parked(state, source, breadth, outlook, allowed, most)
             if step is not None and step.probe:
                 probe = step
             elif step is not None:
                 steps.insert(0, step)
-        self.speculation = Speculation("on") if drafting else why
+        self._standing.planned(state.seq, causes)
         probes = () if probe is None else (probe,)
         return self._padded((*probes, *steps))
 
@@ -228,28 +219,17 @@ class Controller:
         plan, untried = DraftPlan(steps), parts.passes.untried()
         return plan.within(untried - 1, NO_LIMIT) if untried else plan
 
-    def _why_not(
-        self, state: RequestState, source: str, outlook: Outlook, affordable: bool, allowed: float
-    ) -> Speculation:
-        """Why a drafter that computes does not draft; written anew with what is expected of it."""
-        parts = self._parts
-        margin = parts.tuning.gain.margin
-        if affordable and outlook.tokens > margin:
-            return not_read(state.unread)
-        known = self._reasons.get((state.seq, source))
-        if known is not None and known[0] is outlook.expected and known[1] == affordable:
-            return known[2]
-        prices = outlook.prices
-        if affordable:
-            text = parts.estimates.text(state.seq, source)
-            passes = parts.passes.curve
-            why = why_parked(
-                text, prices.curve, prices.cost, margin, parts.planned.requests, passes
-            )
-        else:
-            why = not_affordable(prices.curve, prices.cost, allowed)
-        self._reasons[state.seq, source] = outlook.expected, affordable, why
-        return why
+    def _against(
+        self, state: RequestState, outlook: Outlook, allowed: float, most: float
+    ) -> Decided:
+        """What keeps a drafter that computes from drafting, if anything."""
+        tuning = self._parts.tuning
+        if outlook.tokens <= tuning.gain.margin:
+            return "gain"
+        if state.unread > tuning.behind:
+            return "unread"
+        paying = outlook.gain(allowed, most).tokens() > tuning.gain.margin
+        return "asked" if paying else "stake"
 
     def _parked(
         self,
@@ -314,14 +294,12 @@ class Controller:
         """Update times by width, acceptance by confidence, and the ledgers by the gain."""
         if not outcomes:
             return
-        if any(o.width > 1 for o in outcomes):
-            self._idle = 0
-        else:
-            self._idle += 1
+        if all(o.width == 1 for o in outcomes):
             self._plain_round = self._parts.planned.number
         free = self._parts.free
         self._copying = {o.seq for o in outcomes if o.accepted and o.source in free}
         self._learning.learn(outcomes, evidence)
+        self._standing.learn(outcomes)
 
 
 __all__ = ["K_MAX", "Controller", "bucket_of"]

@@ -8,6 +8,10 @@ pass of another kind settles what the first one left open (Kalman 1960). Two thi
   one of its kind was as slow. A pass that was much quicker is proof, and counts at once.
 - What counts although it is far off shows that something has changed: the causes that could have
   changed become uncertain, so few passes correct even a curve that is wrong by a factor of fifty.
+
+While nothing is drafted, only plain passes and drafted tokens are seen. A slower machine and
+offsets that all grew look alike then, and a neighbour that comes and goes could move both apart
+without end. So what the offsets of both kinds have in common becomes slowness.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ class CostFilterTuning:
     steepness_most: float = 0.3
     offset_most: float = 0.3
     """Largest that drift makes of them."""
+    common: float = 1.0
+    """Offset that plain passes and drafts have in common from which on it is slowness."""
     noise: float = 0.06
     """Deviation of an observation, before any was made."""
     noise_least: float = 0.02
@@ -75,6 +81,8 @@ class CostFilter:
         self._made = 0
         self._as_expected: dict[Kind, int] = {}
         """Kind -> number of the last observation of it that was not far off."""
+        self._latest: dict[Kind, int] = {}
+        """`Kind.ONE` and `Kind.DRAFT` -> the offset of the last observation."""
         self._doubts: dict[Kind | int, float] = {}
         """Kind, or index of an offset -> how far off its last observation was, if it did not
         count.
@@ -141,6 +149,20 @@ class CostFilter:
             self._p[0, 0] += shaken
             self._p[0, 1] -= shaken
             self._p[1, 0] -= shaken
+        else:
+            self._latest[kind] = parts[-1]
+            self._share()
+
+    def _share(self) -> None:
+        """What the offsets of plain passes and of drafts have in common becomes slowness."""
+        if len(self._latest) < 2:
+            return
+        both = list(self._latest.values())
+        least, most = sorted(float(self._x[i]) for i in both)
+        common = max(least, 0.0) + min(most, 0.0)
+        if abs(common) > self._tuning.common:
+            self._x[both] -= common
+            self._x[self.SLOWNESS] += common
 
     def _drift(self, count: int) -> None:
         tuning, p = self._tuning, self._p
@@ -152,14 +174,14 @@ class CostFilter:
         p.flat[:: len(variances) + 1] += np.where(variances < most, count * drift, 0.0)
 
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
-        """The noise follows how large surprises are for what was expected of them."""
+        """Adapt the noise to the size of surprises relative to their expected variance."""
         tuning = self._tuning
         change = min(surprise**2 / variance, tuning.far**2) - 1
         noise = self._noise[kind] * (1 + tuning.noise_weight * change)
         self._noise[kind] = min(max(noise, tuning.noise_least**2), tuning.noise_most**2)
 
     def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
-        """What could explain a large surprise becomes uncertain. If computations of another kind
+        """Make uncertain whatever could explain a large surprise. If computations of another kind
         have just lasted as long as expected, the machine as a whole has not changed.
         """
         self.changes += 1

@@ -1,4 +1,4 @@
-"""What passes and drafts cost on this machine: a measured curve, updated while it is used.
+"""The seconds of passes and drafts on this machine: a measured curve, updated while it is used.
 
 The curve t(n), seconds of a target pass over n tokens, has real steps (on AVX-512 a Q4_0 pass over
 four tokens is cheaper than one over three; CUDA changes kernels with the width), so it is a table
@@ -147,7 +147,8 @@ class Costs:
         own = self._base[width] * math.exp(self._filter[self._states[width]])
         if width == 1 or 1 not in self._base:
             return own
-        return max(own * math.exp(self._steepness), self._own(1))
+        one = self._own(1)
+        return min(max(own * math.exp(self._steepness), one), _STEEPEST * width * one)
 
     def draft(self, source: str) -> float:
         """Expected seconds per token of that drafter; 0 where none was measured."""
@@ -243,7 +244,7 @@ class Costs:
         self._filter.observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
 
     def bounded(self, source: str, seconds: float) -> None:
-        """Record that a drafted token costs no more, since so much was read besides."""
+        """Record an upper bound of a drafted token's cost: the time also covered reading."""
         if seconds < self.draft(source) and source not in self._answers:
             self.drafted(source, 1, seconds)
 

@@ -37,7 +37,7 @@ class Estimates:
             self._texts[seq, source] = self._saved[source, kind] = text
 
     def text(self, seq: int, source: str) -> AcceptanceEstimate:
-        """What is known of the drafter in the running text of the sequence."""
+        """The drafter's acceptance in the running text of the sequence."""
         return self._texts[seq, source]
 
     def kind(self, seq: int) -> str:
@@ -45,7 +45,7 @@ class Estimates:
         return self._kinds.get(seq, "")
 
     def drafter(self, key: Key) -> AcceptanceEstimate:
-        """What is known of the drafter under a kind of sampling."""
+        """The drafter's acceptance under a kind of sampling, over all texts."""
         tuning = self._copied if key[0] in self._free else self._computed
         estimate = self._saved.setdefault(key, AcceptanceEstimate(tuning=tuning))
         estimate.tuning = tuning

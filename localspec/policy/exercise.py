@@ -44,10 +44,9 @@ class Exercise:
         self._branching = dict(branching)
         self._nodes = nodes
         self._round = 0
-        self.speculation = Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """From the first round on."""
+        """Always: it drafts from the first round on."""
         del state
         return True
 
@@ -55,6 +54,11 @@ class Exercise:
         """The same plan for every request."""
         at, self._round = self._round, self._round + 1
         return [self._plan(at)] * len(states)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """Always on."""
+        del seq
+        return Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""

@@ -1,4 +1,4 @@
-"""What drafting gains: E[emitted] against seconds, in units of plain decoding.
+"""The gain of drafting: E[emitted] against seconds, in units of plain decoding.
 
 With s the acceptance of the first token and m that of later ones, a draft of k tokens emits
 1 + s * (1 + m + ... + m^(k-1)) on average (Leviathan et al. 2023, section 3.1, with a first token
@@ -41,7 +41,7 @@ class GainTuning:
 
 
 class Prices:
-    """What drafts of each length cost, and what they fall short by if little is accepted."""
+    """The cost of drafts of each length, and their shortfall if little is accepted."""
 
     def __init__(self, curve: Curve, cost: float) -> None:
         """``cost`` is that of a drafted token, in plain passes."""
@@ -75,7 +75,7 @@ class Prices:
 
 
 class Expected:
-    """What the drafts of one drafter are expected to emit now, whatever they cost."""
+    """The tokens that one drafter's drafts are expected to emit now, whatever they cost."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Expected:
         lengths: int,
         table: NDArray[np.float64] | None = None,
     ) -> None:
-        """For drafts of 1 to ``lengths`` tokens, K; ``table`` replaces the cautious one of
+        """Drafts have 1 to ``lengths`` tokens, K; ``table`` replaces the cautious one of
         ``acceptance``.
         """
         self.table = acceptance.table() if table is None else table
@@ -101,7 +101,7 @@ class Expected:
 
 
 class Outlook:
-    """What the drafts of one drafter are expected to gain, whatever the reply can afford."""
+    """The expected gain of one drafter's drafts, whatever the reply can afford."""
 
     def __init__(
         self, expected: Expected, prices: Prices, tuning: GainTuning = GainTuning()
@@ -259,7 +259,7 @@ class GainPace:
         return int(max(self._longest))
 
     def more(self, confidences: Sequence[float]) -> bool:
-        """For the first token: whether any length beats drafting nothing. For later ones: whether
+        """Whether to go on. The first token: if any length beats drafting nothing. Later ones: if
         continuing for up to ``ahead`` tokens beats stopping, at the rate that the draft set out
         for (to maximise a ratio is to maximise E[emitted] - rate * seconds at the best ratio).
         """

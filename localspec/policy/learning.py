@@ -1,4 +1,4 @@
-"""What a round teaches: times, acceptance, and what each reply won or lost."""
+"""Learning from rounds: times, acceptance, and the gain or loss of each reply."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from localspec.policy.trials import Trials
 KEPT_UP = 2
 """Tokens that a drafter reads at most in its first pass of a draft, where it drafts every round."""
 ANSWER = 1e-4
-"""Seconds that the first answer of a drafter that copies is taken to have lasted at most: it may
-have had a long text to take in."""
+"""Most seconds that count of the first answer of a drafter that copies: it may include the time for
+indexing a long text."""
 
 
 class Learning:
@@ -63,7 +63,7 @@ class Learning:
             parts.probes.has_read(o.seq, o.source, parts.planned.lengths.get(o.seq, 0))
 
     def _reading(self, source: str, unread: int) -> float:
-        """What a drafter that computes is expected to spend on the tokens that it has missed."""
+        """Expected seconds of a drafter that computes for reading the tokens that it missed."""
         parts = self._parts
         if unread <= KEPT_UP or source in parts.free:
             return 0.0

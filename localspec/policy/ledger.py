@@ -1,4 +1,4 @@
-"""What speculation has won and lost in one reply, and what it may lose next.
+"""The ledger of one reply: what speculation has won and lost, and what it may lose next.
 
 Estimates are wrong when texts change, and a reply may end at any token. So a draft is no longer
 than the reply can afford if all of it were rejected: it may lose what drafting has won in this
@@ -21,23 +21,23 @@ class LedgerTuning:
     """Constants of `Ledger`, in plain tokens."""
 
     start: float = 0.15
-    """What a reply may lose from its first token on."""
+    """Tokens that a reply may lose from its first one on."""
     share: float = 0.02
-    """What it may lose besides, as a share of its tokens so far."""
+    """Further tokens that it may lose, as a share of its tokens so far."""
     bearable: float = 0.03
-    """What a reply may have lost at its end, as a share of its tokens."""
+    """Tokens that a reply may have lost at its end, as a share of all."""
     most: float = 8.0
-    """Largest balance: what was won long ago is not staked."""
+    """Largest balance: gains of long ago are not risked."""
     credit: float = 0.3
-    """Credit for a right prediction that was not drafted."""
+    """Credit that a right prediction which was not drafted earns."""
     debit: float = 0.5
-    """What a wrong one takes away."""
+    """Credit that a wrong one costs."""
     most_credit: float = 2.2
     """Largest credit."""
     better: float = 0.3
-    """Credit that a drafter starts the next reply with, for each that was faster for its drafts."""
+    """Credit for the next reply that a reply earns which its drafts made faster."""
     worse: float = 1.0
-    """What one that was slower takes away from that."""
+    """Credit for the next reply that a slower one costs."""
     clear: float = 0.02
     """Gain or loss, as a share of a reply's tokens, from which it counts as either."""
 
@@ -55,7 +55,7 @@ class Ledger:
         self.drafters: set[str] = set()
         """Drafters that drafted in the reply."""
         self.won_by: dict[str, float] = {}
-        """The same by drafter."""
+        """Tokens won less those lost, by drafter; the sum is `won`."""
         self.read: set[str] = set()
         """Drafters that had read the prompt."""
         self.requests = 1
@@ -65,15 +65,15 @@ class Ledger:
 
     @property
     def slack(self) -> float:
-        """What the reply can lose now and still be nearly as fast as plain decoding."""
+        """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
         return self._balance
 
     def bearable(self, total: float) -> float:
-        """What a reply of ``total`` tokens in all can lose now and still be nearly as fast."""
+        """The same for a reply of which ``total`` tokens are expected in all."""
         return self._tuning.bearable * total + self.won
 
     def allowed(self, source: str) -> float:
-        """What that drafter may lose in the next round."""
+        """Tokens that the drafter may lose in the next round."""
         return self._balance + self._credit.get(source, 0.0)
 
     def grant(self, source: str, credit: float) -> None:

@@ -1,4 +1,4 @@
-"""The outlooks of all drafters, computed anew only where something has changed: most rounds of a
+"""The outlooks of all drafters, computed again only where something has changed: most rounds of a
 parked reply bring no evidence, and planning must cost less than anything that it could save.
 """
 
@@ -12,7 +12,7 @@ from localspec.policy.gain import Curve, Expected, GainTuning, Outlook, Prices, 
 _SAME = 0.02
 """Share by which the cost of a drafted token may differ from the one reckoned with."""
 _EVERY = 16
-"""Rounds after which an outlook is computed anew in any case: other replies teach its drafter."""
+"""Rounds after which an outlook is computed again in any case: other replies teach its drafter."""
 _CURVES = 64
 """Curves whose prices are kept."""
 

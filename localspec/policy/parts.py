@@ -1,4 +1,4 @@
-"""What the parts of the controller have in common."""
+"""The state that the parts of the controller share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Planned:
 
 
 class Parts:
-    """What was measured, learnt and staked so far, for everything that decides by it."""
+    """The measurements, estimates and ledgers of one controller, shared by its parts."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Parts:
         self.winnings = Winnings(tuning.winnings)
         self.stakes = Stakes(tuning.ledger)
         self.ledgers: dict[int, Ledger] = {}
-        """By sequence, of its running reply."""
+        """The ledger of each sequence's running reply."""
         self.planned = Planned()
 
     @property

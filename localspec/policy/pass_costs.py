@@ -22,8 +22,8 @@ by as much."""
 
 
 def quickest(seconds: NDArray[np.float64]) -> list[int]:
-    """The rows that a pass over 1, 2, ... rows had better have, by the seconds of each; one over a
-    single row is plain decoding and stays as it is.
+    """The quickest number of rows for a pass over at least 1, 2, ... rows, by the seconds of each;
+    a pass over a single row is plain decoding and is not padded.
     """
     rows = [*range(1, len(seconds) + 1)]
     best = len(seconds) - 1

@@ -1,7 +1,7 @@
 """When a parked drafter probes: by a schedule that backs off, and within a savings account.
 
-A probe reads the tokens that the drafter has missed, which may be a whole long prompt. So one
-round in 100 is saved for probes, and a probe that is expected to cost more than the savings waits.
+A probe reads the tokens that the drafter has missed, which may be a whole long prompt. So 0.8 %
+of each round is saved for probes, and a probe that is expected to cost more than the savings waits.
 Cheap probes, over a few tokens, depend on their schedule alone.
 """
 
@@ -29,7 +29,7 @@ class ProbeTuning:
     cheap: float = 0.3
     """Cost that a probe may always have, as far as savings are concerned."""
     beyond: float = 0.1
-    """What a probe may cost beyond that which the reply can lose."""
+    """Cost of a probe beyond what the reply can lose."""
     batched: float = 0.25
     """Assumed cost of a token read with many others, relative to one alone."""
     weight: float = 0.3
@@ -86,7 +86,7 @@ class ProbeSchedule:
         return True
 
     def round_ended(self, requests: int = 1) -> None:
-        """Save the share of one round of so many requests."""
+        """Save the share of one round of that many requests."""
         self._saved = min(self._tuning.most, self._saved + self._tuning.share * requests)
 
     def has_read(self, seq: int, source: str, length: int) -> None:
@@ -122,12 +122,12 @@ class ProbeSchedule:
             self._trials[key] = made, now + intervals[made]
 
     def may_be_due(self, key: Key, now: int) -> bool:
-        """False where `due` is certainly false."""
+        """A quick test; where it is false, `due` is false too."""
         _, due = self._schedule.setdefault(key, (0, now + self._tuning.intervals[0]))
         return now >= due
 
     def may_pay(self, source: str, lengths: dict[int, int], cost: float, loss: float) -> bool:
-        """False where a probe would cost more than `due` allows in any case."""
+        """A quick test; where it is false, a probe costs more than `due` ever allows."""
         tuning = self._tuning
         allowed = min(loss + tuning.beyond, max(self._saved, tuning.cheap))
         return self._expected(source, lengths, cost) <= allowed

@@ -16,7 +16,13 @@ class PromptReading:
     def __init__(self, parts: Parts, trials: Trials) -> None:
         self._parts, self._trials = parts, trials
         self._prompts: dict[int, tuple[int, bool]] = {}
-        """By sequence: length of the prompt that is read, and whether drafters read it too."""
+        """For each sequence: length of the prompt being read, and whether drafters read it too."""
+        self._decided: dict[int, bool] = {}
+        """By sequence: whether drafters were to read it when that was decided last."""
+
+    def decided(self, seq: int) -> bool | None:
+        """Whether drafters were to read the sequence when that was decided last, if it was."""
+        return self._decided.get(seq)
 
     def running(self, seq: int) -> bool:
         """Whether the prompt of the sequence was being read when its next round was planned."""
@@ -41,12 +47,13 @@ class PromptReading:
         for source in parts.sources:
             if source not in parts.free and state.may_use(source):
                 reads = self._worth_reading(state, source) or reads
+        self._decided[state.seq] = reads
         if not state.emitted:
             self._prompts[state.seq] = state.length, reads
         return reads
 
     def _worth_reading(self, state: RequestState, source: str) -> bool:
-        """Whether reading so many tokens is worth what the drafter may win in the reply."""
+        """Whether reading the unread tokens is worth what the drafter may win in the reply."""
         parts = self._parts
         tuning, key = parts.tuning.gain, (source, state.sampling)
         cost = parts.cost(source, state.company)

@@ -29,9 +29,9 @@ class SharingTuning:
     steps: float = 4.0
     """Steps in which the number of others that draft is rounded, a request."""
     start: float = 0.4
-    """What a request may lose to the drafts of others from its first token on."""
+    """Rounds that a request may lose to the drafts of others from its first token on."""
     share: float = 0.02
-    """What it may lose besides, as a share of its tokens so far."""
+    """Further rounds that it may lose, as a share of its tokens so far."""
     most: float = 6.0
     """Largest balance."""
 
@@ -66,8 +66,8 @@ class Sharing:
         self._often[seq] = before + self._tuning.weight * (drafted - before)
 
     def factor(self, seq: int) -> float:
-        """What the request is charged of the extra time of a pass: all that all lose by it, divided
-        by those that are expected to draft.
+        """The request's charge for the extra time of a pass: the sum of what all requests lose,
+        divided by the number of those that are expected to draft.
         """
         if len(self._running) < 2:
             return 1.0
@@ -76,7 +76,7 @@ class Sharing:
         return len(self._running) / (1 + round(others * steps) / steps)
 
     def expected_factor(self, requests: int) -> float:
-        """The same for a request of which nothing is known, among so many."""
+        """The same for an unknown request among ``requests`` of them."""
         return requests / (1 + self._tuning.unknown * (requests - 1))
 
     def charged(self, seq: int) -> Curve:
@@ -89,13 +89,13 @@ class Sharing:
         return self._charged[factor]
 
     def affordable(self, seq: int) -> float:
-        """What a draft of the request may cost, as it is charged, for the others to bear it."""
+        """Largest charge of a draft of the request that the others can bear."""
         others = [self._balance[other] for other in self._running if other != seq]
         return self.factor(seq) * max(0.0, min(others)) if others else math.inf
 
     def settle(self, emitted: Mapping[int, int], longer: float, ends: float) -> None:
-        """A round took so much ``longer`` than one without drafts and emitted so many tokens in
-        each sequence; ``ends`` is the share of a round that is saved when a request has ended.
+        """A round took ``longer`` than one without drafts, and ``emitted`` tokens in each
+        sequence; ``ends`` is the share of a round that is saved when a request has ended.
         """
         tuning, more = self._tuning, sum(emitted.values()) - len(emitted)
         for seq, tokens in emitted.items():

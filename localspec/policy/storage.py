@@ -1,4 +1,4 @@
-"""What a controller learnt, saved between sessions: one small file for each pair and setting.
+"""Saves what a controller learnt between sessions: one small file for each pair and setting.
 
 A damaged or invalid file, or one of another format, is ignored: everything in it can be measured
 again.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.files import whole_file
-from localspec.policy.acceptance import BINS, AcceptanceEstimate
+from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
-FORMAT = 2
+FORMAT = 3
 _LARGEST = 1 << 20
 """Most bytes of a valid file."""
 
@@ -86,6 +87,7 @@ def _plain(knowledge: Knowledge) -> dict[str, Any]:
                 "judged": estimate.judged.tolist(),
                 "first": estimate.first.tolist(),
                 "lately": estimate.recent.tolist(),
+                "verdicts": "".join("01"[right] for right in estimate.verdicts),
             }
             for (source, kind), estimate in knowledge.acceptance.items()
         ],
@@ -110,6 +112,7 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
             judged=_counts(saved["judged"]),
             first=_counts(saved["first"]),
             recent=_counts(saved["lately"]),
+            verdicts=_verdicts(saved["verdicts"]),
         )
         for saved in data["survival"]
     }
@@ -120,6 +123,12 @@ def _positive(x: object) -> float:
     if not isinstance(x, int | float) or not 0 < x < math.inf:
         raise ValueError("not a time")
     return float(x)
+
+
+def _verdicts(saved: object) -> deque[bool]:
+    if not isinstance(saved, str) or len(saved) > LATEST or set(saved) - {"0", "1"}:
+        raise ValueError("not verdicts")
+    return deque((right == "1" for right in saved), maxlen=LATEST)
 
 
 def _counts(values: list[object]) -> NDArray[np.float64]:

@@ -45,8 +45,8 @@ class ControllerTuning:
     """Judged tokens from which on a drafter is known."""
     shown: int = 8
     """Predictions in a text from which on they say more of it than other texts do."""
-    quiet: int = 48
-    """Rounds without a draft after which speculation is reported as parked."""
+    quiet: int = 16
+    """Rounds of a reply without a draft after which speculation is reported as parked."""
     bearable: float = 0.03
     """Share of the tokens of a reply that a draft may lose that does not pay by known costs."""
     unsure: float = 0.35
@@ -65,7 +65,7 @@ class ControllerTuning:
     probes: ProbeTuning = ProbeTuning()  # noqa: RUF009 - frozen
 
     def hope(self, doubt: float) -> float:
-        """Factor on a cost of which so much doubt is left, were it as low as it may well be."""
+        """Factor that lowers a doubtful cost to the lowest plausible value."""
         return math.exp(-2 * max(0.0, doubt - self.unsure))
 
 

@@ -1,4 +1,4 @@
-"""What drafters that had read their prompts have won: reading the next prompt must be worth it."""
+"""Gains of drafters that had read their prompts: they decide whether to read the next one."""
 
 from __future__ import annotations
 

@@ -66,13 +66,13 @@ class PrefixCache:
         self._disk: DiskStates | None = None
         self._rates = Rates()
         self._live: dict[int, Live] = {}
-        """What the target's sequences hold."""
+        """The contents of the target's sequences."""
         self._search = Search(target, drafter, self._live, self._memory, self._rates)
         self._turn = 0
         self._notices: list[str] = []
 
     def use_disk(self, store: KvStore) -> None:
-        """From now on restore from disk too, and write to it in `rest`."""
+        """Restore from disk too from now on, and write to it in `rest`."""
         self._disk = DiskStates(store, cuts_anywhere=self._target.cuts_anywhere)
         self._search.disk = self._disk
 
@@ -133,7 +133,7 @@ class PrefixCache:
         return Restored(best.cut.length, best.place, max(0.0, seconds))
 
     def positions(self, seq: int, prompt: Sequence[int], stable: int | None = None) -> list[int]:
-        """Positions of the prompt at which `checkpoint` is to be called, in ascending order; none
+        """Positions of the prompt at which to call `checkpoint`, in ascending order; none
         where the target can be truncated everywhere.
 
         They are the end of the ``stable`` beginning, which the next turn's prompt will have again
@@ -283,7 +283,7 @@ class PrefixCache:
             self._memory.add(self._state(seq, live), self._rates.reading.seconds(lost))
 
     def _spares(self, tokens: int, moving: float) -> bool:
-        """Whether so many tokens are worth saving, if moving their state takes so many seconds."""
+        """Whether ``tokens`` are worth saving, if moving their state takes ``moving`` seconds."""
         return self._rates.reading.seconds(tokens) > max(WORTH_SECONDS, _TIMES_WORTH * moving)
 
     def _state(self, seq: int, live: Live) -> State:

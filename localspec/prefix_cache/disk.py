@@ -88,7 +88,7 @@ class DiskStates:
         )
 
     def write(self, state: State, seconds: float, cancelled: Callable[[], bool]) -> None:
-        """Write a state that spares so many seconds, in place of those that it covers."""
+        """Write a state that spares ``seconds``, in place of those that it covers."""
         replaced = [saved for saved in self.of(state.owner) if self._covers(state, saved)]
         try:
             done = self._store.put(state, seconds, replaces=replaced, cancelled=cancelled)

@@ -64,7 +64,7 @@ class Saved:
 
 
 def start_of(state: State, seconds: float) -> bytes:
-    """All that is before the parts of a state that spares so many seconds."""
+    """The header of a state that spares that many seconds of reading."""
     header = _header(state)
     return _MAGIC + _FIXED.pack(len(header), state.n_bytes, seconds) + header
 
@@ -107,7 +107,7 @@ def _header(state: State) -> bytes:
 
 
 def read_header(file: BinaryIO, path: Path, owner: str) -> Saved:
-    """What a file holds, without the bytes of its parts.
+    """The header of a saved state: its contents without the bytes of its parts.
 
     Raises:
         DamagedError: it is not what was written, as far as that can be seen, or another owner's.

@@ -108,7 +108,7 @@ class KvStore:
         replaces: Sequence[Saved] = (),
         cancelled: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Write a state that spares so many seconds, and remove those that it ``replaces``.
+        """Write a state that spares ``seconds`` of reading, and remove those that it ``replaces``.
 
         Returns whether it was written: not where ``cancelled`` returns true meanwhile, nor where it
         is larger than the limit.

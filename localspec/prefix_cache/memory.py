@@ -12,7 +12,7 @@ from localspec.prefix_cache.states import State, TokenIds, covers, shared
 MB = 10**6
 """Bytes of the unit of the setting."""
 _SHARE = 4
-"""By default at most a quarter of the memory that is free when a model has been loaded."""
+"""The default limit is a quarter of the memory that is free when a model has been loaded."""
 _MOST = 8 << 30
 """Most bytes by default."""
 _RESERVE = 16
@@ -25,7 +25,7 @@ def default_limit() -> int:
 
 
 def has_room(n_bytes: int) -> bool:
-    """Whether the machine has so many bytes to spare now."""
+    """Whether the machine has that many bytes to spare now."""
     memory = psutil.virtual_memory()
     return int(memory.available) - n_bytes > int(memory.total) // _RESERVE
 
@@ -81,7 +81,7 @@ class MemoryStates:
         return [slot.state for slot in self._slots]
 
     def add(self, state: State, seconds: float) -> bool:
-        """Add a state that spares so many seconds, if it is worth more than what it displaces;
+        """Add a state that spares ``seconds``, if it is worth more than what it displaces;
         states of its beginnings go.
         """
         kept = [s for s in self._slots if not self._covers(state, s.state)]

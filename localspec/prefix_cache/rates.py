@@ -34,7 +34,7 @@ class Rate:
         return self._units / self._seconds if self._seconds > 0 else self._assumed
 
     def seconds(self, units: float) -> float:
-        """Seconds for so many units; 0 if the rate is unknown."""
+        """Seconds for that many units; 0 if the rate is unknown."""
         rate = self.per_second
         return units / rate if rate > 0 else 0.0
 
@@ -44,7 +44,7 @@ class Moving(Rate):
 
 
 class Rates:
-    """What the prefix cache measures to tell what is worth keeping and restoring."""
+    """Measured speeds, by which the prefix cache decides what is worth keeping and restoring."""
 
     def __init__(self) -> None:
         self.reading = Rate()

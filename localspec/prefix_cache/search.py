@@ -28,7 +28,7 @@ from localspec.prefix_cache.states import (
 
 
 class Search:
-    """What sequences, memory and disk have for a prompt, and which of it is best."""
+    """The states that sequences, memory and disk have for a prompt, and which is best."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from localspec.prefix_cache.states import (
 
 @dataclass(slots=True)
 class Live:
-    """What a sequence of the target holds."""
+    """The contents of a sequence of the target."""
 
     owner: str = ""
     tokens: TokenIds = field(default_factory=lambda: token_ids(()))
@@ -53,7 +53,7 @@ class Opened:
     state: State | None = None
     """None: the sequence has them already."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """That go with it."""
+    """Checkpoints that go with it."""
     spent: float = 0.0
     """Seconds that reading its bytes took earlier."""
 

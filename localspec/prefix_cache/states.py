@@ -34,8 +34,8 @@ def shared(a: TokenIds, b: TokenIds) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """What truncation to the end of ``tokens`` cannot bring back: recurrent states, and the KV
-    cache of sliding layers.
+    """State that truncation to the end of ``tokens`` cannot bring back: recurrent states, and
+    the KV cache of sliding layers.
     """
 
     tokens: TokenIds
@@ -73,7 +73,7 @@ class State:
     """Tokens in the KV cache."""
     state: memoryview
     checkpoints: tuple[Checkpoint, ...] = ()
-    """For targets that cannot be truncated everywhere."""
+    """Checkpoints, for targets that cannot be truncated everywhere."""
     drafts: Mapping[str, DraftState] = field(default_factory=dict)
     """Caches of drafters, by the identity of the drafter."""
     rate: float = 0.0
@@ -94,7 +94,7 @@ class Cut:
     length: int
     """Tokens of the prompt."""
     checkpoint: Checkpoint | None = None
-    """To be rewound to; None: truncation is enough."""
+    """The checkpoint to rewind to; None: truncation is enough."""
 
 
 NO_CUT = Cut(0)

@@ -39,7 +39,7 @@ _DEVICE_FAILURES = {
     ),
     WORKER_SILENT: re.compile(rf"{SILENT}"),
 }
-"""What the messages of llama.cpp's CUDA, Vulkan, Metal and RPC back ends mean, and our own."""
+"""Explanations of messages of llama.cpp's CUDA, Vulkan, Metal and RPC back ends, and of ours."""
 
 
 _ADVICE = {
@@ -101,7 +101,7 @@ def last_words(native: str) -> str:
 
 
 def explain(number: int, doing: str, native: str = "", logged: str = "") -> str:
-    """What happened and when: ``llama.cpp crashed with signal 6 (SIGABRT) while loading a.gguf:
+    """A line for users: ``llama.cpp crashed with signal 6 (SIGABRT) while loading a.gguf:
     GGML_ASSERT(...) failed``. ``native`` is what native code wrote to stderr, ``logged`` the end of
     llama.cpp's log.
     """

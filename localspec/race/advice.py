@@ -8,7 +8,7 @@ from localspec.models.memory.speed import Expected, rounded
 
 
 def advice(found: Best | None, n_bytes: int, *, disturbed: bool = False) -> str:
-    """What was seen, and the pair that suits this machine best; ``n_bytes`` are those of the race.
+    """A line with the size of the race's target, ``n_bytes``, and the best pair for this machine.
 
     ``disturbed``: other programs were busy when the machine was measured. Nothing is said of a
     pair where none is known to fit.

@@ -44,7 +44,7 @@ _PAYS = 1.05
 
 
 class Engine(Protocol):
-    """What a race needs of `localspec.engine.client.EngineClient`."""
+    """The part of `localspec.engine.client.EngineClient` that a race uses."""
 
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
 
@@ -54,7 +54,7 @@ class Engine(Protocol):
 
 
 class Machine:
-    """What a race needs of this machine."""
+    """The facts about this machine that a race uses."""
 
     async def speed(self) -> MachineSpeed | None:
         """The speed of this machine; measured by a process of its own where it is not known."""
@@ -114,7 +114,7 @@ class Race:
         self.running: Lane | None = None
         """The side that is being measured."""
         self.doing = "measuring this machine"
-        """What is being done before the first token, as text for users."""
+        """The step before the first token, as text for users."""
         self.n_bytes = 0
         """Bytes of the grown pair; 0 until it is made."""
         self.why_not: str | None = None
@@ -192,7 +192,7 @@ class Race:
 
     @property
     def status(self) -> str:
-        """What is going on or how it ended, in one line."""
+        """The running step, or how the race ended, in one line."""
         if self.failure is not None:
             return f"the race was not possible: {self.failure}"
         if self.drafted.reply is not None and self.plain.reply is not None:

@@ -33,7 +33,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether nobody between here and the server can read along."""
+        """Whether the connection cannot be read on its way."""
         return self.loopback or self.root.startswith("https:")
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ def parse(text: str, *, path: str = "/v1") -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise UsageError(f"this is no address of a server: {text!r}; {_EXAMPLE}") from None
+        raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}") from None
     _require(parts, text)
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
@@ -91,7 +91,7 @@ def split_path(server: str) -> str:
 
 
 def _require(parts: SplitResult, text: str) -> None:
-    """Refuse what is no address, or holds what does not belong there.
+    """Refuse a text that is not an address, or has parts that do not belong there.
 
     Raises:
         UsageError: with the reason; a password is not repeated.
@@ -103,7 +103,7 @@ def _require(parts: SplitResult, text: str) -> None:
         )
     plain = text.isascii() and text.isprintable() and " " not in text
     if parts.scheme.lower() not in {"http", "https"} or not parts.hostname or not plain:
-        raise UsageError(f"this is no address of a server: {text!r}; {_EXAMPLE}")
+        raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}")
     if parts.query or parts.fragment:
         raise UsageError(f"an address has no ? and no #; {_EXAMPLE}")
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound="Client")
 _LEAVE_SECONDS = 2.0
 _WAIT_SECONDS = 0.1
-"""Between two looks at whether the user wants to leave: a signal wakes no other thread."""
+"""Seconds between two checks for Ctrl-C: a signal wakes no other thread."""
 
 
 class Client(Protocol):

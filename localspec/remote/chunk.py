@@ -51,7 +51,7 @@ class Chunk:
     """Tokens so far."""
     prompt_seconds: float | None = None
     decode_seconds: float | None = None
-    """By the engine's clock."""
+    """Seconds of decoding by the engine's clock."""
     reported: Reported | None = None
     timed: bool = False
     """Whether the engine reports drafts here, if there are any."""
@@ -102,7 +102,7 @@ def _figures_only(event: Mapping[str, Any]) -> bool:
 
 def _malformed(address: Address, data: bytes, key: Key) -> RemoteError:
     beginning = excerpt(data[:80].decode("utf-8", "replace"), key)
-    return RemoteError(f"{address} sent what is no part of a reply: {beginning!r}")
+    return RemoteError(f"{address} sent something that is not part of a reply: {beginning!r}")
 
 
 def _chunk(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Chunk:

@@ -29,11 +29,11 @@ class Patience:
 
     connect: float = 10.0
     question: float = 10.0
-    """For the whole answer to a small question."""
+    """Most seconds for the whole answer to a small question."""
     first: float = 600.0
-    """For the first sign of a reply: a processor may read a long prompt for minutes."""
+    """Most seconds until the first sign of a reply: a processor may read a prompt for minutes."""
     later: float = 120.0
-    """For each further one."""
+    """Most seconds until each further one."""
     attempts: int = 5
     pause: float = 0.5
     """Before the second attempt; doubled before each further one."""
@@ -50,7 +50,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """Its content; None where it is no JSON."""
+        """Its content; None where it is not JSON."""
         try:
             return json.loads(self.body, parse_constant=_refuse)
         except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ ThinkingWay = Literal["template", "effort"]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What one engine takes and tells."""
+    """The fields that one engine takes and reports."""
 
     name: str
     sampling: Mapping[str, str] = field(default_factory=dict)

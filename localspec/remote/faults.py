@@ -1,4 +1,4 @@
-"""What goes wrong with a server elsewhere, in one sentence for the user."""
+"""Faults of a server elsewhere, each in one sentence for the user."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def refused(
     tail = f": {said}" if said else ""
     if status == 401:
         advice = "the key is refused" if key else f"set {OWN}, or api_key_command in config.toml"
-        return AccessError(f"{address} wants a key ({advice}){tail}")
+        return AccessError(f"{address} requires a key ({advice}){tail}")
     if status in {403, 407}:
         return AccessError(f"{address} forbids this request ({status}){tail}")
     if status in _ABSENT and "model" in said.lower():

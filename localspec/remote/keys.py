@@ -68,7 +68,7 @@ def find(address: Address) -> Key:
 
 
 def _asked(command: str) -> str:
-    """What the command prints.
+    """The key that a command prints.
 
     Raises:
         UsageError: it is no command.

@@ -25,7 +25,7 @@ class Timed:
     """One reply."""
 
     first_seconds: float
-    """From the request to the first token."""
+    """Seconds from the request to the first token."""
     speed: float
     """Tokens per second behind the first token; 0 for a single one."""
     stats: Stats

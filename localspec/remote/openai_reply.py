@@ -44,7 +44,7 @@ class OpenAIReply:
         """The events until the reply ends; ``waiting`` is told why the request is sent again.
 
         Raises:
-            LocalspecError: the server refuses, breaks off, or sends what is no reply.
+            LocalspecError: the server refuses, breaks off, or sends something other than a reply.
         """
         before = await metrics.read(self._connection) if self._counters else None
         async with self._connection.stream(self._path, self._body, waiting) as response:
@@ -61,7 +61,7 @@ class OpenAIReply:
         yield tally.finished(tally.finish_reason or "stop")
 
     def interrupted(self) -> Finished:
-        """What had arrived."""
+        """The end of an interrupted reply, with the part that had arrived."""
         return self._tally.finished("interrupt")
 
     async def _read(self, response: httpx2.Response) -> AsyncIterator[ReplyEvent]:
@@ -92,7 +92,7 @@ class OpenAIReply:
 
 
 def _difference(before: Counters, after: Counters | None) -> Reported | None:
-    """What happened between two looks at the server's counters, if it was this reply alone."""
+    """The difference of two looks at the server's counters, if it is due to this reply alone."""
     if after is None or not (before.quiet and after.quiet):
         return None
     finished = _grown(before.finished, after.finished)

@@ -23,7 +23,7 @@ _OWNERS = {
     "library": dialects.OLLAMA,
     "localspec": dialects.LOCALSPEC,
 }
-"""By the owner that ``/v1/models`` names."""
+"""Engines by the owner that ``/v1/models`` names."""
 _SHOWN = 8
 """Models that a message lists."""
 _MOST = 1000
@@ -35,7 +35,7 @@ NOT_REPORTED = Speculation(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a server says about itself."""
+    """The facts that a server tells about itself."""
 
     dialect: Dialect
     model: str

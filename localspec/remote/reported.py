@@ -1,4 +1,4 @@
-"""What engines report about the speculation of one reply, in the shapes of all of them."""
+"""Reads reports about the speculation of one reply, in the shapes of all known engines."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def in_stats(stats: Mapping[str, Any]) -> Reported | None:
 
 
 def find(event: Mapping[str, Any]) -> Reported | None:
-    """What an event reports, in any of the shapes."""
+    """The report in an event, in any of the shapes."""
     choices = event.get("choices")
     choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
     return (

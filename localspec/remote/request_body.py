@@ -79,7 +79,7 @@ def _drafting(request: ReplyRequest, dialect: Dialect) -> dict[str, Any]:
 
 
 def _form(request: ReplyRequest, dialect: Dialect) -> dict[str, Any]:
-    """What the reply must be.
+    """The fields for the grammar of a reply, in the engine's own form.
 
     Raises:
         UsageError: the engine has no words for it.
@@ -144,7 +144,7 @@ def _thinking(on: bool, dialect: Dialect) -> dict[str, Any]:
 
 
 def _grammar(grammar: GrammarSpec, dialect: Dialect) -> dict[str, Any]:
-    """What the reply must be; JSON in OpenAI's words, all else in those of the engine.
+    """The fields for a grammar: JSON in OpenAI's words, all else in those of the engine.
 
     Raises:
         UsageError: the engine has no words for it.

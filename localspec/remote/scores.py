@@ -23,9 +23,9 @@ class Place:
     """One token of a greedy reply."""
 
     token: str
-    """Its text, or its bytes where those are no text."""
+    """Its text, or its bytes where those are not text."""
     logprob: float | None
-    """By the pass that emitted it; None where the engine does not tell."""
+    """Log-probability by the pass that emitted the token; None where the engine does not tell."""
     top: Mapping[str, float]
     """Log-probabilities of the likeliest, by text; empty where the engine does not tell."""
 

@@ -57,7 +57,7 @@ class Tally:
         """``speculation`` is what the server says of itself. The request is sent now."""
         self.seed = seed
         self.reported: Reported | None = None
-        """What the engine reports; callers may set what they found elsewhere."""
+        """The engine's report; callers may set one that they found elsewhere."""
         self.finish_reason: FinishReason | None = None
         self._speculation = speculation
         self._clock = clock
@@ -78,7 +78,7 @@ class Tally:
         """Tokens of the present round."""
         self._verified = 0
         self._judged: list[list[int]] = []
-        """By position of a draft: how often it was judged, and accepted."""
+        """For each position of a draft: how often it was judged, and accepted."""
         self._emitted = 0
         self._prompt = self._cached = 0
         self._prompt_seconds: float | None = None

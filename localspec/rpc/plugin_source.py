@@ -22,8 +22,7 @@ from localspec.errors import WorkerError
 VERSION = "0.3.36"
 """The pinned llama-cpp-python, see requirements/llama.lock."""
 ARCHIVE_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-"""Its source archive, by the same lock."""
-ARCHIVE_MB = 77
+"""SHA-256 of its source archive, from the same lock."""
 FILES = {
     "ggml/include/ggml-alloc.h": "94e4cd069b9313b2ceb35dacec901981e0bb478d8bb31035b7126be091998c23",
     "ggml/include/ggml-backend.h": (
@@ -52,7 +51,7 @@ _INDEX = "https://pypi.org/simple"
 _INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _TIMEOUT_S = 30.0
 _LARGEST = 1 << 30
-"""Bytes of an archive, or of an index page, that nobody meant."""
+"""Bytes from which on an archive or an index page is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Source:
     """The files of the plugin, checked."""
 
     files: dict[str, bytes]
-    """By their paths in llama.cpp."""
+    """Contents by path in llama.cpp's repository."""
 
     def write(self, folder: Path) -> None:
         """Write them below a folder.
@@ -211,4 +210,4 @@ def _downloaded() -> Source:
     return found
 
 
-__all__ = ["ARCHIVE_MB", "ARCHIVE_SHA256", "FILES", "VERSION", "Source", "find"]
+__all__ = ["ARCHIVE_SHA256", "FILES", "VERSION", "Source", "find"]

@@ -23,7 +23,7 @@ FIRST_S = 300.0
 """Limit of a wait whose length cannot be known: the first pass, or sending one tensor."""
 _LEAST_S = 30.0
 _TIMES_USUAL = 10.0
-"""A pass may take so many times what the slowest one of its kind took before."""
+"""A pass may take this many times as long as the slowest one of its kind so far."""
 _NARROW = 64
 """Rows; reading the weights is most of a pass that is not wider."""
 _TICK_S = 0.5
@@ -33,7 +33,7 @@ _GRACE_S = 5.0
 
 @dataclass(slots=True)
 class _Usual:
-    """What passes have taken so far: narrow ones as a whole, wide ones by the row."""
+    """The longest passes so far: seconds of a narrow one, seconds for a row of a wide one."""
 
     narrow: float = 0.0
     wide: float = 0.0
@@ -45,7 +45,7 @@ class _Usual:
             self.wide = max(self.wide, seconds / rows)
 
     def limit(self, rows: int) -> float:
-        """Seconds that a pass over so many rows may take; 0 rows are none."""
+        """Most seconds for a pass over that many rows; 0: a call that computes none."""
         if 0 < rows <= _NARROW and self.narrow:
             return max(_LEAST_S, _TIMES_USUAL * self.narrow)
         if rows > _NARROW and self.wide:
@@ -79,7 +79,7 @@ class Watch:
 
     @contextlib.contextmanager
     def waiting(self, rows: int = 0) -> Iterator[None]:
-        """For a call that may wait: one that sends that many rows, or, with 0, any other. The
+        """Watch a call that may wait: one that sends that many rows, or, with 0, any other. The
         answer to the rows may come in a later one.
         """
         self._rows += rows
@@ -93,7 +93,7 @@ class Watch:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """For a call that returns when all rows that were sent are answered."""
+        """Watch a call that returns when all rows that were sent are answered."""
         with self.waiting():
             yield
         if self._rows:
@@ -106,7 +106,7 @@ class Watch:
             connections.keep_alive(connection)
 
     def heard(self) -> None:
-        """Something was answered meanwhile: the limit begins anew."""
+        """Something was answered meanwhile: the limit starts again."""
         if self._since is not None:
             self._since = time.monotonic()
 

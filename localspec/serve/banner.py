@@ -1,4 +1,4 @@
-"""What the server prints when it is ready: the address, a first request, clients."""
+"""The lines that the server prints when it is ready: address, first request, clients."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def bind(settings: ServeSettings) -> socket.socket:
     """The socket of the settings, bound.
 
     Raises:
-        UsageError: the address cannot be meant.
+        UsageError: the address is invalid.
         LocalspecError: it is in use or not allowed.
     """
     if settings.unix is not None:
@@ -82,7 +82,7 @@ def _remove_stale(path: Path) -> None:
     except OSError:
         return
     if not stat.S_ISSOCK(mode):
-        raise UsageError(f"{path} is there already, and it is no socket; choose another path")
+        raise UsageError(f"{path} is there already, and it is not a socket; choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

@@ -175,7 +175,7 @@ def test_a_running_server_that_wants_a_key_is_named(played, capsys, monkeypatch)
     announce(played({"/localspec/info": http(401, {"error": "key"})}), key=True)
     typed(monkeypatch, "Hi\n")
     assert call(["chat", "--connect", "auto"]) == 4
-    assert "wants its key; set LOCALSPEC_API_KEY" in capsys.readouterr().err
+    assert "requires its key; set LOCALSPEC_API_KEY" in capsys.readouterr().err
 
 
 def test_the_chat_starts_without_an_http_client_where_no_server_runs(monkeypatch):

@@ -1,4 +1,4 @@
-"""What a drafter makes of logits that are no numbers, and of a bias that leaves it nothing."""
+"""What a drafter makes of logits that are not numbers, and of a bias that leaves it nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_parked_drafter_without_numbers_drafts_no_more_and_harms_no_reply(kind
     drafter = drafters(no_numbers)[kind]
     (draft,) = drafter.propose([ask(GREEDY, probe=True)])
     assert not len(draft)
-    assert "no number" in drafter.problem
+    assert "not numbers" in drafter.problem
     assert not len(drafter.propose([ask(GREEDY, probe=True)])[0])
 
 

@@ -155,7 +155,7 @@ def test_tokens_are_a_prompt_as_they_are() -> None:
     ("given", "error", "words"),
     [
         ((), UsageError, "at least one token"),
-        ((1, 26), UsageError, "token 26 of the prompt is none of this model's, 0 to 25"),
+        ((1, 26), UsageError, "token 26 of the prompt is outside this model's vocabulary, 0 to 25"),
         ((-1,), UsageError, "token -1"),
         ((1,) * 600, ContextError, "600 tokens, which exceeds the available context size of 512"),
     ],

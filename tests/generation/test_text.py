@@ -166,7 +166,7 @@ def test_a_template_that_fails_refuses(source: str) -> None:
 
 
 def test_a_template_of_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="makes nothing"):
+    with pytest.raises(UsageError, match="gives an empty prompt"):
         fit([words(1)], Template("{# #}", bos="", eos=""), WORDS.encode, 50, 10)
 
 

@@ -216,5 +216,5 @@ def test_parts_of_a_character_keep_their_bytes(files: Files) -> None:
         for one in found:
             assert one.bytes == model.piece(one.token)
         assert b"".join(one.bytes for one in found).endswith("ße, 漢字 🙂".encode())
-        with pytest.raises(UsageError, match="none of this model's"):
+        with pytest.raises(UsageError, match="outside this model's vocabulary"):
             answered(runtime, [ReplyRequest(prompt_tokens=(1, model.n_vocab))])

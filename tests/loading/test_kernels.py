@@ -165,7 +165,7 @@ def test_tune_compares_again(loads: Loads, options: Options) -> None:
     loads.curves = STEEP, FLAT
     opened(options)
     loads.curves = FLAT, STEEP
-    with Runtime.open(options, anew=True) as runtime:
+    with Runtime.open(options, remeasure=True) as runtime:
         assert runtime.info.kernels.startswith("extra buffers")
     assert opened(options)[1]
     assert loads.compared == 2

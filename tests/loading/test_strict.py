@@ -66,7 +66,7 @@ def test_a_self_test_is_made_once(tests: SelfTests, options: Options) -> None:
     for _ in range(2):
         Runtime.open(options).close()
     assert tests.made == 1
-    Runtime.open(options, anew=True).close()
+    Runtime.open(options, remeasure=True).close()
     assert tests.made == 2
 
 

@@ -254,9 +254,9 @@ async def test_a_reply_interrupted_before_it_was_sent_ends_too():
 BROKEN = [
     ([STREAM, said("Hel")], "broke the reply off in the middle; what had arrived is kept"),
     ([STREAM, said("Hel"), RESET], "broke"),
-    ([STREAM, said("Hel"), event(b"{oops")], "sent what is no part of a reply: '{oops'"),
-    ([STREAM, said("Hel"), event(b"[1]")], "sent what is no part of a reply"),
-    ([STREAM, said("Hel"), event(b'{"choices": [7]}')], "sent what is no part of a reply"),
+    ([STREAM, said("Hel"), event(b"{oops")], "sent something that is not part of a reply: '{oops'"),
+    ([STREAM, said("Hel"), event(b"[1]")], "that is not part of a reply"),
+    ([STREAM, said("Hel"), event(b'{"choices": [7]}')], "that is not part of a reply"),
     (
         [STREAM, said("Hel"), event({"error": {"message": "no\x1b[2J memory"}})],
         "no\ufffd[2J memory",
@@ -281,7 +281,11 @@ async def test_a_line_without_an_end_is_given_up(monkeypatch):
 
 
 REFUSED = [
-    (http(401, {"error": {"message": "who"}}), AccessError, "wants a key (set LOCALSPEC_API_KEY"),
+    (
+        http(401, {"error": {"message": "who"}}),
+        AccessError,
+        "requires a key (set LOCALSPEC_API_KEY",
+    ),
     (http(403, {"detail": "not you"}), AccessError, "forbids this request (403): not you"),
     (http(404, {"detail": "Not Found"}), RemoteError, "it usually ends in /v1"),
     (http(404, {"error": {"message": "model m?"}}), ModelNotFoundError, "not have this model"),

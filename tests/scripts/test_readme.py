@@ -26,8 +26,29 @@ def test_every_command_is_listed() -> None:
         assert f"`{name}" in README, name
 
 
+def _anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in headings}
+
+
 def test_every_link_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" in link:
+                continue
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            assert target.exists(), f"{page.name} links to {link}"
+            assert not anchor or anchor in _anchors(target), f"{page.name} links to {link}"
+
+
+def test_every_script_that_a_page_names_exists() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        if page.name == "LOG.md":
+            continue
+        for name in re.findall(
+            r"`(?:python )?(scripts/[\w./-]+)", page.read_text(encoding="utf-8")
+        ):
+            assert (ROOT / name).exists(), f"{page.name} names {name}"

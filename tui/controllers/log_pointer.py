@@ -107,7 +107,7 @@ class LogPointer:
         self._at = None
 
     def _targets(self) -> Iterator[Link | CodeIn | Foldable]:
-        """From the oldest to the newest."""
+        """The targets in the log, the oldest first."""
         for view in self._log.views:
             yield from view.folds()
             if isinstance(view, ReplyView):

@@ -1,1 +1,1 @@
-"""What the user types: completion, attachments, pastes, keys."""
+"""The user's input: completion, attachments, pastes, keys."""

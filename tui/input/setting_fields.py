@@ -88,7 +88,7 @@ def read(text: str) -> tuple[str, str]:
     name, _, value = text.replace("=", " ").strip().partition(" ")
     name, value = name.lower().replace("-", "_"), value.strip()
     if name not in BY_NAME:
-        raise SettingError(f"there is no setting {name!r}; /set lists them")
+        raise SettingError(f"there is not a setting {name!r}; /set lists them")
     return name, value
 
 

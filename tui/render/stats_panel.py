@@ -48,7 +48,7 @@ def details(meter: Meter, setting: str) -> list[tuple[str, str]]:
 
 
 _STRIP = (("the bars", "below: one column per round, · = nothing drafted in it"),)
-"""What the strip shows."""
+"""The legend of the strip."""
 
 
 def _state(meter: Meter) -> Iterable[tuple[str, str]]:
@@ -124,7 +124,7 @@ def _positions(meter: Meter) -> Iterable[tuple[str, str]]:
 
 
 def _model(meter: Meter, setting: str) -> Iterable[tuple[str, str]]:
-    """What is the same for every reply."""
+    """Rows that are the same for every reply."""
     if meter.context:
         yield "context", f"{min(meter.used, meter.context)} of {meter.context} tokens used"
     if meter.memory is not None:

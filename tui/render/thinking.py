@@ -10,7 +10,6 @@ from localspec.core.events import Token
 
 _OPEN = re.compile(r"\s*<(think|thinking)>")
 _CLOSE = re.compile(r"</(think|thinking)>\s*")
-_LONGEST_MARK = len("<thinking>")
 
 
 @dataclass(frozen=True, slots=True)

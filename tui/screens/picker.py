@@ -1,4 +1,4 @@
-"""What the lists of chats and of models have in common: a search with a list below it."""
+"""The common part of the lists of chats and of models: a search with a list below it."""
 
 from __future__ import annotations
 

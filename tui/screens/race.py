@@ -31,7 +31,7 @@ _ABOUT = {
     True: "A small model guesses the next tokens, and the model checks all guesses in one pass. "
     "Coloured tokens were guessed.",
 }
-"""What a side shows until its first token, without and with drafting."""
+"""The text of a side until its first token, without and with drafting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What the interface knows: conversations, replies, statistics. No widgets."""
+"""The state of the interface: conversations, replies, statistics. No widgets."""

@@ -24,7 +24,7 @@ _THEN = ", then "
 
 @dataclass(frozen=True, slots=True)
 class ReplyRecipe:
-    """What is needed to make a reply again, and the reply."""
+    """A reply with all that is needed to make it again."""
 
     messages: tuple[Message, ...]
     sampling: Sampling
@@ -35,7 +35,7 @@ class ReplyRecipe:
     text_start: int = 0
     """Characters of the turn's text before ``reply``."""
     grammar: GrammarSpec | None = None
-    """What the reply had to be."""
+    """The grammar of the reply."""
     thinking: bool | None = None
 
     def request(self, *, draft: bool) -> ReplyRequest:
@@ -63,7 +63,7 @@ class SavedRecipe:
     system: str | None
     start: int = 0
     said: int = 0
-    """Both as in `ReplyRecipe`."""
+    """See `ReplyRecipe` for both."""
     grammar: GrammarSpec | None = None
     thinking: bool | None = None
 

@@ -34,7 +34,7 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class ConversationChanged:
-    """Other turns are to be shown: another chat, or another branch of it."""
+    """Other turns must be shown: another chat, or another branch of it."""
 
 
 @dataclass(frozen=True, slots=True)

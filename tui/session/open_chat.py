@@ -50,9 +50,9 @@ class OpenChat:
         self._again = False
         """Whether to answer the last question again."""
         self._variants: deque[PendingReply] = deque()
-        """Variants that are to be made at the same time as the first one."""
+        """Variants to be made at the same time as the first one."""
         self._continued: End | None = None
-        """How the last reply had ended, where it is to be continued."""
+        """How the last reply ended, where it will be continued."""
 
     @property
     def title(self) -> str:

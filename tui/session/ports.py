@@ -41,7 +41,7 @@ class ReplyPort(Protocol):
 
 
 class EnginePort(ReplyPort, Protocol):
-    """What the interface needs of localspec.engine.client.EngineClient."""
+    """The part of `localspec.engine.client.EngineClient` that the interface uses."""
 
     on_death: Callable[[EngineError], None] | None
 
@@ -64,7 +64,7 @@ class EnginePort(ReplyPort, Protocol):
 
 
 class Phase(enum.Enum):
-    """What the engine is doing."""
+    """The state of the engine."""
 
     LOADING = "loading"
     READY = "ready"
@@ -82,7 +82,7 @@ class Settings:
     seed: int | None = None
     draft: bool = True
     grammar: GrammarSpec | None = None
-    """What the next replies must be; None: any text."""
+    """The grammar of the next replies; None: any text."""
     grammar_name: str = ""
     """The name that the user gave it by."""
 

@@ -39,7 +39,7 @@ class PullProcess:
 
     def __init__(self) -> None:
         self.name: str | None = None
-        """What is being pulled; None while nothing is."""
+        """Name of the model that is being pulled; None while none is."""
         self.on_change: Callable[[], None] = lambda: None
         self._process: Process | None = None
         self._planned: PullPlanned | None = None

@@ -16,8 +16,8 @@ class Lasting:
     """A text file that ignores writes to a closed terminal.
 
     Textual's thread that writes to the terminal ends with the first write that fails. Its queue
-    then fills, and whoever puts something more into it waits for ever: the program would run on
-    without a terminal. It draws anew on SIGCONT, which comes with the end of a terminal too.
+    then fills, and every writer waits for ever: the program would run on
+    without a terminal. It draws again on SIGCONT, which comes with the end of a terminal too.
     """
 
     def __init__(self, file: IO[str]) -> None:

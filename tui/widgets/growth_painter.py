@@ -41,7 +41,7 @@ class _RowsUpdate(CompositorUpdate):
 
 @dataclass(slots=True)
 class _Layout:
-    """What the last layout of the screen has placed where, and what was drawn since."""
+    """The places of the last layout of the screen, and the lines that were drawn since."""
 
     view: ReplyView
     lines: tuple[Lines, ...]

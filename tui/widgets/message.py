@@ -158,7 +158,7 @@ class ThoughtView(Placed, Static):
 
 
 class Caption(Placed, Static):
-    """What is said below a reply."""
+    """The line below a reply."""
 
 
 class ReplyView(Placed, Vertical):

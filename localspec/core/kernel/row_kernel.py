@@ -39,7 +39,7 @@ class _Rows:
 
 
 class _Buffers(threading.local):
-    """What a thread gets its results in."""
+    """The buffers for one thread's results."""
 
     def __init__(self) -> None:
         self.ids, self.probs = np.empty(MOST, np.int32), np.empty(MOST)
@@ -49,7 +49,7 @@ class _Buffers(threading.local):
         self.rooms = {1: _Rows(1)}
         self.rows = self.rooms[1]
         self.known: dict[int, tuple[Distribution, int, int]] = {}
-        """By identity, those whose numbers are in the buffers, and where."""
+        """Distributions whose numbers are still in the buffers, by identity, with two addresses."""
 
 
 class Cut:
@@ -114,7 +114,9 @@ class RowKernel:
         return own.ids[:n].copy() if n >= 0 else None
 
     def distribution(self, row: Logits, cut: Cut) -> Distribution | None:
-        """What is left of a row; None where it has NaN or +inf, or nothing above -inf."""
+        """The distribution of a row after the cut; None where the row has NaN or +inf, or nothing
+        above -inf.
+        """
         own = self._buffers
         ids, probs, _ = own.at
         n = self._distribution(row.ctypes.data, len(row), cut.at, ids, probs)
@@ -125,8 +127,8 @@ class RowKernel:
         return found
 
     def meet(self, team: Team | None) -> None:
-        """The threads that wait for work of this thread from now on, as those of llama.cpp do for
-        about a millisecond after a pass; None where there are none.
+        """Compute with these threads from now on: those of llama.cpp wait for about a millisecond
+        after a pass. None: compute alone.
         """
         own = self._buffers
         if own.team != team:

@@ -1,4 +1,4 @@
-"""A head as a draft model: it reads the target's hidden states beside the tokens."""
+"""Heads as draft models: they read the target's hidden states with the tokens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PairReader(Protocol):
         ...
 
     def fuse(self, features: StateRows) -> StateRows:
-        """HiddenStates as pairs have them, of the target's."""
+        """The (tokens, width) states of pairs, made of the target's."""
         ...
 
     def extend(
@@ -84,7 +84,7 @@ class PairReader(Protocol):
 
 @dataclass(slots=True)
 class _PairTokens(HeadTokens):
-    """What the head has read of one sequence. The pair of token j is (j, state of j - 1)."""
+    """The pairs of one sequence that the head has read. That of token j is (j, state of j - 1)."""
 
     read: int = 0
     """Leading tokens whose pairs are in the cache; the first token has none."""
@@ -187,7 +187,7 @@ class HeadModel:
         return [logits[seq] for seq, _, _ in work]
 
     def _step(self, seq: int, new: Sequence[int], rows: int) -> _Step | None:
-        """What `extend` has to read of a sequence, where that is one run of pairs with one row of
+        """The pairs that `extend` has to read of a sequence, where they are one run with one row of
         logits after it.
         """
         cached = self._sequences.setdefault(seq, _PairTokens())

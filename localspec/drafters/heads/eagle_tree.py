@@ -203,7 +203,7 @@ class HeadTreeDrafter(Trees):
 
 
 def best_of(tree: TreeBuilder, nodes: int, leaves: int) -> list[int]:
-    """The nodes of largest path probability, ascending; a tree of so many nodes and leaves.
+    """The nodes of largest path probability, ascending: a tree of at most ``nodes`` and ``leaves``.
 
     No path is more probable than its beginning, so a node's parent always stays with it.
     """

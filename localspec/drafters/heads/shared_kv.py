@@ -42,7 +42,7 @@ class _SharedTokens(HeadTokens):
 
 @dataclass(slots=True)
 class _Guesses:
-    """Tokens of one sequence that are to be computed, one a pass."""
+    """Tokens of one sequence to be computed, one a pass."""
 
     seq: int
     cached: _SharedTokens

@@ -14,7 +14,7 @@ from localspec.drafters.base import Ask, Committed, compare
 
 @dataclass(frozen=True, slots=True)
 class LookupTexts:
-    """What a drafter that copies is opened with."""
+    """The texts and rules that a drafter which copies is opened with."""
 
     min_match: int = 1
     """Tokens that a match must have: more where another drafter can draft in its place."""

@@ -88,7 +88,7 @@ class PredictedText:
                 self._find(tokens[max(self._start, self._seen - _LONGEST) : self._seen])
 
     def next(self, most: int) -> Sequence[int]:
-        """At most so many tokens that are predicted now; none where nothing is."""
+        """At most ``most`` tokens that are predicted now; empty where none are."""
         if self._strength == 0 and self._misses > _GUESSES:
             return ()
         return self.tokens[self._at : self._at + most]

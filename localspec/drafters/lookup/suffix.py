@@ -15,7 +15,7 @@ from localspec.drafters.lookup.suffix_index import SuffixIndex
 _PLACES = 12
 """Occurrences that vote."""
 _BORDER = -1
-"""Between earlier texts; no token."""
+"""Separates earlier texts; it is not a token."""
 _POWER = 3
 """Exponent of a match's length in its weight."""
 _DOUBT = 1.5
@@ -35,11 +35,10 @@ class _Vote:
 class Suffix(Drafter):
     """Drafts from the whole conversation (Oliaro et al. 2024, "SuffixDecoding").
 
-    All places where the text's end was before vote for the next token, a place by the cube of the
-    length that agrees there; those outvoted are dropped. In a tie the earliest place decides: it is
-    the original, later ones are edits of it. The confidence is the share of the
-    vote times a function of the longest match, so a long quotation is drafted far, a doubtful match
-    not.
+    All earlier occurrences of the text's last tokens vote for the next token, each with the cube of
+    the length of its match; those outvoted are dropped. In a tie the earliest occurrence decides:
+    it is the original, later ones are edits of it. The confidence is the share of the votes times a
+    function of the longest match, so a long quotation is drafted far, and a doubtful match is not.
     """
 
     name = "suffix"
@@ -99,13 +98,13 @@ class Suffix(Drafter):
         return text
 
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """Take the prompt in while the target reads it, so that the first answer takes no longer
-        than others.
+        """Index the prompt while the target reads it, so that the first draft takes no longer than
+        others.
         """
         self._index(seq).follow(tokens, upto)
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """How the last guesses did; the next draft reads what is new."""
+        """Compare the last guesses with the emitted tokens; `propose` indexes the new ones."""
         evidence: list[Evidence] = []
         for item in news:
             text = self._texts.get(item.seq)
@@ -115,7 +114,7 @@ class Suffix(Drafter):
         return evidence
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence taken in."""
+        """Indexed tokens of the sequence."""
         text = self._texts.get(seq)
         return 0 if text is None else len(text)
 

@@ -45,7 +45,7 @@ class SuffixIndex:
         self._of: Sequence[int] = ()
         self._last: dict[int, dict[int, int]] = {n: {} for n in SIZES}
         self._before: dict[int, array[int]] = {n: array("i") for n in SIZES}
-        """By end of gram - n: the place before, or nowhere."""
+        """At (end of a gram) - n: the place where the same gram occurred before, or nowhere."""
         for token in earlier:
             self._take_in(token)
 

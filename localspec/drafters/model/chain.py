@@ -58,7 +58,7 @@ class Chain:
         return self.refused is None and len(self.confidences) < self.depth
 
     def take_forced(self) -> list[int]:
-        """Append what the grammar forces here, which needs no pass of the model."""
+        """Append the tokens that the grammar forces here, without a pass of the model."""
         if not self.reads_forced:
             return []
         forced = self.ask.forced(self.tokens)
@@ -213,8 +213,8 @@ class ChainDrafter(Drafter):
     def give_up(self) -> None:
         """Stop drafting for good: the model computes NaN."""
         self._problem = (
-            f"the {self.name} drafter computed what is no number and drafts no more; its file may "
-            "be damaged: fetch it again"
+            f"the {self.name} drafter computed values that are not numbers and was stopped; its "
+            "file may be damaged: fetch it again"
         )
 
     def prepare(self, ask: Ask) -> bool:

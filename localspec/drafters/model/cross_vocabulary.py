@@ -55,7 +55,7 @@ class TranslatedModel:
         self._translation = translation
         self.vocabulary = translation.n_target
         self._ends: dict[int, list[int]] = {}
-        """By sequence: for each token of the target, how many the draft had read after it."""
+        """For each sequence: at each token of the target, how many the draft had read after it."""
         self._rows: Logits = np.empty((0, self.vocabulary), np.float32)
         """Tokens that only the target has stay impossible."""
 
@@ -105,7 +105,7 @@ class TranslatedModel:
         work: Sequence[tuple[int, Sequence[int], int]],
         parts: Sequence[list[tuple[int, ...]]],
     ) -> list[Logits]:
-        """For work in which a requested row follows a token that is several tokens of the draft."""
+        """Logits where a requested row follows a token that is several tokens of the draft."""
         found: list[Logits] = []
         try:
             for part, (seq, _, rows) in zip(parts, work, strict=True):

@@ -14,7 +14,7 @@ class MedusaWeights:
     """The weights of the heads."""
 
     blocks: tuple[tuple[tuple[Weight, Weight], ...], ...]
-    """For every head, matrix and bias of each of its residual blocks."""
+    """Matrix and bias of each residual block of each head."""
     outputs: tuple[Weight, ...]
     """H of every head; one and the same object where heads share it."""
 

@@ -65,7 +65,7 @@ class Offer:
     """The catalogue's ``drafting``; None for a model outside it."""
     traps: tuple[str, ...] = ()
     reads: Reads | None = None
-    """What decoding with it reads; None if its size is unknown."""
+    """The bytes that decoding with it reads; None if its size is unknown."""
 
     @property
     def embedded(self) -> bool:
@@ -178,7 +178,7 @@ def of_pair(pair: Pair) -> Offer:
 
 
 def reads_of(pair: Pair) -> Reads | None:
-    """What decoding with a pair reads of its files; None if the target's size is unknown, or so
+    """The bytes that decoding with a pair reads; None if the target's size is unknown, or so
     small that other work than reading takes the time.
     """
     target, draft = pair.target.size, pair.draft

@@ -1,4 +1,4 @@
-"""From a MODEL string to files on disk. Never connects: the message names what is missing."""
+"""Finds the files that a MODEL string means. Never connects: errors name what is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Resolved:
     target: ModelFile
     draft: ModelFile | None
     notices: tuple[str, ...] = ()
-    """What the user should know, one line each."""
+    """Lines that the user should see."""
 
 
 def resolve(model: str, draft: str | None) -> Resolved:

@@ -24,7 +24,7 @@ def target_layers(head: Header) -> tuple[int, ...]:
 
 
 def unpublished(target: Header) -> str | None:
-    """That llama.cpp does not publish the inputs of a target's layers; None if it does."""
+    """The reason if llama.cpp does not publish the inputs of a target's layers; None if it does."""
     if target.architecture in _LAYER_INPUTS:
         return None
     return (
@@ -34,12 +34,12 @@ def unpublished(target: Header) -> str | None:
 
 
 def other_size(size: int | None, target: Header) -> str:
-    """That a head was made for a target of another width."""
+    """The reason that a head was made for a target of another width."""
     return f"it was made for a hidden size of {size}, and {target.name} has {target.n_embd}"
 
 
 def missing(head: Header, names: Iterable[str]) -> str | None:
-    """That a file lacks one of these tensors; None if it has all."""
+    """The reason that a file lacks one of these tensors; None if it has all."""
     named = {tensor.name for tensor in head.tensors}
     lacking = [name for name in names if name not in named]
     return f"it lacks {lacking[0]}" if lacking else None

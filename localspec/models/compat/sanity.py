@@ -37,7 +37,7 @@ def unsupported_type(tensors: Iterable[TensorInfo]) -> str | None:
 
 
 def cut_short(header: Header) -> str | None:
-    """That a file ends before its tensors do; None if it does not, or if it is a shard."""
+    """A line if a file ends before its tensors do; None if it does not, or if it is a shard."""
     if header.shards > 1 or header.size >= header.end:
         return None
     return f"{header.name} is cut short: {header.size} of {header.end} bytes; fetch it again"

@@ -45,7 +45,7 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
     41: ("Q1_0", 128, 18),
     42: ("Q2_0", 64, 18),
 }
-"""By ggml type: its name, weights in a block, bytes in a block."""
+"""For each ggml type: its name, weights in a block, bytes in a block."""
 
 MULTIPLIED = frozenset(name for name, _, _ in BLOCKS.values()) - frozenset(
     {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}

@@ -17,7 +17,7 @@ class Shard:
     prefix: str
     """The name without number and suffix."""
     index: int
-    """From 1."""
+    """Number of the shard, from 1."""
     count: int
 
 
@@ -32,7 +32,7 @@ def shard_of(name: str) -> Shard | None:
 
 
 def shard_names(name: str) -> tuple[str, ...]:
-    """Names of all files of the model that ``name`` belongs to; only itself if it is no shard."""
+    """Names of all files of the model that ``name`` belongs to; only itself if it is not a shard."""
     shard = shard_of(name)
     if shard is None:
         return (name,)

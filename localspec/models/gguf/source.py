@@ -84,7 +84,7 @@ class Source:
         """A 64-bit count of items of at least ``least`` bytes each, at most ``most`` of them.
 
         Raises:
-            ModelFileError: the file is too small for so many items, or there are too many.
+            ModelFileError: the file is too small for that many items, or there are too many.
         """
         n = self.number("Q")
         if n > most or n * least > self._size - self.position:

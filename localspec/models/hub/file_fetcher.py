@@ -34,8 +34,8 @@ _HASHED_AT_ONCE = 1 << 20
 _TICK = 0.02
 _NOTED_EVERY = 1.0
 LEAST_RATE, SLOW_AFTER = 10_000, 20.0
-"""A connection below so many bytes a second, over so many seconds, is dropped for a new one, which
-the Hub may send to another server.
+"""Bytes a second, and seconds: a connection that stays slower for that long is replaced by a new
+one, which the Hub may send to another server.
 """
 _MOST_DROPS = 3
 """Drops in a row; after that the line itself is slow."""

@@ -1,4 +1,4 @@
-"""From ``user/repo[:QUANT]`` to files: pure functions of names and file listings.
+"""Selects the files that ``user/repo[:QUANT]`` means: pure functions of names and listings.
 
 A repository holds one model in many quantizations, each in one file or in shards, and other files.
 llama.cpp and Ollama take the first name that contains the tag; here a tag must match exactly, and

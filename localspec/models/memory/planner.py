@@ -63,7 +63,7 @@ class Fit:
     memory: Memory
     wishes: Wishes
     notes: tuple[str, ...] = ()
-    """What was reduced to make it fit, and which estimates are uncertain."""
+    """Lines on what was reduced to make it fit, and on estimates that are uncertain."""
     left_out: str | None = None
     """Why the draft is left out; None if it is not."""
 

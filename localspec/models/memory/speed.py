@@ -63,7 +63,7 @@ def _least(
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a pair reads of its files, and how well it drafts."""
+    """The bytes that a pair reads for a token, and how well it drafts."""
 
     target_bytes: int
     draft_bytes: int
@@ -79,7 +79,7 @@ class Reads:
 
     @classmethod
     def alone(cls, n_bytes: int, name: str) -> Reads:
-        """What a model outside the catalogue reads: its whole file, without a drafter."""
+        """A model outside the catalogue: it reads its whole file, and has no drafter."""
         return cls(n_bytes, 0, weight_type(name))
 
     @property

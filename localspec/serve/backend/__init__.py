@@ -1,1 +1,1 @@
-"""What all routes share: the engine and its models, the replies that run, and the counters."""
+"""Shared by all routes: the engine and its models, the running replies, and the counters."""

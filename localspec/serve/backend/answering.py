@@ -34,7 +34,7 @@ Batch = tuple[int, tuple[ReplyEvent, ...]]
 
 
 class Answering:
-    """As many replies as there are requests; leaving the block ends those that still run."""
+    """The replies to several requests; leaving the block ends those that still run."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class Metrics:
         self.verified = 0
         self.accepted = 0
         self.accepted_at = [0] * MOST_POSITIONS
-        """By place in the draft."""
+        """Accepted tokens by position in the draft."""
         self.predicted_accepted = 0
         self.predicted_rejected = 0
         self.prompt_seconds = 0.0

@@ -45,11 +45,11 @@ class ModelNames:
         return public(self._slot.options.model)
 
     async def options(self, name: str | None) -> Options | None:
-        """What to load for a name; None: whatever is loaded. An alias is a name of the model that
-        the server was started with; ``*`` stands for all names that are of no model.
+        """The options to load a name with; None: keep what is loaded. An alias is a name of the
+        model that the server was started with; ``*`` stands for all names that are of no model.
 
         Raises:
-            ApiError: 404 for a name that is none of `listed`.
+            ApiError: 404 for a name that is not among `listed`.
         """
         if name is None:
             return None

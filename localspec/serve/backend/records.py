@@ -1,4 +1,4 @@
-"""What the server notes of one HTTP request for replies."""
+"""The record of one HTTP request for replies: counts and times for the log and the metrics."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Reporter(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """Reports nothing."""
 
     def line(self, text: str) -> None:
         """Drop it."""

@@ -1,4 +1,4 @@
-"""What all routes share: the engine, the settings, the counters and the log."""
+"""Shared by all routes: the engine, the settings, the counters and the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from localspec.serve.http.settings import ServeSettings
 _TOKENIZED = 1 << 15
 """Tokens up to which a text is tokenized whatever the context, or while that is not known."""
 _MOST_NAMES = 256
-"""Unknown fields that the log remembers to have told of."""
+"""Unknown fields that were logged, at most: each is logged once."""
 
 
 class Service:

@@ -1,4 +1,4 @@
-"""The time after which an engine that nobody uses is unloaded."""
+"""The time after which an idle engine is unloaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class UnloadTimer:
-    """Runs while nobody uses the engine."""
+    """Runs while the engine is idle."""
 
     def __init__(self, seconds: float | None) -> None:
         """``seconds`` None: never."""

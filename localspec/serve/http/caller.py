@@ -16,7 +16,7 @@ class Caller:
     owner: str = ""
     """`ReplyRequest.owner`: what was read for one is never reused for another."""
     label: str = "local"
-    """For the log; tells no key."""
+    """Name for the log; it tells no key."""
 
 
 def caller_of(scope: Any) -> Caller:

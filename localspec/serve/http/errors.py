@@ -101,7 +101,7 @@ _KINDS: dict[int, str] = {
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """An error for a request that cannot be meant."""
+    """An error for an invalid request."""
     return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
 
 
@@ -172,7 +172,7 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
         "decode_failed",
     ),
 )
-"""What clients hear of failures whose own text may name files."""
+"""Messages for clients in place of errors whose own text may name files."""
 
 __all__ = [
     "RETRY_SECONDS",

@@ -80,11 +80,11 @@ class Fields:
         self._read.update(names)
 
     def unread(self) -> tuple[str, ...]:
-        """Names of fields that nobody asked for."""
+        """Names of the fields of the request that were never read."""
         return tuple(name for name in self._data if name not in self._read)
 
     def refuse(self, name: str, what: str) -> ApiError:
-        """The error for a value that cannot be meant; ``what`` completes "NAME ..."."""
+        """The error for an invalid value; ``what`` completes "NAME ..."."""
         place = self.place(name)
         return bad_request(f"{place} {what}", place)
 
@@ -117,7 +117,7 @@ class Fields:
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise self.refuse(name, "is a number of a size that cannot be meant")
+            raise self.refuse(name, "is a number of an impossible size")
         return number
 
     def whole(self, name: str, low: int | None = None, high: int | None = None) -> int | None:

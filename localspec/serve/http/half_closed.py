@@ -65,7 +65,7 @@ class Probes:
 
 
 def _filler(cycle: RequestResponseCycle) -> Any:
-    """What changes nothing at this point of an answer; None if there is no such thing."""
+    """An event that changes nothing at this point of an answer; None if there is none."""
     if not cycle.response_started:
         return h11.InformationalResponse(status_code=102, headers=[], reason=b"Processing")
     filler = cycle.scope.get(FILLER_KEY)

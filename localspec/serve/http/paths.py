@@ -30,7 +30,7 @@ def plain(path: str) -> str:
 
 
 def hint(path: str) -> str:
-    """What may be wrong with the base address of a client that asks for a path which is not there;
+    """A hint at what is wrong with the base address of a client that asks for an unknown path;
     empty where nothing is known.
     """
     version, _, rest = path.removeprefix("/").partition("/")

@@ -16,7 +16,7 @@ _SHORTEST_KEY = 8
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may ask of the server, so that one cannot exhaust it."""
+    """Limits on clients, so that one of them cannot exhaust the server."""
 
     body_bytes: int = 8 << 20
     choices: int = 16
@@ -27,12 +27,12 @@ class Limits:
     """Requests that wait for the engine; further ones get status 429."""
     connections: int = 1024
     header_seconds: float = 15.0
-    """From the first byte of a request, or from the connection, to the end of its headers."""
+    """Most seconds from the connection, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60.0
     idle_seconds: float = 30.0
     """Between two requests on a connection."""
     write_seconds: float = 60.0
-    """For which a client may leave its buffers full before it is disconnected."""
+    """Seconds for which a client may leave its buffers full before it is disconnected."""
     keep_alive_seconds: float = 10.0
     """Between two SSE comments while there is nothing to send."""
 
@@ -61,7 +61,7 @@ class ApiKeys:
         return f"<{len(self._digests)} API keys>"
 
     def owner(self, key: str) -> str | None:
-        """The name under which what a key's holder sent is cached; None if it is no key.
+        """The name under which what a key's holder sent is cached; None if it is not a key.
 
         Takes the same time whichever key it is, and wherever the first difference is.
         """
@@ -101,7 +101,7 @@ class ServeSettings:
     aliases: tuple[str, ...] = ()
     """Further names that requests may call the model by; "*" allows all."""
     sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
-    """For what a request leaves out."""
+    """The sampling parameters that a request does not name."""
     max_tokens: int | None = None
     """Most tokens of a reply, also where a request asks for more."""
     limits: Limits = Limits()

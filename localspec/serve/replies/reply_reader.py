@@ -1,4 +1,4 @@
-"""From the events of a reply to its parts: thinking, answer and calls of tools."""
+"""Divides the events of a reply into its parts: thinking, answer and calls of tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReplyReader:
     def __init__(
         self, tools: Sequence[Tool] = (), *, prefix: str = "call_", reasoning: bool = True
     ) -> None:
-        """As `ReplyParser` takes them."""
+        """The arguments of `ReplyParser`."""
         self._tools = tuple(tools)
         self._prefix = prefix
         self._reasoning = reasoning
@@ -37,7 +37,7 @@ class ReplyReader:
         return self._parser.thinking
 
     def parts(self, events: Sequence[ReplyEvent]) -> list[Part]:
-        """What the next events add."""
+        """The parts that the next events add."""
         found: list[Part] = []
         for event in events:
             match event:
@@ -58,23 +58,23 @@ class ReplyReader:
 
 
 class PartDeltas:
-    """The parts of a reply as `localspec.serve.routes.chat` wants them."""
+    """Turns the events of one reply into the deltas of `localspec.serve.routes.chat`."""
 
     def __init__(self, reader: ReplyReader) -> None:
         self._reader = reader
 
     @property
     def called(self) -> bool:
-        """See `Deltas.called`."""
+        """Whether the reply calls tools."""
         return self._reader.called
 
     @property
     def reasoning_tokens(self) -> int:
-        """See `Deltas.reasoning_tokens`."""
+        """Tokens of the thinking."""
         return self._reader.reasoning_tokens
 
     def feed(self, events: Sequence[ReplyEvent]) -> Delta:
-        """See `Deltas.feed`."""
+        """The delta of the next events; the last ones end with `Finished`."""
         content, reasoning = "", ""
         calls: dict[int, CallDelta] = {}
         for part in self._reader.parts(events):

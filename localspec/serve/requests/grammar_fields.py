@@ -12,10 +12,10 @@ from localspec.serve.http.fields import Fields
 
 
 def read_grammar(fields: Fields) -> GrammarSpec | None:
-    """What the reply must be; None: any text.
+    """The grammar of a request; None: any text.
 
     Raises:
-        ApiError: more than one grammar, or one that cannot be meant.
+        ApiError: more than one grammar, or an invalid one.
     """
     found = [
         (name, spec)

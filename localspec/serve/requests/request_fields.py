@@ -39,7 +39,7 @@ _SEEDS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What an answer has beyond what every client gets."""
+    """The parts of an answer that a request must ask for."""
 
     stream: bool = False
     include_usage: bool = False
@@ -58,7 +58,7 @@ def read_extras(fields: Fields) -> Extras:
     """Those fields of a request.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     stream = fields.flag("stream") or False
     options = fields.object("stream_options")
@@ -80,7 +80,7 @@ def read_request(
     """The fields of `ReplyRequest` but the prompt; ``max_tokens`` is what the endpoint read.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     fields.ignore(*_WITHOUT_EFFECT)
     limit = settings.max_tokens
@@ -163,7 +163,7 @@ def _bias(fields: Fields) -> tuple[tuple[int, float], ...]:
         raise fields.refuse("logit_bias", f"has more than {_MOST_BIASES} tokens")
     for name in given.as_dict():
         if not name.isascii() or not name.isdigit() or len(name) > 9:
-            raise given.refuse(name, "is no token id; the keys of logit_bias are token ids")
+            raise given.refuse(name, "is not a token id; the keys of logit_bias are token ids")
         value = given.number(name)
         if value is not None:
             found.append((int(name), value))

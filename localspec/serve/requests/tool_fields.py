@@ -19,14 +19,14 @@ MOST_TOOLS = 256
 
 @dataclass(frozen=True, slots=True)
 class OfferedTools:
-    """What a request offers to the model."""
+    """The tools that a request offers to the model."""
 
     text: str | None = None
     """`ReplyRequest.tools`."""
     grammar: GrammarSpec | None = None
     """Makes calls well formed."""
     tools: tuple[Tool, ...] = ()
-    """For the parser of the reply."""
+    """The tools, for the parser of the reply."""
 
     def fields(self, grammar: GrammarSpec | None) -> dict[str, Any]:
         """Fields of the `ReplyRequest`; ``grammar`` is what the request asks of the reply beside.
@@ -50,7 +50,7 @@ def offered(
     that belong to no tool are refused.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     if len(given) > MOST_TOOLS:
         raise bad_request(f"{place} has {len(given)} tools; {MOST_TOOLS} is the most", place)
@@ -78,7 +78,7 @@ def read_tools(fields: Fields) -> OfferedTools:
     """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a chat request.
 
     Raises:
-        ApiError: one cannot be meant.
+        ApiError: one is invalid.
     """
     given = []
     for tool in fields.objects("tools") or ():

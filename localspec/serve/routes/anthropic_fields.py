@@ -44,7 +44,7 @@ def read_messages_request(fields: Fields, settings: ServeSettings) -> MessagesRe
     """A request for a message.
 
     Raises:
-        ApiError: it cannot be meant.
+        ApiError: it is invalid.
     """
     limit = fields.whole("max_tokens", 1)
     if limit is None:
@@ -62,11 +62,11 @@ def read_messages_request(fields: Fields, settings: ServeSettings) -> MessagesRe
 def read_prompt(
     fields: Fields, grammar: GrammarSpec | None = None
 ) -> tuple[dict[str, Any], OfferedTools, tuple[str, ...]]:
-    """What makes the prompt of a message, as fields of `ReplyRequest`; the tools among them; and
+    """The parts of a message's prompt, as fields of `ReplyRequest`; the tools among them; and
     names of fields without effect.
 
     Raises:
-        ApiError: it cannot be meant.
+        ApiError: it is invalid.
     """
     fields.ignore(*_WITHOUT_EFFECT)
     ignored: list[str] = []
@@ -186,7 +186,7 @@ def _text(block: Fields) -> str:
 
 
 def _read(block: Fields) -> str | None:
-    """The text of a block; None if it is no text."""
+    """The text of a block; None if it is not text."""
     kind = block.text("type")
     if kind == "text":
         return block.text("text") or ""

@@ -29,7 +29,7 @@ from localspec.serve.replies.answer_fields import (
     own,
     scored,
 )
-from localspec.serve.replies.deltas import CallDelta, Delta, Deltas
+from localspec.serve.replies.deltas import CallDelta, Delta
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.replies.reply_reader import PartDeltas, ReplyReader
 from localspec.serve.replies.rounds import rounds
@@ -67,7 +67,7 @@ class ChatRequest:
     reasoning: bool
     """Whether the thinking is told apart from the answer."""
 
-    def deltas(self) -> Deltas:
+    def deltas(self) -> PartDeltas:
         """Divides one reply."""
         return PartDeltas(ReplyReader(self.tools.tools, reasoning=self.reasoning))
 
@@ -99,7 +99,7 @@ class ChatCompletions:
         """The request in a body.
 
         Raises:
-            ApiError: it cannot be meant.
+            ApiError: it is invalid.
         """
         service = self._service
         wanted = fields.flag("logprobs") or False
@@ -159,7 +159,7 @@ class ChatCompletions:
         events: Sequence[ReplyEvent],
         reply: Reply,
         asked: ChatRequest,
-        deltas: Deltas,
+        deltas: PartDeltas,
     ) -> dict[str, Any]:
         said = deltas.feed(events)
         tokens = [event for event in events if isinstance(event, Token)]
@@ -274,7 +274,7 @@ class ChatStream:
 
 
 def _more(delta: Delta, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a delta says besides its content."""
+    """The fields of a delta besides its content."""
     found: dict[str, Any] = {}
     if delta.reasoning:
         found["reasoning_content"] = delta.reasoning
@@ -291,7 +291,7 @@ def _call(call: CallDelta) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _reason(reply: Reply, deltas: Deltas) -> str:
+def _reason(reply: Reply, deltas: PartDeltas) -> str:
     """``finish_reason``; a reply that was cut inside of a call has called nothing."""
     if deltas.called and reply.finish_reason == "stop":
         return "tool_calls"

@@ -60,7 +60,7 @@ class CompletionRequest:
     replies: list[ReplyRequest]
     """The choices of each prompt."""
     choices: int
-    """Of each prompt."""
+    """Number of replies to each prompt."""
     echo: bool
     logprobs: int | None
     scores: bool
@@ -94,7 +94,7 @@ class Completions:
         """The request in a body.
 
         Raises:
-            ApiError: it cannot be meant.
+            ApiError: it is invalid.
         """
         service = self._service
         echo = fields.flag("echo") or False

@@ -78,7 +78,7 @@ class Native:
         self._service = service
 
     async def info(self, request: Request) -> Response:
-        """What is loaded; loads the model if it is not."""
+        """Describes the loaded pair; loads it first if there is none."""
         info = await while_connected(request, self._service.slot.load())
         return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(info))})
 
@@ -130,7 +130,7 @@ def _read(decode: Callable[[], T]) -> T:
 
 
 def _shown(info: ModelInfo) -> ModelInfo:
-    """What a client may see: no paths of this machine."""
+    """The info that a client may see: no paths of this machine."""
     draft = Path(info.draft).name if info.draft is not None else None
     name = Path(info.name).name if info.name.endswith(".gguf") else info.name
     return dataclasses.replace(

@@ -21,7 +21,7 @@ from localspec.serve.routes.openapi_schemas import Schema, ref
 
 PATH = "/openapi.json"
 _FAILURES = {
-    "400": "the request cannot be meant",
+    "400": "the request is invalid",
     "401": "no API key, or a wrong one, where one is needed",
     "403": "the Host or Origin is not allowed",
     "404": "there is no such model",
@@ -35,7 +35,7 @@ _FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """What one method of a path does."""
+    """One method of a path."""
 
     summary: str
     answer: str
@@ -50,11 +50,11 @@ class _Operation:
     example: Schema = field(default_factory=dict)
     """A body with most of its fields."""
     media_type: str = "application/json"
-    """Of the answer."""
+    """Media type of the answer."""
 
     @property
     def method(self) -> str:
-        """By whether it has a body."""
+        """GET without a body, POST with one."""
         return "get" if self.body is None else "post"
 
     def described(self, name: str) -> Schema:
@@ -176,7 +176,7 @@ OPERATIONS: dict[str, _Operation] = {
     ),
     PATH: _Operation("This description", "Object"),
 }
-"""By path."""
+"""The operations by path."""
 
 
 @functools.cache
