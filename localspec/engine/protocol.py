@@ -158,7 +158,7 @@ def decode_event(line: bytes) -> EngineEvent:
 
 
 class BadCommandError(Exception):
-    """A line that is not a command: the error to answer with, and the id on the line if it has one."""
+    """A line that is not a command: the error to answer with, and the line's id if it has one."""
 
     def __init__(self, error: LocalspecError, id: object = None) -> None:  # noqa: A002 - the field
         super().__init__(str(error))
