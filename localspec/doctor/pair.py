@@ -25,7 +25,7 @@ _FILES = ("target.gguf", "draft.gguf")
 _SUMS = "SHA256SUMS"
 _LINE = re.compile(r"^([0-9a-fA-F]{64}) [ *](\S.*)$")
 _ENOUGH = 16
-"""Judged tokens from which on none that was accepted is no chance."""
+"""Judged tokens from which on it is not by chance that none was accepted."""
 _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 

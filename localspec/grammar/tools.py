@@ -225,7 +225,7 @@ def _in_lines(tools: Mapping[str, Tool], text: str) -> list[ToolCall]:
 
 
 def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
-    """A parameter of that schema; one that is no JSON is a text."""
+    """A parameter of that schema; one that is not JSON is a text."""
     if schema.get("type") == "string" or written in schema.get("enum", ()):
         return written
     try:

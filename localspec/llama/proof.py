@@ -90,7 +90,7 @@ def _text_tokens(path: Path) -> Tokens:
 
 
 def deviation(rows: Logits, expected: Logits) -> float:
-    """The largest error in standard deviations of its row; NaN if a logit is no finite number."""
+    """The largest error in standard deviations of its row; NaN if a logit is not finite."""
     if not np.isfinite(rows).all():
         return float("nan")
     errors = np.abs(rows - expected).max(axis=1) / expected.std(axis=1)

@@ -94,7 +94,7 @@ def content(given: Fields, name: str = "content") -> str:
 
 
 def result(given: Fields, name: str = "content") -> str:
-    """The text of a tool's result, in which `UNREADABLE` stands for parts that are no text. Those
+    """The text of a tool's result, in which `UNREADABLE` stands for parts that are not text. Those
     are not the user's: refused, they would end the conversation that an agent has.
 
     Raises:
