@@ -72,7 +72,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Figure:
-    """What one process measured."""
+    """The measurements of one process."""
 
     job: Job
     tokens_per_second: float
@@ -89,7 +89,7 @@ class Figure:
 
     @property
     def row(self) -> str:
-        """For people."""
+        """The figures as a row of the printed table."""
         per_round = f"{self.tokens_per_round:5.2f}" if self.tokens_per_round else "     "
         return (
             f"{self.job.name:28} {self.job.clients:2} {self.tokens_per_second:8.1f} "

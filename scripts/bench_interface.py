@@ -1,4 +1,4 @@
-"""What the interface costs: CPU per token, stalls, memory, start, and decode speed against `run`.
+"""The cost of the interface: CPU per token, stalls, memory, start, and decode speed against `run`.
 
 Every measurement runs the real interface in its own pseudo-terminal, which is read as a terminal
 would. Streaming replays 2,000 tokens at 200 a second through a fake engine; decode speed uses the

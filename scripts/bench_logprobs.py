@@ -1,4 +1,4 @@
-"""What log-probabilities cost for each token, by size of the vocabulary. Needs no model.
+"""The cost of log-probabilities for each token, by size of the vocabulary. Needs no model.
 
     python scripts/bench_logprobs.py [--vocabulary 152064]
 

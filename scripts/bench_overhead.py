@@ -1,7 +1,7 @@
-"""What a round costs outside of llama.cpp: microseconds, at the vocabulary of a large model.
+"""The cost of a round outside of llama.cpp: microseconds, at the vocabulary of a large model.
 
 The logits of target and draft are random and computed beforehand, so every measured microsecond
-is the loop's own: plan, draft, logits processing, verification, bookkeeping. Times are the least
+is localspec's own: plan, draft, logits processing, verification, bookkeeping. Times are the least
 of all rounds, which are made in turns, so that other programs disturb them little; rows come from
 39 MB, which no cache holds. "rows" is what one thread needs to read the rows alone.
 

@@ -1,23 +1,70 @@
 """Our speed beside the best setting of other programs, found by trying every draft length.
 
-Rows are printed and stored as they are measured; the same command continues where it was stopped.
+All programs are loaded at once and answer every prompt in turn, one at a time; our plain decoding
+begins and ends the turn. Rows are printed and stored as they are measured; the same command
+continues where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import math
+import signal
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import Options, Runtime
-from localspec.bench.peers import Compared, Mode, Setting, comparisons
+from localspec.bench.peers import Mode, Peer, Question, Setting, llama_server
+from localspec.bench.speedup import answer
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli.bench_against import modes
+from localspec.core.events import Message
+from localspec.core.logits import Sampling
 
-_LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15)
+_LENGTHS = (2, 3, 5, 7, 15)
+_PLAIN = "llama-server plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workload at one temperature. Speeds relative to our plain decoding of the same turn;
+    medians over its prompts.
+    """
+
+    workload: str
+    temperature: float
+    tokens: int
+    """Tokens that we emitted with drafting."""
+    ours: float
+    spread: float
+    """Largest ratio of the two plain replies of a turn, slower by quicker."""
+    others: Mapping[str, float]
+    """Mode of another program -> its speed."""
+
+    @property
+    def best(self) -> str:
+        """The quickest of the others."""
+        return max(self.others, key=lambda name: self.others[name])
+
+    def __str__(self) -> str:
+        best, plain = self.best, self.others.get(_PLAIN, math.nan)
+        return (
+            f"{self.workload:20} {self.temperature:3g} {self.tokens:6} {plain:6.2f}   {best:30} "
+            f"{self.others[best]:5.2f} {self.ours:6.2f} {self.ours / self.others[best]:7.2f} "
+            f"{self.spread:7.2f}"
+        )
+
+
+HEADER = (
+    "workload               T tokens  plain   best of the others              speed   ours  "
+    "ours by equal runs"
+)
 
 
 class Results:
@@ -25,18 +72,18 @@ class Results:
 
     def __init__(self, path: Path, setting: str) -> None:
         self._path, self._setting = path, setting
-        self.rows: list[Compared] = []
+        self.rows: list[Row] = []
         for line in path.read_text().splitlines() if path.exists() else ():
             saved = json.loads(line)
             if saved.pop("setting") == setting:
-                self.rows.append(Compared(**saved))
+                self.rows.append(Row(**saved))
 
-    def has(self, mode: Mode, workload: Workload, temperature: float) -> bool:
+    def has(self, workload: Workload, temperature: float) -> bool:
         """Whether that was measured before."""
-        asked = mode.name, workload.name, temperature
-        return any((r.peer, r.workload, r.temperature) == asked for r in self.rows)
+        asked = workload.name, temperature
+        return any((r.workload, r.temperature) == asked for r in self.rows)
 
-    def add(self, row: Compared) -> None:
+    def add(self, row: Row) -> None:
         """Store a row."""
         with self._path.open("a") as file:
             saved = {"setting": self._setting, **dataclasses.asdict(row)}
@@ -44,66 +91,128 @@ class Results:
         self.rows.append(row)
 
 
-def measure(
-    runtime: Runtime,
-    setting: Setting,
-    programs: Sequence[Mode],
-    temperatures: Sequence[float],
-    max_tokens: int,
-    results: Results,
-) -> None:
-    """Measure what is missing."""
-    for mode in programs:
-        for temperature in temperatures:
-            missing = [w for w in WORKLOADS if not results.has(mode, w, temperature)]
-            if not missing:
-                continue
-            for row in comparisons(
-                runtime, setting, [mode], missing, [temperature], max_tokens=max_tokens
-            ):
-                results.add(row)
-                print(
-                    f"{row.peer:28} T {row.temperature:g} {row.workload:14} {row.ratio:5.2f} "
-                    f"ours {row.ours:5.2f} times plain, {row.same}/{row.prompts} same text",
-                    flush=True,
-                )
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """We and other programs that are loaded."""
+
+    runtime: Runtime
+    peers: Mapping[str, Peer]
+    max_tokens: int
+    banned: frozenset[int]
+    """Tokens that no reply may contain."""
+
+    def row(self, workload: Workload, temperature: float) -> Row:
+        """Measure all prompts of a workload.
+
+        Raises:
+            LocalspecError: a reply failed, here or there.
+        """
+        turns = [self._turn(p, temperature, seed) for seed, p in enumerate(workload.prompts)]
+        names = self.peers
+        return Row(
+            workload=workload.name,
+            temperature=temperature,
+            tokens=sum(turn.tokens for turn in turns),
+            ours=statistics.median(turn.ours for turn in turns),
+            spread=max(turn.spread for turn in turns),
+            others={n: statistics.median(turn.others[n] for turn in turns) for n in names},
+        )
+
+    def _turn(self, prompt: str, temperature: float, seed: int) -> Row:
+        bias = tuple((token, -math.inf) for token in sorted(self.banned))
+        sampling = Sampling(temperature=temperature, logit_bias=bias)
+        message = Message("user", prompt)
+        text, tokens = self.runtime.render([message]), self.runtime.encode([message])
+        question = Question(text, tokens, sampling, seed, self.max_tokens)
+        before, _ = self._ours(prompt, sampling, seed, draft=False)
+        others = {name: peer.answer(question).speed for name, peer in self.peers.items()}
+        ours, emitted = self._ours(prompt, sampling, seed, draft=True)
+        after, _ = self._ours(prompt, sampling, seed, draft=False)
+        plain = 2 / (1 / before + 1 / after)
+        return Row(
+            workload="",
+            temperature=temperature,
+            tokens=emitted,
+            ours=ours / plain,
+            spread=max(before, after) / min(before, after),
+            others={name: speed / plain for name, speed in others.items()},
+        )
+
+    def _ours(
+        self, prompt: str, sampling: Sampling, seed: int, *, draft: bool
+    ) -> tuple[float, int]:
+        """(Tokens a second, tokens) of one of our replies."""
+        found = answer(self.runtime, prompt, sampling, seed, self.max_tokens, draft=draft)
+        return found.reply.stats.tokens_per_second, found.reply.stats.emitted
 
 
-def report(rows: Sequence[Compared]) -> None:
-    """The best setting of the others for each workload, and ours beside it."""
-    print("\nworkload        T   best of others                ratio   ours   ours by theirs")
-    for temperature in sorted({r.temperature for r in rows}):
-        shares = []
-        for workload in dict.fromkeys(r.workload for r in rows):
-            found = [r for r in rows if (r.workload, r.temperature) == (workload, temperature)]
-            if not found:
-                continue
-            best = max(found, key=lambda r: r.ratio)
-            ours = statistics.median(r.ours for r in found)
-            shares.append(ours / best.ratio)
-            print(
-                f"{workload:14} {temperature:3g}   {best.peer:28} {best.ratio:6.2f} {ours:6.2f} "
-                f"{shares[-1]:8.2f}"
-            )
-        print(f"{'mean':14} {temperature:3g} {statistics.geometric_mean(shares):59.2f}")
+@contextlib.contextmanager
+def loaded(found: Sequence[Mode], setting: Setting) -> Iterator[dict[str, Peer]]:
+    """All of them, for the block."""
+    with contextlib.ExitStack() as stack:
+        yield {mode.name: stack.enter_context(mode.start(setting)) for mode in found}
+
+
+def copying(named: Sequence[str]) -> list[Mode]:
+    """Llama-server's drafts without a model, if it is among the programs named."""
+    return [
+        mode
+        for name, _, path in (program.partition("=") for program in named)
+        if name == "llama-server"
+        for mode in llama_server.copying(Path(path).expanduser().absolute())
+    ]
+
+
+def _prompts(path: Path) -> tuple[Workload, ...]:
+    """Workloads of a file."""
+    given = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(Workload(name, tuple(prompts)) for name, prompts in given.items())
+
+
+def report(rows: Sequence[Row]) -> None:
+    """Means of what was measured."""
+    for temperature in sorted({row.temperature for row in rows}):
+        some = [row for row in rows if row.temperature == temperature]
+        ours = statistics.geometric_mean(row.ours for row in some)
+        share = statistics.geometric_mean(row.ours / row.others[row.best] for row in some)
+        least = min(row.ours / row.others[row.best] for row in some)
+        print(f"T {temperature:g}: ours {ours:.2f} times plain; by the best {share:.2f}, "
+              f"least {least:.2f}")  # fmt: skip
+        for name in some[0].others:
+            mean = statistics.geometric_mean(row.others[name] for row in some)
+            print(f"    {name:30} {mean:5.2f} times our plain decoding in all rows")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?", default="demo")
     parser.add_argument("--draft", help="draft model; by default the one that belongs to it")
+    parser.add_argument("--drafter", help="our drafters, separated by commas")
     parser.add_argument(
         "--against", action="append", required=True, help="as for `localspec bench`"
     )
-    parser.add_argument("--k", type=int, action="append", help="draft lengths; default 1 to 15")
+    parser.add_argument("--k", type=int, action="append", help="draft lengths; default 2 to 15")
     parser.add_argument("-t", "--temperature", type=float, action="append")
     parser.add_argument("-n", "--max-tokens", type=int, default=256)
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        help="other prompts: a JSON object of lists by workload (scripts/train_long_pair)",
+    )
+    parser.add_argument("--workload", action="append", help="name of a workload; default all")
+    parser.add_argument(
+        "--long", action="store_true", help="forbid the end of replies, so all are equally long"
+    )
     parser.add_argument("--out", type=Path, default=Path("bench-peers.jsonl"))
     args = parser.parse_args()
-    options = Options(model=args.model, draft=args.draft)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the other programs must end too
+    names = tuple(args.drafter.split(",")) if args.drafter else None
+    options = Options(model=args.model, draft=args.draft, **({"drafter": names} if names else {}))
+    workloads = _prompts(args.prompts) if args.prompts else WORKLOADS
     with Runtime.open(options) as runtime:
         info = runtime.info
-        programs = modes(args.against, args.k or _LENGTHS, "model" if info.draft else None)
+        found = modes(args.against, args.k or _LENGTHS, "model" if info.draft else None)
+        found += copying(args.against) if info.draft else []
         setting = Setting(
             target=Path(info.target),
             draft=Path(info.draft) if info.draft else None,
@@ -112,10 +221,25 @@ def main() -> None:
             gpu=info.backend != "cpu",
             ends=runtime.ends,
         )
-        what = f"{info.target} {info.draft} {info.backend} {info.threads} {args.max_tokens}"
+        what = (
+            f"{info.target} {info.draft} {names} {info.backend} {info.threads} {args.max_tokens} "
+            f"{args.long} {args.k or _LENGTHS}"
+        )
         results = Results(args.out, what)
-        temperatures = args.temperature or [0.0, 1.0]
-        measure(runtime, setting, programs, temperatures, args.max_tokens, results)
+        print(HEADER)
+        for row in results.rows:
+            print(row)
+        with loaded(found, setting) as peers:
+            banned = runtime.ends if args.long else frozenset()
+            bench = Bench(runtime, peers, args.max_tokens, banned)
+            for temperature in args.temperature or (0.0, 1.0):
+                for workload in workloads:
+                    if args.workload and workload.name not in args.workload:
+                        continue
+                    if results.has(workload, temperature):
+                        continue
+                    results.add(bench.row(workload, temperature))
+                    print(results.rows[-1], flush=True)
     report(results.rows)
 
 

@@ -50,7 +50,7 @@ _WIDTHS = (1, 4, 16)
 
 @dataclass(frozen=True)
 class Row:
-    """What one delay gave."""
+    """The measurements with one delay."""
 
     delay_ms: float
     """Each way."""

@@ -1,9 +1,9 @@
-"""What a round of several replies costs outside of llama.cpp: microseconds of processor time of the
-thread that computes.
+"""The cost of a round of several replies outside of llama.cpp: microseconds of processor time of
+the thread that computes.
 
-The logits of the target are random and computed beforehand, so every measured microsecond is the
-loop's own: the round itself (planning, logits processing, verification) and what the scheduler adds
-to it (events, text, the queue to the reader).
+The logits of the target are random and computed beforehand, so every measured microsecond is
+localspec's own: the round itself (planning, logits processing, verification) and the work of the
+scheduler (events, text, the queue to the reader).
 
 ``--cold`` reads 64 MB in place of each target pass and 4 MB in place of each draft pass, whose time
 does not count: like a real pass, that leaves nothing of Python in the processor's caches, and the
@@ -176,7 +176,7 @@ class Control:
 
 
 class Pair:
-    """What the scheduler runs."""
+    """The pair that the scheduler runs."""
 
     cache_bytes = 0
     verifier: Verifier = Match()

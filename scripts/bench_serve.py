@@ -57,9 +57,9 @@ class Asked:
 
     emitted: int
     first: float
-    """From the request to the first text."""
+    """Seconds from the request to the first text."""
     per_token: float
-    """From the first text to the last, by token; 0 for a single one."""
+    """Seconds for a token, from the first text to the last; 0 for a single one."""
     whole: float
     drafted: int
     accepted: int

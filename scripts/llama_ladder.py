@@ -21,7 +21,7 @@ _PORTABLE = {
     "fma": "GGML_FMA",
     "f16c": "GGML_F16C",
 }
-"""What a portable build of ggml for x86 takes for granted."""
+"""Instruction sets that a portable build of ggml for x86 assumes."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Rung:
     name: str
     """Reads on after "llama.cpp, built"."""
     options: tuple[str, ...] = ()
-    """For CMake."""
+    """Options for CMake."""
 
 
 NATIVE = Rung("natively")

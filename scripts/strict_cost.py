@@ -1,4 +1,4 @@
-"""What strict mode costs: processor seconds of passes on one thread, strict and not, in turns.
+"""The cost of strict mode: processor seconds of passes on one thread, strict and not, in turns.
 
 Every kind of context is measured in processes of its own, since llama.cpp decides about tiled
 products once for a process. Processor time of one thread hardly depends on what else runs.

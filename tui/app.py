@@ -146,11 +146,14 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
-        screen = ChatScreen(
-            self.session, self._model_name, self._verifier, self._rebound, expert=self._expert
+        return ChatScreen(
+            self.session,
+            self._model_name,
+            self._verifier,
+            self._rebound,
+            expert=self._expert,
+            race=self._race,
         )
-        screen.race_first = self._race
-        return screen
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette."""

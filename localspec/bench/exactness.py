@@ -54,7 +54,7 @@ class SettingComparison:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """All of it."""
+    """The result of a whole run of `verify`."""
 
     batch_noise: float
     """Largest difference of a logit between passes of one and of several tokens, seen here."""

@@ -1,4 +1,4 @@
-"""Plain against speculative decoding, side by side in one process: what `localspec bench` does.
+"""Compares plain with speculative decoding, side by side in one process: `localspec bench`.
 
 Every prompt is answered plainly and with drafting, in turns that alternate, so that a machine whose
 speed drifts harms both alike. Under `match` both replies are the same text, and the ratio of their
@@ -52,7 +52,7 @@ class Measured:
     predicted: float
     """Tokens of a round with a draft by the papers' formula, from acceptance and mean length."""
     observed: float
-    """The same as it was."""
+    """Tokens of a round with a draft, as measured."""
     parked: bool
     """Whether the policy ended up parked."""
 

@@ -1,4 +1,4 @@
-"""Whether company changes a reply: what `localspec verify --together N` does.
+"""Compares replies in company with replies alone: `localspec verify --together N`.
 
 Every prompt is answered alone by plain decoding, and then drafted beside others: with an empty KV
 cache, and again with what that left in it. The others have other prompts, lengths and settings;
@@ -25,7 +25,7 @@ from localspec.runtime import Runtime
 _LENGTHS = (16, 40, 8, 64, 24)
 """Tokens of the others' replies, in turns."""
 _TEMPERATURES = (0.8, 0.0, 1.2)
-"""Theirs, likewise."""
+"""Temperatures of the others, in turns."""
 _WAITING = 24
 """Others that wait until one of those beside the reply has ended."""
 _MEASURED = 6
@@ -61,7 +61,7 @@ class CompanyComparison:
 
 @dataclass(frozen=True, slots=True)
 class CompanyVerification:
-    """All of it."""
+    """The result of a whole run of `verify --together`."""
 
     together: int
     noise: float

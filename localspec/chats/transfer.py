@@ -217,7 +217,7 @@ def from_json(text: str) -> list[Chat]:
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _depth(value: object) -> int:
@@ -245,7 +245,7 @@ def _imported(chat: _Chat, where: str) -> Chat:
     for name, seconds in times.items():
         if not 0 <= seconds <= LATEST:
             raise ChatsFileError(
-                f"not an export of localspec: {where}: {name} is {seconds:g}, which is no time "
+                f"not an export of localspec: {where}: {name} is {seconds:g}, which is not a time "
                 "between the years 1970 and 9999"
             )
     for m in chat.messages:
@@ -257,7 +257,9 @@ def _imported(chat: _Chat, where: str) -> Chat:
         ids[m.id] = new_message_id(parent)
         messages.append(ChatMessage(ids[m.id], parent, m.role, m.text, m.created, m.end, m.details))
     if chat.leaf is not None and chat.leaf not in ids:
-        raise ChatsFileError(f"not an export of localspec: {where}: leaf {chat.leaf} is no message")
+        raise ChatsFileError(
+            f"not an export of localspec: {where}: leaf {chat.leaf} is not a message"
+        )
     info = ChatInfo(
         id=new_chat_id(),
         title=chat.title,

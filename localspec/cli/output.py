@@ -171,5 +171,6 @@ def summary(stats: Stats) -> str:
         parts.append(f"accepted {stats.accepted}/{stats.verified} {stats.acceptance:.0%}")
         parts.append(f"{stats.tokens_per_round:.1f} tok/round")
     if stats.speculation.state != "on":
-        parts.append(f"{stats.speculation.state}: {stats.speculation.reason}")
+        at_end = " at the end" if stats.drafted and stats.speculation.state == "parked" else ""
+        parts.append(f"{stats.speculation.state}{at_end}: {stats.speculation.reason}")
     return " · ".join(parts)

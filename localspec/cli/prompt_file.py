@@ -42,7 +42,7 @@ class PromptLine:
             return dataclasses.replace(base, messages=(*_about(system), Message("user", text)))
         except json.JSONDecodeError as error:
             raise UsageError(
-                f"line {self.number}: no JSON object, as on the first line ({error.msg})"
+                f"line {self.number}: not a JSON object, as on the first line ({error.msg})"
             ) from None
         except (codec.CodecError, RecursionError, LocalspecError) as error:
             raise UsageError(f"line {self.number}: {error}") from None

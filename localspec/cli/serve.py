@@ -192,7 +192,7 @@ def _keys_of(file: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{file} is no text") from None
+        raise UsageError(f"{file} is not a text file") from None
     lines = [line.strip() for line in text.splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:

@@ -148,9 +148,27 @@ def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[s
         f"  {c['acceptance']:>10.0%} {c['draft_length']:>3.0f} {c['times_plain']:>8.2f}"
         for c in chosen
     ]
-    if max(c["times_plain"] for c in chosen) < 1.05:
-        lines.append("this draft gains nothing on this machine; it will be parked")
-    return lines
+    return [*lines, *_parked(costs)]
+
+
+def _parked(costs: Costs) -> list[str]:
+    """What would gain nothing if all of its guesses were right."""
+    import numpy as np
+
+    from localspec.policy.controller import K_MAX
+    from localspec.policy.gain import GainTuning, most_gain
+
+    one = costs.verify(1)
+    passes = np.array([costs.verify(k + 1) / one for k in range(K_MAX + 1)])
+    quickest = np.minimum.accumulate(passes[::-1])[::-1]  # passes may be padded
+    quickest[0] = 1.0
+    if most_gain(quickest, 0.0) <= 0:
+        return ["no draft gains anything on this machine, even if all its guesses are right"]
+    return [
+        f"{source} gains nothing on this machine, even if all its guesses are right"
+        for source, seconds in costs.drafts().items()
+        if most_gain(quickest, seconds / one) <= GainTuning().margin
+    ]
 
 
 def _curve_lines(curve: Mapping[int, float], one: float | None, threads: int) -> list[str]:

@@ -71,7 +71,7 @@ def _with(settings: Mapping[str, object], changes: Mapping[Place, Value]) -> dic
         if rest:
             table = found.get(first, {})
             if not isinstance(table, dict):
-                raise UsageError(f"{first} in config.toml is no table")
+                raise UsageError(f"{first} in config.toml is not a table")
             if value is not None or first in found:
                 found[first] = _with(table, {tuple(rest): value})
         elif value is not None:

@@ -109,5 +109,5 @@ def to_save(name: str, values: Mapping[str, Value]) -> dict[Place, Value]:
         UsageError: the name is not made of letters, digits, - and _.
     """
     if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a preset; use letters, digits, - and _")
+        raise UsageError(f"{name!r} is not a name for a preset; use letters, digits, - and _")
     return {("presets", name, key): value for key, value in values.items()}

@@ -32,7 +32,7 @@ def place(name: str) -> str:
 
 
 def unknown() -> list[str]:
-    """One line for each name of config.toml that is no setting, with the closest one.
+    """One line for each name of config.toml that is not a setting, with the closest one.
 
     Raises:
         UsageError: the file is not TOML; the message names the place.

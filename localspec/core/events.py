@@ -50,7 +50,7 @@ class MessageCall:
         except (ValueError, RecursionError):
             sound = False
         if not sound:
-            raise UsageError(f"the arguments of a call of {self.name!r} are no JSON object")
+            raise UsageError(f"the arguments of a call of {self.name!r} are not a JSON object")
 
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]

@@ -22,7 +22,7 @@ class TokenLogprob:
 
     token: int
     text: str
-    """The whole token; control tokens by their name. Bytes that are no UTF-8 by themselves, parts
+    """The whole token; control tokens by their name. Bytes that are not UTF-8 by themselves, parts
     of a character, are lone surrogates (PEP 383)."""
     logprob: float
     """Natural logarithm; -inf where the token is impossible."""

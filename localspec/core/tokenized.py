@@ -12,7 +12,7 @@ class Tokenized:
     text: str
     tokens: tuple[int, ...]
     pieces: tuple[str, ...]
-    """The text of each token; control tokens by their name. Bytes that are no UTF-8 by themselves,
+    """The text of each token; control tokens by their name. Bytes that are not UTF-8 by themselves,
     parts of a character, are lone surrogates (PEP 383)."""
 
 

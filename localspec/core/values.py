@@ -111,7 +111,7 @@ class Draft:
     """Tokens whose q was computed: the drafted ones, and one more where the pace refused it."""
     forced: frozenset[int] = frozenset()
     """Nodes that the request's grammar forced. Such a node has one-hot p and q, is counted as the
-    grammar's (`GRAMMAR`) and is no evidence on the drafter."""
+    grammar's (`GRAMMAR`) and is not evidence on the drafter."""
     probed: Probed | None = None
     """The probe of another drafter in the same round."""
 

@@ -25,7 +25,7 @@ _FILES = ("target.gguf", "draft.gguf")
 _SUMS = "SHA256SUMS"
 _LINE = re.compile(r"^([0-9a-fA-F]{64}) [ *](\S.*)$")
 _ENOUGH = 16
-"""Judged tokens from which on none that was accepted is no chance."""
+"""Judged tokens from which on it is not by chance that none was accepted."""
 _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 
@@ -116,7 +116,9 @@ def speed_finding(drafted: Sequence[Stats], plain: Sequence[Stats], threads: int
         text += ": no drafted token was accepted, so this build or this device computes wrongly"
         return Finding("speed", "broken", text, "localspec verify demo", details)
     if not verified:
-        text += ": nothing was drafted, because drafting was measured to be slower here"
+        text += ": nothing was drafted"
+        if drafted and drafted[-1].speculation.reason:
+            text += f", because {drafted[-1].speculation.reason}"
         return Finding("speed", "note", text, "localspec tune demo", details)
     return Finding("speed", "ok", text, details=details)
 

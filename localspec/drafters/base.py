@@ -86,7 +86,7 @@ class Committed:
     logits: Logits | None = None
     """(1 + n, V) of that draft, as in `Scores`: valid until the target's next pass."""
     forced: frozenset[int] = frozenset()
-    """Places in `new_tokens` whose tokens a grammar forced: they are no evidence."""
+    """Places in `new_tokens` whose tokens a grammar forced: they are not evidence."""
 
 
 @dataclass(frozen=True, slots=True)

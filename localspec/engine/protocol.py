@@ -52,7 +52,7 @@ says; others wait in their order, and more than may wait are answered by ``faile
 "QueueFullError". The events of a reply keep their order, those of several replies are mixed in any
 order, and none waits for another: the client must read on, whichever of them it shows. ``open``
 ends all replies; ``interrupt`` is executed at once and concerns no other reply. The client chooses
-ids and should not repeat them. A line that is no command is answered by ``failed`` with error
+ids and should not repeat them. A line that is not a command is answered by ``failed`` with error
 "EngineError" and otherwise ignored.
 """
 
@@ -158,7 +158,7 @@ def decode_event(line: bytes) -> EngineEvent:
 
 
 class BadCommandError(Exception):
-    """A line that is no command: the error to answer with, and the id on the line if it has one."""
+    """A line that is not a command: the error to answer with, and the line's id if it has one."""
 
     def __init__(self, error: LocalspecError, id: object = None) -> None:  # noqa: A002 - the field
         super().__init__(str(error))

@@ -26,7 +26,7 @@ def examine(
         raise UsageError("a place is examined with the seed of its reply")
     seed = request.seed
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
-        raise UsageError("these are no tokens of this model")
+        raise UsageError("these are not tokens of this model")
     prompt = scheduler.preparation.prompts.chat(request)
     constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
     known = [*prompt.tokens, *tokens[:-1]]

@@ -98,15 +98,15 @@ def _too_long(
 ) -> ContextError:
     tokens = len(prompt.tokens)
     of_system = sum(len(encode(m.content)) for m in messages if m.role in SYSTEM)
-    size = f"{tokens} tokens, and the context holds {capacity}"
+    size = f"{tokens} tokens, which exceeds the available context size of {capacity}"
     if 2 * of_system > tokens:
         what = f"the system prompt does not fit: with the message it has {size}"
         return ContextError(f"{what}; shorten it, or raise --ctx")
     if not drop and any(m.role == "assistant" for m in messages[:-1]):
-        # Agents know these words, those of Anthropic's API, and then summarize earlier turns.
+        # Agents know the first words from Anthropic's API, and then summarize earlier turns.
         return ContextError(
-            f"the prompt is too long: {tokens} tokens > {capacity} maximum; shorten the messages, "
-            "or raise --ctx"
+            f"the prompt is too long: {tokens} tokens > {capacity} maximum, and exceeds the "
+            "available context size; shorten the messages, or raise --ctx"
         )
     if not drop:
         return ContextError(f"the messages do not fit: {size}; shorten them, or raise --ctx")

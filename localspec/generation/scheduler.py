@@ -244,6 +244,8 @@ class Scheduler:
         while self._ready and self.replies.free():
             self.replies.admit(self._ready.popleft())
 
+    # -- calls ---------------------------------------------------------------------------------
+
     def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
         """See `localspec.generation.tokenizing`; not held up by replies.
 
@@ -252,8 +254,6 @@ class Scheduler:
         """
         tokenizing = Tokenizing(self._pair.target_model, self.preparation.prompts)
         return self._prompts.call(lambda: tokenizing.tokenized(request, special=special, bos=bos))
-
-    # -- calls ---------------------------------------------------------------------------------
 
     def forget(self) -> None:
         """Empty all sequences; those in use, when their replies end.

@@ -46,7 +46,7 @@ _FILTERS = frozenset({"trim", "capitalize", "lower", "upper"})
 
 
 class BrokenTemplateError(Exception):
-    """The source is no template."""
+    """The source is not a template."""
 
 
 class RefusedError(Exception):

@@ -82,7 +82,7 @@ def _content(name: str, wanted: str) -> str:
     except FileNotFoundError:
         raise UsageError(f"there is no file {name}; give {wanted}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{name} is no text in UTF-8; give {wanted}") from None
+        raise UsageError(f"{name} is not text in UTF-8; give {wanted}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read {name}: {reason}") from None

@@ -98,7 +98,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     parameters = function.get("parameters") or {}
     try:
         if not _is_schema_of_object(parameters):
-            raise UsageError(f"the parameters of {name} are no JSON schema of an object")
+            raise UsageError(f"the parameters of {name} are not a JSON schema of an object")
         require_shallow(parameters)
     except RecursionError:
         raise UsageError(f"the parameters of {name} are nested too deep") from None
@@ -225,7 +225,7 @@ def _in_lines(tools: Mapping[str, Tool], text: str) -> list[ToolCall]:
 
 
 def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
-    """A parameter of that schema; one that is no JSON is a text."""
+    """A parameter of that schema; one that is not JSON is a text."""
     if schema.get("type") == "string" or written in schema.get("enum", ()):
         return written
     try:

@@ -32,7 +32,7 @@ class Buffers:
     """Bytes by the name of the device's buffers: CPU, CUDA0, ..."""
     output: int
     weights: dict[str, int]
-    """Likewise; zeros in a dry run."""
+    """Bytes of the weights, by the same names; zeros in a dry run."""
 
 
 def read_buffers(lines: Iterable[str]) -> Buffers:

@@ -136,7 +136,7 @@ class Model:
             self._ptr = None
 
     def answering(self) -> contextlib.AbstractContextManager[object]:
-        """Likewise, of one that returns when all rows are answered."""
+        """The same for a call that returns when all rows are answered."""
         return _NOT_WAITING if self.remote is None else self.remote.watch.answering()
 
     def waiting(self, rows: int = 0) -> contextlib.AbstractContextManager[object]:

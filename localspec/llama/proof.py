@@ -90,7 +90,7 @@ def _text_tokens(path: Path) -> Tokens:
 
 
 def deviation(rows: Logits, expected: Logits) -> float:
-    """The largest error in standard deviations of its row; NaN if a logit is no finite number."""
+    """The largest error in standard deviations of its row; NaN if a logit is not finite."""
     if not np.isfinite(rows).all():
         return float("nan")
     errors = np.abs(rows - expected).max(axis=1) / expected.std(axis=1)
@@ -120,7 +120,7 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
             at += n
             error = deviation(found, case.expected[at - rows : at])
             if np.isnan(error):
-                raise WrongLogitsError(f"{where}: logits that are no numbers")
+                raise WrongLogitsError(f"{where}: logits that are not numbers")
             if error > case.tolerance:
                 text = f"{where}: a logit is off by {error:.2g} standard deviations"
                 raise WrongLogitsError(f"{text}, {case.tolerance} are tolerated")

@@ -171,7 +171,7 @@ class Drafters:
 
     def _problem(self, spec: DrafterSpec, *, taken: bool) -> str | None:
         if spec.experimental and experimental.calls() is None:
-            return "this build of llama.cpp does not give away the target's hidden states"
+            return "this build of llama.cpp does not expose the target's hidden states"
         problem = self.selection.headers.problem(spec.name)
         head = self.selection.headers.sidecar(spec.name)
         if problem is None and head is not None and self.target.model.remote is not None:

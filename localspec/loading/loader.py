@@ -302,7 +302,7 @@ class _Loader:
         if context > trained:
             told.append(
                 f"a context of {context} tokens is more than the {trained} that {name} was trained "
-                "for; long chats may turn to nonsense"
+                "for; long chats may degrade to nonsense"
             )
         unused = self.selection.headers.unused_layer(self.selection.options)
         if unused is not None:

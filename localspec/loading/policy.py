@@ -26,7 +26,7 @@ _DEARER = 2.0
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
 _REMOTE_S = 6.0
-"""Likewise of a target on workers, at every load: the network may be another one, and the first
+"""The same for a target on workers, at every load: the network may be another one, and the first
 pass of each width takes some round trips more, which no reply should wait for."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""

@@ -66,9 +66,9 @@ class FixedLength:
         self.costs = costs
         self._round = 0
         self._idle: dict[int, int] = {}
-        """By sequence: rounds of its reply since the last draft."""
+        """Rounds since the last draft, for the running reply of each sequence."""
         self._allowed: dict[int, bool] = {}
-        """By sequence: whether any drafter may draft for it."""
+        """Whether any drafter may draft, for the running reply of each sequence."""
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Always: it drafts from the first round on."""

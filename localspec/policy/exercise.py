@@ -56,7 +56,7 @@ class Exercise:
         return [self._plan(at)] * len(states)
 
     def speculation_of(self, seq: int) -> Speculation:
-        """It always drafts."""
+        """Always on."""
         del seq
         return Speculation("on")
 

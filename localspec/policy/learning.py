@@ -11,8 +11,8 @@ from localspec.policy.trials import Trials
 KEPT_UP = 2
 """Tokens that a drafter reads at most in its first pass of a draft, where it drafts every round."""
 ANSWER = 1e-4
-"""Seconds that the first answer of a drafter that copies is taken to have lasted at most: it may
-have had a long text to take in."""
+"""Most seconds that count of the first answer of a drafter that copies: it may include the time for
+indexing a long text."""
 
 
 class Learning:

@@ -1,4 +1,4 @@
-"""Whether each running request is drafted for, and if not, what decided that.
+"""Tells whether each running request is drafted for, and if not, the reason.
 
 The cause is recorded when a round is planned, with the figures that decided; its sentence is made
 only when it is asked for, and again only where its figures have changed.
@@ -92,7 +92,7 @@ class Standing:
         self._last = seq
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """A round has ended. A trial is no sign that drafts pay."""
+        """A round has ended. A trial is not a sign that drafts pay."""
         for o in outcomes:
             reply = self._replies.get(o.seq)
             if o.foreign or reply is None:

@@ -12,14 +12,14 @@ _RUNNING = (2_000, 10, 10)
 
 def collect_rarely() -> None:
     """Look for garbage rarely: starting makes many objects and leaves hardly any garbage, and
-    a search stops all threads. To be called before anything large is imported.
+    a search stops all threads. Call it before anything large is imported.
     """
     gc.set_threshold(*_STARTING)
 
 
 def collect_new() -> None:
-    """Look for garbage often, among what is made from now on alone, so that a process that runs for
-    days does not grow and no search takes long. To be called when everything is loaded, each time.
+    """Look for garbage often, among objects made from now on alone, so that a process that runs for
+    days does not grow and no search takes long. Call it each time everything is loaded.
     """
     if gc.get_freeze_count():  # what was loaded before may be garbage by now
         gc.unfreeze()

@@ -59,7 +59,7 @@ def parse(text: str, *, path: str = "/v1") -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise UsageError(f"this is no address of a server: {text!r}; {_EXAMPLE}") from None
+        raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}") from None
     _require(parts, text)
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
@@ -103,7 +103,7 @@ def _require(parts: SplitResult, text: str) -> None:
         )
     plain = text.isascii() and text.isprintable() and " " not in text
     if parts.scheme.lower() not in {"http", "https"} or not parts.hostname or not plain:
-        raise UsageError(f"this is no address of a server: {text!r}; {_EXAMPLE}")
+        raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}")
     if parts.query or parts.fragment:
         raise UsageError(f"an address has no ? and no #; {_EXAMPLE}")
 

@@ -102,7 +102,7 @@ def _figures_only(event: Mapping[str, Any]) -> bool:
 
 def _malformed(address: Address, data: bytes, key: Key) -> RemoteError:
     beginning = excerpt(data[:80].decode("utf-8", "replace"), key)
-    return RemoteError(f"{address} sent what is no part of a reply: {beginning!r}")
+    return RemoteError(f"{address} sent something that is not part of a reply: {beginning!r}")
 
 
 def _chunk(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Chunk:

@@ -100,7 +100,9 @@ def _events(line: bytes, address: Address) -> Sequence[ReplyEvent]:
     try:
         message = protocol.decode_event(line)
     except EngineError as error:
-        raise RemoteError(f"{address} sent what is no part of a reply: {error}") from None
+        raise RemoteError(
+            f"{address} sent something that is not part of a reply: {error}"
+        ) from None
     match message:
         case ReplyEvents(_, events):
             return events
@@ -164,7 +166,7 @@ class ConnectedClient:
         except (ModelNotFoundError, RemoteError) as error:
             if "(404)" in str(error) or "does not have" in str(error):
                 raise RemoteError(
-                    f"{self.server} is no `localspec serve`; reach another server with --url"
+                    f"{self.server} is not a `localspec serve`; reach another server with --url"
                 ) from None
             raise
         version = data.get("version") if isinstance(data, dict) else None

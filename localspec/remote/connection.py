@@ -50,7 +50,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """Its content; None where it is no JSON."""
+        """Its content; None where it is not JSON."""
         try:
             return json.loads(self.body, parse_constant=_refuse)
         except (ValueError, RecursionError):

@@ -23,7 +23,7 @@ class Place:
     """One token of a greedy reply."""
 
     token: str
-    """Its text, or its bytes where those are no text."""
+    """Its text, or its bytes where those are not text."""
     logprob: float | None
     """Log-probability by the pass that emitted the token; None where the engine does not tell."""
     top: Mapping[str, float]

@@ -36,12 +36,12 @@ class Endpoint:
         host, colon, port = text.strip().partition(":")
         if ":" in port or host.startswith("["):
             raise UsageError(
-                f"{text.strip()!r} is no address of a worker: llama.cpp's RPC takes IPv4 addresses "
-                "and names only"
+                f"{text.strip()!r} is not an address of a worker: llama.cpp's RPC takes IPv4 "
+                "addresses and names only"
             )
         if not _HOST.fullmatch(host):
             raise UsageError(
-                f"{text.strip()!r} is no address of a worker; write HOST:PORT, as in "
+                f"{text.strip()!r} is not an address of a worker; write HOST:PORT, as in "
                 f"192.168.1.20:{DEFAULT_PORT}"
             )
         if not colon:

@@ -87,10 +87,10 @@ def ask(endpoint: Endpoint, patience: float = PATIENCE_S) -> Worker:
     except TimeoutError:
         raise WorkerError(
             f"no answer from {endpoint} within {patience:.0f} s: it is not reachable, serves "
-            "somebody else (one at a time), or is no worker"
+            "another client (one at a time), or is not a worker"
         ) from None
     except _NoWorkerError as error:
-        raise WorkerError(f"{endpoint} is no worker of this version: {error}") from None
+        raise WorkerError(f"{endpoint} is not a worker of this version: {error}") from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise WorkerError(f"cannot reach the worker at {endpoint}: {reason}; {ADVICE}") from None

@@ -22,7 +22,7 @@ from localspec.errors import WorkerError
 VERSION = "0.3.36"
 """The pinned llama-cpp-python, see requirements/llama.lock."""
 ARCHIVE_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-"""Its source archive, by the same lock."""
+"""SHA-256 of its source archive, from the same lock."""
 FILES = {
     "ggml/include/ggml-alloc.h": "94e4cd069b9313b2ceb35dacec901981e0bb478d8bb31035b7126be091998c23",
     "ggml/include/ggml-backend.h": (

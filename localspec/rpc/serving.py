@@ -164,7 +164,7 @@ def free_port(host: str, port: int) -> int:
         except OSError as error:
             reasons = {
                 errno.EADDRINUSE: "is in use: another worker may run; choose another port",
-                errno.EADDRNOTAVAIL: "is no address of this machine",
+                errno.EADDRNOTAVAIL: "is not an address of this machine",
                 errno.EACCES: "is not allowed; choose a port from 1024 on",
             }
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")

@@ -82,7 +82,7 @@ def _remove_stale(path: Path) -> None:
     except OSError:
         return
     if not stat.S_ISSOCK(mode):
-        raise UsageError(f"{path} is there already, and it is no socket; choose another path")
+        raise UsageError(f"{path} is there already, and it is not a socket; choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:

@@ -78,7 +78,7 @@ def normal(text: str) -> str:
 
 
 class HeldOut:
-    """What training must never see: the prompts themselves and the contents they name."""
+    """The held-out part, which training must never see: the prompts themselves and the contents they name."""
 
     def __init__(self, path: Path) -> None:
         entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []

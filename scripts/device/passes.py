@@ -1,4 +1,4 @@
-"""What passes cost on this device: cold and warm, alternating widths, tokens alike and distinct."""
+"""Costs of passes on this device: cold and warm, alternating widths, tokens alike and distinct."""
 
 from __future__ import annotations
 

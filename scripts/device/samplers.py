@@ -78,7 +78,7 @@ class Drawing:
 
     @property
     def seconds(self) -> list[float]:
-        """Of passes with their draws."""
+        """Seconds of passes with their draws."""
         return [a + b for a, b in zip(self.passes, self.draws, strict=True)]
 
 
@@ -111,7 +111,7 @@ def drawings(model: Model, sampling: Sampling, threads: int, turns: int) -> tupl
 
 
 def times_as_long(plain: Drawing, sampled: Drawing) -> str:
-    """Of passes with their draws, by the medians and by the least."""
+    """The ratio of passes with their draws, of the medians and of the least."""
     median, least = (of(sampled.seconds) / of(plain.seconds) for of in (statistics.median, min))
     return f"{median:.2f} ({least:.2f})"
 

@@ -24,7 +24,7 @@ class Oracle(Drafter):
         """The prompt and its plain reply."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """For a single ask."""
+        """One draft; there must be a single ask."""
         (ask,) = asks
         depth = min(ask.budget.depth, ask.budget.nodes)
         here = self.right[ask.position : ask.position + depth]

@@ -29,7 +29,7 @@ class Search(ABC):
 
     @abstractmethod
     def wrong(self, case: Any) -> str | None:
-        """What is wrong with it, in one line; None where all is well. An exception is wrong too."""
+        """The fault of a case in one line; None where all is well. An exception is a fault too."""
 
     def smaller(self, case: Any) -> Iterator[Any]:
         """Cases that are a little smaller."""
@@ -37,7 +37,7 @@ class Search(ABC):
         yield from ()
 
     def figures(self) -> Iterator[str]:
-        """What was measured, in lines."""
+        """Lines with measurements."""
         yield from ()
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class Search(ABC):
 
 @dataclass(frozen=True)
 class Fault:
-    """What a search found."""
+    """A fault that a search found."""
 
     search: str
     seed: int

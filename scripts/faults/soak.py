@@ -40,7 +40,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the interface takes after a case, while nothing runs."""
+    """The resources of the interface after a case, while nothing runs."""
 
     memory: int
     """MB of the interface,"""
@@ -54,7 +54,7 @@ class Sample:
 
 
 _ROOM = Sample(30, 40, 3, 2, 1, 3)
-"""What the last third of the samples may take more than the first, in the middle;"""
+"""Growth from the first to the last third of the samples that is tolerated (medians);"""
 _RATIO = 0.1
 """of memory also this part, whichever is more."""
 
@@ -99,7 +99,7 @@ class Soak(Search):
         return self.judge(sample)
 
     def judge(self, sample: Sample) -> str | None:
-        """What has grown with this sample, or None."""
+        """The resource that has grown with this sample, or None."""
         self._samples.append(sample)
         return self._grown()
 
@@ -243,7 +243,7 @@ class Soak(Search):
         return warm[:third], warm[-third:]
 
     def _grown(self) -> str | None:
-        """What has grown, or None."""
+        """The resource that has grown, or None."""
         if len(self._samples) < _LEAST:
             return None
         early, late = self._thirds()

@@ -1,1 +1,1 @@
-"""What the interface costs, measured: the parts of `scripts/bench_interface`."""
+"""The parts of `scripts/bench_interface`, which measures the cost of the interface."""

@@ -1,4 +1,4 @@
-"""What a policy is compared with: every fixed length, one that knows what will be accepted, and one
+"""Bounds for a policy: every fixed length, one that knows what will be accepted, and one
 that knows how often what looks like it is accepted in this very reply.
 """
 
@@ -42,7 +42,7 @@ def clairvoyant(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
 
 
 KNOWN = AcceptanceTuning(prior=0.5, caution=0.0, spread=1e-6)
-"""For rates that are counted, not estimated."""
+"""Tuning for rates that are counted, not estimated."""
 
 
 def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:

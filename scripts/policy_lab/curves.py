@@ -1,4 +1,4 @@
-"""What passes cost on machines: milliseconds by width, and what disturbs them.
+"""The costs of passes on machines: milliseconds by width, and what disturbs them.
 
 Each curve names its source. Where a source gives tokens per second of passes over n tokens, a pass
 takes n divided by that; where it gives one matrix product, a pass is taken to scale like it.
@@ -29,14 +29,14 @@ class Launches:
     """Milliseconds that a pass takes on a GPU beside its kernels, by the passes before it."""
 
     new: float = 0.0
-    """Of another width than the last pass."""
+    """Milliseconds of a pass of another width than the last one, besides its table."""
     captured: float = 0.0
     """The second of a width in a row."""
     replayed: float = 0.0
     """Each one after."""
 
     def ms(self, equal: int) -> float:
-        """After so many passes of the same width in a row."""
+        """Milliseconds after ``equal`` passes of the same width in a row."""
         return (self.new, self.captured)[equal] if equal < 2 else self.replayed
 
 
@@ -121,7 +121,7 @@ Factor = Callable[[float, int], float]
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What makes passes slower or uncertain. All of it is fixed by the seed."""
+    """A cause that makes passes slower or uncertain; all of it is fixed by the seed."""
 
     name: str
     noise: float = 0.02

@@ -1,7 +1,7 @@
 """GPUs as the laboratory has them: classes of kernels, captured graphs, launches, clocks.
 
 The figures are constructed, from what llama.cpp's source does and from usual bandwidths; no GPU was
-measured. They are to be replaced by the "Cost of passes" of reports of `scripts/device_check`.
+measured. Reports of `scripts/device_check` will have measured ones, under "Cost of passes".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the controller reaches on recorded evidence: against plain decoding and three bounds."""
+"""The results of the controller on recorded evidence: against plain decoding and three bounds."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PROBED = 16
 
 @dataclass(frozen=True)
 class Asking:
-    """What asking a drafter costs."""
+    """The cost of asking a drafter."""
 
     token: float = 0.0
     """Share of a plain pass for a drafted token."""
@@ -112,7 +112,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What one request drafts in a round."""
+    """The draft of one request in a round."""
 
     source: str = ""
     tokens: int = 0

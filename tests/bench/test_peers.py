@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import stat
 import sys
@@ -28,7 +29,9 @@ from localspec.core.logits import Sampling
 from localspec.errors import PeerError, UsageError
 
 SHORT = Workload("short", ("abc abc abc abc", "what is this?"))
-QUESTION = Question("text", [5, 6, 7], Sampling(temperature=0.5), 3, 20)
+QUESTION = Question(
+    "text", [5, 6, 7], Sampling(temperature=0.5, logit_bias=((2, -math.inf), (9, 1.5))), 3, 20
+)
 
 SERVER = """
     import http.server, json, sys
@@ -97,6 +100,7 @@ def test_the_server_is_asked_for_the_very_same_thing(files: Files, tmp_path: Pat
     assert asked["prompt"] == [5, 6, 7]
     assert (asked["temperature"], asked["seed"], asked["n_predict"]) == (0.5, 3, 20)
     assert asked["cache_prompt"] is False
+    assert asked["logit_bias"] == [[2, False], [9, 1.5]]
     assert "-md" not in flags
     assert (spoken.speed, spoken.tokens_per_round) == (50.0, None)
     with drafting.start(setting(files)) as peer:

@@ -189,7 +189,7 @@ def test_a_prompt_longer_than_the_context_is_refused_with_numbers(
 ) -> None:
     assert cli.call(["run", "x" * 3000, *pair(files)]) == 2
     line = one_line(capfd.readouterr().err)
-    assert "holds 512" in line
+    assert "context size of 512" in line
     assert "tokens" in line
 
 

@@ -75,7 +75,7 @@ def test_a_bad_line_is_an_error_of_its_own(
     errors = [found[i]["error"] for i in (1, 2, 3, 5)]
     assert "too long" in errors[0]
     assert errors[1] == "line 3: request: unknown field 'wrong'"
-    assert errors[2].startswith("line 4: no JSON object")
+    assert errors[2].startswith("line 4: not a JSON object")
     assert "top_p" in errors[3]
     assert all(found[i]["exit_code"] == 2 for i in (1, 2, 3, 5))
     assert "4 failed" in captured.err

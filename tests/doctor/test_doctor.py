@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -226,9 +227,10 @@ def test_a_drafted_check_that_accepts_nothing_gets_no_tick() -> None:
     assert pair.speed_finding([stats(40, 39)], plain, 2).status == "ok"
     wrong = pair.speed_finding([stats(40, 0)], plain, 2)
     assert (wrong.status, wrong.fix) == ("broken", "localspec verify demo")
-    parked = pair.speed_finding([stats(0, 0)], plain, 2)
+    why = Speculation("parked", "the draft is too slow here")
+    parked = pair.speed_finding([replace(stats(0, 0), speculation=why)], plain, 2)
     assert (parked.status, parked.fix) == ("note", "localspec tune demo")
-    assert "nothing was drafted" in parked.text
+    assert parked.text.endswith("nothing was drafted, because the draft is too slow here")
 
 
 def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:

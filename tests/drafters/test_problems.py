@@ -1,4 +1,4 @@
-"""What a drafter makes of logits that are no numbers, and of a bias that leaves it nothing."""
+"""What a drafter makes of logits that are not numbers, and of a bias that leaves it nothing."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_the_cut_stays_where_it_is_for_some_turns() -> None:
 
 
 def test_one_message_too_long_is_refused_with_numbers() -> None:
-    with pytest.raises(ContextError, match=r"102 tokens.*holds 50"):
+    with pytest.raises(ContextError, match=r"102 tokens.*context size of 50"):
         fit([words(100)], TEMPLATE, WORDS.encode, 50, 10)
 
 

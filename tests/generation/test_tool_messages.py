@@ -167,7 +167,7 @@ def test_calls_without_results_are_not_answered() -> None:
 
 @pytest.mark.parametrize("arguments", ["", "[]", "{", "[" * 99_999])
 def test_arguments_of_a_call_are_an_object(arguments: str) -> None:
-    with pytest.raises(UsageError, match="'look' are no JSON object"):
+    with pytest.raises(UsageError, match="'look' are not a JSON object"):
         MessageCall("1", "look", arguments)
 
 

@@ -134,7 +134,7 @@ def test_files_are_read_by_what_is_in_them(tmp_path):
     assert reading.grammar(str(lark)).kind == "lark"
     assert reading.grammar(str(gbnf)).kind == "gbnf"
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    for name, said in (("bytes", "no text"), ("missing", "no file"), (".", "cannot read")):
+    for name, said in (("bytes", "not text"), ("missing", "no file"), (".", "cannot read")):
         with pytest.raises(UsageError, match=said):
             reading.grammar(str(tmp_path / name))
 

@@ -197,7 +197,7 @@ def test_tools_with_keywords_that_cannot_be_followed_are_called_without_them(fam
     ],
 )
 def test_parameters_that_describe_no_object_are_refused(parameters):
-    with pytest.raises(UsageError, match="no JSON schema of an object"):
+    with pytest.raises(UsageError, match="not a JSON schema of an object"):
         tools.spec([{"name": "f", "parameters": parameters}])
 
 

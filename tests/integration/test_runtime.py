@@ -220,9 +220,9 @@ def test_old_turns_are_dropped_and_the_person_is_told(files: Files) -> None:
 
 
 def test_a_message_longer_than_the_context_is_refused_with_numbers(runtime: Runtime) -> None:
-    with pytest.raises(ContextError, match=r"\d+ tokens.*holds 512"):
+    with pytest.raises(ContextError, match=r"\d+ tokens.*context size of 512"):
         list(runtime.reply([Message("user", "z" * 5000)]))
-    with pytest.raises(ContextError, match=r"\d+ tokens.*holds 512"):
+    with pytest.raises(ContextError, match=r"\d+ tokens.*context size of 512"):
         list(runtime.complete("z" * 5000))
     assert last(runtime.reply(HELLO, max_tokens=3, sampling=GREEDY)).tokens
 

@@ -253,7 +253,7 @@ def test_a_worker_serves_one_client_and_the_next_one_is_told(home: Path, machine
         status, _, err = run(home, "run", PROMPT, "--rpc", machine.address)
     assert status == 1
     assert f"no answer from {machine.address} within 10 s" in err
-    assert "serves somebody else (one at a time)" in err
+    assert "serves another client (one at a time)" in err
 
 
 def test_the_plain_end_of_a_worker_is_quiet_and_frees_its_port(home: Path, tmp_path: Path) -> None:

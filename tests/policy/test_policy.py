@@ -78,7 +78,7 @@ def test_steps_in_the_curve_are_used() -> None:
     assert sum(k == 3 for k in inside) / len(inside) > 0.8
 
 
-def test_the_first_thing_that_happens_with_an_unknown_draft_is_a_look() -> None:
+def test_the_first_thing_that_happens_with_an_unknown_draft_is_a_probe() -> None:
     policy = auto(CPU, 1.6)
     played = play(policy, steady(0.95), CPU, 1.6, tokens=40)
     first = next(i for i, k in enumerate(played.lengths) if k)
@@ -110,7 +110,7 @@ def test_one_short_reply_that_went_badly_says_little_of_the_next() -> None:
     assert 8 * plain_seconds(CPU, 80) / seconds > 1.2
 
 
-def test_a_look_never_costs_more_than_was_saved_for_it() -> None:
+def test_a_probe_never_costs_more_than_was_saved_for_it() -> None:
     """A hopeless draft is not read a long prompt to: short replies stay as fast as plain ones."""
     policy = auto(CPU, 1.5)
     for seed in range(4):
@@ -120,7 +120,7 @@ def test_a_look_never_costs_more_than_was_saved_for_it() -> None:
         assert played.seconds <= plain_seconds(CPU, 16) / 0.99
 
 
-def test_looks_in_vain_do_not_starve_another_kind_of_sampling() -> None:
+def test_probes_in_vain_do_not_starve_another_kind_of_sampling() -> None:
     policy = auto(CPU, 1.5)
     for seed in range(30):
         play(policy, steady(0.5, confidence=0.95, seed=seed), CPU, 1.5, tokens=24)
@@ -159,7 +159,7 @@ def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
     assert auto(CPU, 1.5).expects_drafts(state)
 
 
-def test_a_look_at_a_draft_takes_no_round_from_a_drafter_that_copies() -> None:
+def test_a_probe_of_a_draft_takes_no_round_from_a_drafter_that_copies() -> None:
     policy = Controller(
         Knowledge({0: Costs(CPU, {"model": 1.7})}), ["suffix", "model"], free=["suffix"]
     )
@@ -231,7 +231,7 @@ def test_an_ended_request_pays_the_others_back_where_their_rounds_get_shorter() 
     assert balances[0] < balances[1]
 
 
-def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:
+def test_a_draft_as_slow_as_the_target_is_never_even_probed() -> None:
     policy = auto(CPU, CPU[1])
     played = play(policy, steady(1.0), CPU, CPU[1])
     assert played.probes == 0

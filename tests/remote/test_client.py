@@ -254,9 +254,9 @@ async def test_a_reply_interrupted_before_it_was_sent_ends_too():
 BROKEN = [
     ([STREAM, said("Hel")], "broke the reply off in the middle; what had arrived is kept"),
     ([STREAM, said("Hel"), RESET], "broke"),
-    ([STREAM, said("Hel"), event(b"{oops")], "sent what is no part of a reply: '{oops'"),
-    ([STREAM, said("Hel"), event(b"[1]")], "sent what is no part of a reply"),
-    ([STREAM, said("Hel"), event(b'{"choices": [7]}')], "sent what is no part of a reply"),
+    ([STREAM, said("Hel"), event(b"{oops")], "sent something that is not part of a reply: '{oops'"),
+    ([STREAM, said("Hel"), event(b"[1]")], "that is not part of a reply"),
+    ([STREAM, said("Hel"), event(b'{"choices": [7]}')], "that is not part of a reply"),
     (
         [STREAM, said("Hel"), event({"error": {"message": "no\x1b[2J memory"}})],
         "no\ufffd[2J memory",

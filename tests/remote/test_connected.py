@@ -143,8 +143,8 @@ TOKENS = protocol.encode(ReplyEvents(0, (Token(1, "Hel", Origin.PLAIN, None),)))
     ("answer", "reason"),
     [
         (played(TOKENS), "broke the reply off in the middle; what had arrived is kept"),
-        (played(b"\n\n", TOKENS, b"{oops\n"), "sent what is no part of a reply"),
-        (played(TOKENS, b'{"type":"close"}\n'), "sent what is no part of a reply"),
+        (played(b"\n\n", TOKENS, b"{oops\n"), "sent something that is not part of a reply"),
+        (played(TOKENS, b'{"type":"close"}\n'), "sent something that is not part of a reply"),
         (played(TOKENS, b'{"type":"hello","version":1,"pid":2}\n'), "a message hello in a reply"),
         (played(kind="text/html"), "answers with text/html"),
     ],
@@ -168,7 +168,7 @@ async def _read(reply, got):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (http(404, {"error": {"message": "nothing"}}), "is no `localspec serve`"),
+        (http(404, {"error": {"message": "nothing"}}), "is not a `localspec serve`"),
         (http(200, {"version": 1, "info": {}}), "speaks protocol version 1"),
         (http(200, INFO), "does not say what it has loaded"),
         (http(200, b"<html>", "text/html"), "not with"),

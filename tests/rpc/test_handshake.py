@@ -56,12 +56,12 @@ def test_where_nothing_listens_the_error_says_what_to_start() -> None:
 def test_what_is_no_worker_is_told_from_one(answer: rpc_servers.Answer, reason: str) -> None:
     with serving(answer) as address, pytest.raises(WorkerError, match=reason) as caught:
         ask(address)
-    assert str(caught.value).startswith(f"{address} is no worker of this version")
+    assert str(caught.value).startswith(f"{address} is not a worker of this version")
 
 
 @pytest.mark.parametrize("answer", [rpc_servers.silent, rpc_servers.saying(b"\x1c\0\0")])
 def test_who_does_not_answer_is_not_waited_for(answer: rpc_servers.Answer) -> None:
-    with serving(answer) as address, pytest.raises(WorkerError, match="serves somebody else"):
+    with serving(answer) as address, pytest.raises(WorkerError, match="serves another client"):
         ask(address, patience=0.2)
 
 

@@ -182,7 +182,7 @@ def test_the_last_rung_is_kept_where_plain_weights_are_sound(world):
 
 def test_a_device_that_computes_wrongly_is_not_taken_for_a_processor_that_does(world):
     world.backend = "vulkan"
-    world.faults = {NATIVE: ("Q4_0 on vulkan, a pass of 1 token: logits that are no numbers", "x")}
+    world.faults = {NATIVE: ("Q4_0 on vulkan, a pass of 1 token: logits that are not numbers", "x")}
     with pytest.raises(Failure, match="LOCALSPEC_BACKEND=cpu"):
         world.start()
     assert world.built == [NATIVE]

@@ -101,7 +101,7 @@ async def test_a_picture_in_a_result_is_told_of_and_ends_no_conversation(world):
     await world.client.post("/v1/messages", json=claude_code(1, *CALLED))
     result = world.requests[0].messages[-2]
     assert result.role == "tool"
-    assert result.content == "a.png\n[something that is no text, which this model cannot read]"
+    assert result.content == "a.png\n[something other than text, which this model cannot read]"
 
 
 async def test_a_picture_of_the_users_is_refused(world):

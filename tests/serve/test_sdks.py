@@ -214,7 +214,7 @@ def test_calls_of_tools_are_whole_and_streamed(api):
                     },
                 ]
             },
-            "no JSON object",
+            "not a JSON object",
         ),
         ({"messages": [{"role": "user", "content": "Hello " * 2000}]}, "do not fit"),
     ],
@@ -344,7 +344,7 @@ def test_a_response_of_a_schema(api):
         ({"previous_response_id": "resp_1"}, "nothing is stored here"),
         ({"background": True}, "nothing is stored here"),
         ({"input": []}, "at least one item"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "no item that this server reads"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "not an item that this server reads"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "reads no images"),
         ({"tool_choice": "required"}, "there are no tools"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice must be"),
@@ -526,7 +526,7 @@ def test_a_header_that_changes_leaves_the_prompt_as_it_was(claude):
             "reads no images",
         ),
         ({"tool_choice": {"type": "any"}}, "there are no tools"),
-        ({"tools": [{"name": "weather", "input_schema": {"type": "string"}}]}, "no JSON schema"),
+        ({"tools": [{"name": "weather", "input_schema": {"type": "string"}}]}, "not a JSON schema"),
     ],
 )
 def test_errors_of_messages_have_anthropics_shape(claude, wrong, said):

@@ -177,7 +177,7 @@ async def test_a_chat_with_a_wild_time_is_listed_and_not_imported(chat, tmp_path
         await c.sees("unknown date")
         await c.leave()
         await c.type(f"/import {file}")
-        await c.sees("which is no time")
+        await c.sees("which is not a time")
         with ChatStore(path) as store:
             assert len(store.listed()) == 1
 

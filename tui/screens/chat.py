@@ -93,13 +93,14 @@ class ChatScreen(DrawnAheadScreen):
         rebound: Mapping[str, str],
         *,
         expert: bool = False,
+        race: bool = False,
     ) -> None:
         """``name`` is the model's; ``rebound`` maps ids of `keymap` to other keys; ``expert``
-        starts with all figures in the bottom line.
+        starts with all figures in the bottom line, ``race`` with a race.
         """
         super().__init__()
         self.session = session
-        self.race_first = False
+        self._race_waits = race
         """Whether to start a race as soon as the model is loaded."""
         self._model_name, self._rebound = name, rebound
         self._body = Body()
@@ -245,8 +246,8 @@ class ChatScreen(DrawnAheadScreen):
                 self._timer = self._start_timer()
                 self._widgets.title_bar.opened(info, self.session.engine.client.server)
                 self.status.arrange()
-                if self.race_first:
-                    self.race_first = False
+                if self._race_waits:
+                    self._race_waits = False
                     self.actions.races.open()
             case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
                 self.actions.inspector.leave_tokens()

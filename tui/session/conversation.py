@@ -63,7 +63,7 @@ class SavedRecipe:
     system: str | None
     start: int = 0
     said: int = 0
-    """Both as in `ReplyRecipe`."""
+    """See `ReplyRecipe` for both."""
     grammar: GrammarSpec | None = None
     thinking: bool | None = None
 

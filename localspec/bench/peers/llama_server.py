@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import socket
 import subprocess
 import tempfile
@@ -40,6 +41,15 @@ def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mo
         what = "draft" if spec.family is Family.MODEL else spec.name
         found.append(Mode(f"llama-server {what} K={k}", partial(running, program, drafting)))
     return found
+
+
+def copying(program: Path) -> list[Mode]:
+    """Drafts that are copied from the text: two kinds that need no model, with their defaults."""
+    kinds = ("ngram-simple", "ngram-mod")
+    return [
+        Mode(f"llama-server {kind}", partial(running, program, ("--spec-type", kind)))
+        for kind in kinds
+    ]
 
 
 @contextlib.contextmanager
@@ -154,6 +164,8 @@ class Server:
             "top_p": s.top_p,
             "min_p": s.min_p,
         }
+        if s.logit_bias:
+            body["logit_bias"] = [[t, False if b == -math.inf else b] for t, b in s.logit_bias]
         if question.schema is not None:
             body["json_schema"] = question.schema
         return body

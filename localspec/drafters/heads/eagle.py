@@ -1,4 +1,4 @@
-"""A head as a draft model: it reads the target's hidden states beside the tokens."""
+"""Heads as draft models: they read the target's hidden states with the tokens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PairReader(Protocol):
         ...
 
     def fuse(self, features: StateRows) -> StateRows:
-        """HiddenStates as pairs have them, of the target's."""
+        """The (tokens, width) states of pairs, made of the target's."""
         ...
 
     def extend(

@@ -1,4 +1,4 @@
-"""Medusa: one hidden state of the target, and a head for each of the places that follow.
+"""Medusa: one hidden state of the target, and a head for each of the next positions.
 
 With N tokens in the request the target has read all but the pending one, and its state of the last
 token that it read is stored: the one that the pending token was drawn from. From it head 0 predicts

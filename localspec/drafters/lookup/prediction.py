@@ -48,7 +48,7 @@ class PredictionDrafter(Drafter):
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """How the last guesses did."""
+        """Compare the last guesses with the emitted tokens."""
         return [found for item in news for found in self._pending.compared(item)]
 
     def close(self, seq: int) -> None:

@@ -74,12 +74,12 @@ class TokenChooser:
         """Decayed counts of tokens that would have been accepted, by kind of sampling."""
         self._verified: dict[str, float] = {}
         self._sampled: dict[str, float] = {}
-        """Decayed counts of verified tokens, by kind of sampling: of the two above, and of those
-        in the next."""
+        """Decayed counts of verified tokens by kind of sampling: ``_verified`` those behind
+        ``_coupled`` and ``_argmax``, ``_sampled`` those behind ``_overlap``."""
         self._overlap: dict[str, Probs] = {}
         """Decayed sums of sum(min(p, q^s)), one for each sharpness."""
         self._sharpness: dict[str, float] = {}
-        """The exponent that these speak for."""
+        """The exponent with the highest acceptance, by kind of sampling."""
 
     def proposal(self, ask: Ask) -> Proposal:
         """How the next draft for this request is drawn."""

@@ -32,7 +32,7 @@ def shard_of(name: str) -> Shard | None:
 
 
 def shard_names(name: str) -> tuple[str, ...]:
-    """Names of all files of the model that ``name`` belongs to; only itself if it is no shard."""
+    """Names of all files of the model that ``name`` belongs to; itself alone if it is not split."""
     shard = shard_of(name)
     if shard is None:
         return (name,)

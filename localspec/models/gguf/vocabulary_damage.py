@@ -72,7 +72,7 @@ def _missing_special_token(metadata: Mapping[str, object], n: int) -> str | None
         stated = metadata.get(f"tokenizer.ggml.{name}_token_id")
         known = default < n or (isinstance(stated, int) and 0 <= stated < n)
         if added is True and not known:
-            return f"it wants {name} added to texts, and has no such token"
+            return f"it requires {name} in front of texts, and has no such token"
     return None
 
 

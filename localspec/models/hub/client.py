@@ -102,7 +102,7 @@ def token() -> str | None:
 
     found = get_token()
     if found and not (found.isascii() and found.isprintable() and " " not in found):
-        raise AccessError("HF_TOKEN holds characters that no token has; set it again")
+        raise AccessError("HF_TOKEN contains characters that no token has; set it again")
     return found
 
 

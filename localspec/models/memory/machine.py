@@ -75,7 +75,7 @@ class Memory:
         return f"{own} and workers" if self.own_gpus else "the workers"
 
     def with_workers(self, gpus: tuple[Gpu, ...]) -> Memory:
-        """Likewise with devices of workers, which are filled first."""
+        """The same with devices of workers, which are filled first."""
         return replace(self, gpus=(*gpus, *self.gpus))
 
     @property

@@ -32,7 +32,7 @@ from localspec.serve.backend.waiting_list import WaitingList
 from localspec.serve.http.errors import NotLoadedError, PausedError
 
 _PATIENCE = 3.0
-"""Seconds of such a pause that a request waits; with a longer one it is refused at once."""
+"""Longest pause before a restart, in seconds, that a request waits for; it is refused otherwise."""
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
 
@@ -210,7 +210,7 @@ class EngineSlot:
             return engine
         if self._pause.left > _PATIENCE and self._error is None:
             raise PausedError(self._pause.left)
-        # The attempt outlives whoever asked for it: others wait for the same one.
+        # The attempt outlives the request that started it: others wait for the same one.
         return await asyncio.shield(self._attempt())
 
     async def _exchange(self, options: Options) -> None:
@@ -259,7 +259,7 @@ class EngineSlot:
             await engine.open()
         except LocalspecError as error:
             self._engine = None
-            if self._before is not None:  # whether anybody still waits for the other model or not
+            if self._before is not None:  # whether requests still wait for the other model or not
                 self._options, self._before = self._before, None
             elif not isinstance(error, Interrupted):
                 self._error = error

@@ -43,7 +43,7 @@ def _require(found: int, most: int, what: str) -> None:
 
 def _too_long(found: int, most: int, what: str) -> ApiError:
     return bad_request(
-        f"the prompt has {found} {what}; the context has room for {most} at most",
+        f"the prompt has {found} {what}, which exceeds the available context size: at most {most}",
         code="context_length_exceeded",
     )
 

@@ -63,7 +63,7 @@ class LimitedProtocol(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no request; where an answer has begun already, only close.
+        """Refuse bytes that are not a request; where an answer has begun already, only close.
 
         uvicorn's own method raises there, and its body is a text.
         """

@@ -127,7 +127,7 @@ class Guard:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """The first header of each name; a repeated Host or key is no second chance."""
+    """The first header of each name: a repeated Host or key is ignored."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))

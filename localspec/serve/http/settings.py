@@ -61,7 +61,7 @@ class ApiKeys:
         return f"<{len(self._digests)} API keys>"
 
     def owner(self, key: str) -> str | None:
-        """The name under which what a key's holder sent is cached; None if it is no key.
+        """The name under which what a key's holder sent is cached; None if it is not a key.
 
         Takes the same time whichever key it is, and wherever the first difference is.
         """

@@ -19,7 +19,7 @@ def number(logprob: float) -> float:
 
 
 def text(token: TokenLogprob) -> str:
-    """The text of a token; bytes that are no UTF-8 by themselves become U+FFFD."""
+    """The text of a token; bytes that are not UTF-8 by themselves become U+FFFD."""
     return token.bytes.decode("utf-8", "replace")
 
 

@@ -14,7 +14,7 @@ from localspec.serve.http.fields import Fields
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXTS = ("text", "input_text", "output_text")
-UNREADABLE = "[something that is no text, which this model cannot read]"
+UNREADABLE = "[something other than text, which this model cannot read]"
 """Stands for images and files in results of tools."""
 
 
@@ -94,7 +94,7 @@ def content(given: Fields, name: str = "content") -> str:
 
 
 def result(given: Fields, name: str = "content") -> str:
-    """The text of a tool's result, in which `UNREADABLE` stands for parts that are no text. Those
+    """The text of a tool's result, in which `UNREADABLE` stands for parts that are not text. Those
     are not the user's: refused, they would end the conversation that an agent has.
 
     Raises:

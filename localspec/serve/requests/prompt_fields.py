@@ -35,7 +35,7 @@ def _tokens(fields: Fields, ids: list[int]) -> dict[str, Any]:
     if not ids:
         raise fields.refuse("prompt", "has an array without token ids")
     if not all(0 <= token < _LARGEST_ID for token in ids):
-        raise fields.refuse("prompt", "has a number that is no token id")
+        raise fields.refuse("prompt", "has a number that is not a token id")
     return {"prompt_tokens": tuple(ids)}
 
 

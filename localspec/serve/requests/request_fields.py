@@ -163,7 +163,7 @@ def _bias(fields: Fields) -> tuple[tuple[int, float], ...]:
         raise fields.refuse("logit_bias", f"has more than {_MOST_BIASES} tokens")
     for name in given.as_dict():
         if not name.isascii() or not name.isdigit() or len(name) > 9:
-            raise given.refuse(name, "is no token id; the keys of logit_bias are token ids")
+            raise given.refuse(name, "is not a token id; the keys of logit_bias are token ids")
         value = given.number(name)
         if value is not None:
             found.append((int(name), value))

@@ -186,7 +186,7 @@ def _text(block: Fields) -> str:
 
 
 def _read(block: Fields) -> str | None:
-    """The text of a block; None if it is no text."""
+    """The text of a block; None if it is not text."""
     kind = block.text("type")
     if kind == "text":
         return block.text("text") or ""

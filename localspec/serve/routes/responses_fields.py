@@ -209,7 +209,7 @@ def _add(found: list[Message], item: Fields) -> None:
             found.append(Message("tool", output, call_id=item.text("call_id") or ""))
             return
         case _:
-            raise item.refuse("type", "is no item that this server reads")
+            raise item.refuse("type", "is not an item that this server reads")
     last = found[-1] if found else None
     if (
         last is not None

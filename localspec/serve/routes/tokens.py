@@ -130,7 +130,7 @@ def _conversation(fields: Fields) -> ReplyRequest:
 
 
 def _piece(text: str) -> str | list[int]:
-    """A token's text, or its bytes where they are no UTF-8 by themselves."""
+    """A token's text, or its bytes where they are not UTF-8 by themselves."""
     raw = text.encode("utf-8", "surrogateescape")
     try:
         return raw.decode()
