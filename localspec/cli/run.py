@@ -201,20 +201,29 @@ def _only(prompts: tuple[str, ...]) -> str | None:
 def _follow(
     events: Iterator[ReplyEvent], scored: ScoredOutput | None = None, *, show: bool
 ) -> Reply:
-    """Stream a reply to stdout, or only wait for its end."""
+    """Stream a reply to stdout, or only wait for its end. On a terminal, a notice would be in the
+    middle of a line of the reply: those that come after its first token follow its end.
+    """
     shown = 0
-    for event in events:
-        if scored is not None:
-            scored.take(event)
-        if isinstance(event, Token) and show:
-            write(event.text)
-            shown += len(event.text)
-        elif isinstance(event, Notice):
-            tell(event.text)
-        elif isinstance(event, Finished):
-            if show:
-                write(event.reply.text[shown:] + "\n")
-            return event.reply
+    late: list[str] = []
+    try:
+        for event in events:
+            if scored is not None:
+                scored.take(event)
+            if isinstance(event, Token) and show:
+                write(event.text)
+                shown += len(event.text)
+            elif isinstance(event, Notice) and shown:
+                late.append(event.text)
+            elif isinstance(event, Notice):
+                tell(event.text)
+            elif isinstance(event, Finished):
+                if show:
+                    write(event.reply.text[shown:] + "\n")
+                return event.reply
+    finally:
+        for text in late:
+            tell(text)
     raise AssertionError("a reply ends with Finished")
 
 

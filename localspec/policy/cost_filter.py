@@ -60,6 +60,11 @@ class CostFilterTuning:
     """Standard deviations from which on an observation is far off."""
     farther: float = 0.25
     """Least logarithm that is far off."""
+    leap: float = 0.7
+    """Largest logarithm by which one observation may lengthen a time that was as expected before:
+    twice. Passes that the machine interrupts twice in a row take much longer than that, and what
+    follows need not tell whether the machine was slow or that one kind.
+    """
     near: int = 8
     """Observations within which another kind says that the machine as a whole is as expected."""
 
@@ -132,6 +137,8 @@ class CostFilter:
                 if before <= 0:
                     return
                 surprise = min(surprise, before)
+                if kind in self._as_expected:
+                    surprise = min(surprise, tuning.leap)
             self._open(kind, parts, surprise)
             together = self._p[:, parts].sum(axis=1)
             variance = float(together[parts].sum()) + noise

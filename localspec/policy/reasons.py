@@ -89,7 +89,10 @@ class Passes:
 
     def drafting(self, cost: float) -> str:
         """What drafting a token takes, where ``cost`` is what all requests wait for it."""
-        return f"drafting one takes {cost / self.requests:.0%} of the time of a plain one"
+        share, all_wait = cost / self.requests, ", and all wait for it" * (self.requests > 1)
+        if share > 1:
+            return f"drafting one takes {share:.1f} times as long as a plain one{all_wait}"
+        return f"drafting one takes {share:.0%} of the time of a plain one{all_wait}"
 
 
 def breadth_costs(curve: Curve, nodes: int) -> Speculation:

@@ -201,7 +201,7 @@ def test_stdin_that_is_not_utf8_is_refused_with_the_byte(files: Files) -> None:
 
 def test_an_argument_that_is_not_utf8_is_refused(files: Files) -> None:
     command = [os.fsencode(sys.executable), b"-m", b"localspec", b"run", b"ab\xff"]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=100, check=False)
     assert done.returncode == 2
     assert "not valid UTF-8" in one_line(done.stderr.decode())
 
@@ -234,7 +234,7 @@ def test_ctrl_c_keeps_what_was_said_and_exits_130(files: Files) -> None:
         assert process.stderr is not None
         first = process.stdout.read(1)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=100)
     assert process.returncode == 130
     assert first + out
     assert b"Traceback" not in err
@@ -320,7 +320,7 @@ def test_ctrl_c_before_the_imports_are_done_is_no_traceback(tmp_path: Path) -> N
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
@@ -348,7 +348,7 @@ def test_ctrl_c_ends_a_plain_chat_that_waits_for_a_line(files: Files) -> None:
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=100) == 130
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
 

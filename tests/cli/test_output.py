@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.cli import run
 from localspec.cli.output import write
+from localspec.core.events import Finished, Notice, Reply, Speculation, Stats, Token
+from localspec.core.origin import Origin
+
+STATS = Stats(1, 0, 2, 2, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, Speculation("on"))
 
 
 class Stdout(io.TextIOWrapper):
@@ -53,3 +58,18 @@ def test_joined_and_right_to_left_characters_are_kept() -> None:
 def test_a_pipe_gets_the_text_as_it_is() -> None:
     text = "a\x1b[31m\r\n"
     assert written(text, terminal=False) == text
+
+
+def test_notices_do_not_cut_a_line_of_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal both streams are one."""
+    screen = Stdout(terminal=False)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    reply = Reply("one two", (1, 2), (Origin.PLAIN,) * 2, "stop", STATS, 1)
+    words = [Token(i, text, Origin.PLAIN, None) for i, text in ((1, "one "), (2, "two"))]
+    events = [Notice("before"), words[0], Notice("between"), words[1], Notice("after")]
+    run._follow(iter([*events, Finished(reply)]), show=True)
+    screen.flush()
+    assert screen.buffer.getvalue().decode().splitlines() == [
+        "localspec: before", "one two", "localspec: between", "localspec: after",
+    ]  # fmt: skip

@@ -163,6 +163,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
     }
 
 
+@pytest.mark.timeout(600)  # fifty processes, beside whatever else the machine computes
 def test_no_command_lets_a_terminal_obey_what_strangers_wrote(
     poisoned: dict[str, list[list[str]]],
 ) -> None:

@@ -78,7 +78,7 @@ def test_rejection_sampling_keeps_to_the_schema_and_switched_off_nothing_is_draf
 
 
 def test_a_reply_that_is_cut_says_so_and_one_that_is_complete_ends() -> None:
-    with Runtime.open(Options()) as runtime:
+    with Runtime.open(Options(threads=1)) as runtime:
         *events, last = runtime.submit(request(max_tokens=9))
         assert isinstance(last, Finished)
         assert last.reply.finish_reason == "length"

@@ -35,7 +35,7 @@ def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options(files: Files, **changes: object) -> Options:
-    return replace(Options(model=str(files.target), draft=str(files.draft)), **changes)
+    return replace(Options(str(files.target), draft=str(files.draft), threads=1), **changes)
 
 
 def ask(runtime: Runtime, messages: list[Message]) -> tuple[Finished, list[object]]:

@@ -1,0 +1,48 @@
+"""Passes that the machine interrupts twice in a row, which only looks like a slower machine."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from policy_world import CPU
+
+from localspec.policy.costs import Costs
+
+CURVE = {n: ms / 1000 for n, ms in CPU.items()}
+DRAFT = 0.06 * CURVE[1]
+"""Seconds of a drafted token."""
+
+
+def disturbed(seed: int) -> Costs:
+    """Costs after 120 computations, some of them interrupted, and 100 quiet plain passes."""
+    rng, costs = random.Random(seed), Costs(CURVE, {"model": DRAFT})
+    left, longer = 0, 1.0
+    for _ in range(120):
+        factor = 1.0
+        if rng.random() < 0.03:
+            left, longer = rng.choice([2, 3]), rng.choice([30.0, 300.0, 1000.0])
+        if left > 0:
+            left, factor = left - 1, longer
+        (kind,) = rng.choices(["one", "several", "draft", "bound"], [0.7, 0.12, 0.1, 0.08])
+        width, factor = rng.choice([2, 3, 4]), factor * rng.gauss(1, 0.03)
+        if kind == "one":
+            costs.passed(1, CURVE[1] * factor)
+        elif kind == "several":
+            costs.passed(width, CURVE[width] * factor)
+        elif kind == "draft":
+            costs.drafted("model", 3, 3 * DRAFT * factor)
+        else:
+            costs.bounded("model", 2 * DRAFT * factor)
+    for _ in range(100):
+        costs.passed(1, CURVE[1] * rng.gauss(1, 0.03))
+    return costs
+
+
+@pytest.mark.parametrize("seed", [15, 53, 83, 92, 104, 207])
+def test_two_interruptions_in_a_row_do_not_part_the_costs_of_drafts_and_passes(seed: int) -> None:
+    """Neither in what is reckoned with nor in what is saved for the next session."""
+    costs = disturbed(seed)
+    assert costs.verify(1) == pytest.approx(CURVE[1], rel=0.1)
+    assert 1 / 5 < costs.draft("model") / costs.verify(1) / (DRAFT / CURVE[1]) < 5
+    assert 1 / 5 < costs.curve()[1] / CURVE[1] < 5
