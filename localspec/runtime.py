@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from localspec.core.events import (
     Examination,
@@ -179,17 +179,8 @@ class Runtime:
         """`submit` for a conversation, with the fields of `ReplyRequest` as arguments; ``stop`` may
         also be one text.
         """
-        return self.submit(
-            ReplyRequest(
-                messages=tuple(messages),
-                sampling=sampling or Sampling(),
-                seed=seed,
-                max_tokens=max_tokens,
-                stop=(stop,) if isinstance(stop, str) else tuple(stop),
-                draft=draft,
-                grammar=grammar,
-            )
-        )
+        given = {"seed": seed, "max_tokens": max_tokens, "draft": draft, "grammar": grammar}
+        return self.submit(_request(sampling, stop, messages=tuple(messages), **given))
 
     def complete(
         self,
@@ -203,17 +194,8 @@ class Runtime:
         grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a text that is continued without a chat template; ``stop`` as in `reply`."""
-        return self.submit(
-            ReplyRequest(
-                prompt=text,
-                sampling=sampling or Sampling(),
-                seed=seed,
-                max_tokens=max_tokens,
-                stop=(stop,) if isinstance(stop, str) else tuple(stop),
-                draft=draft,
-                grammar=grammar,
-            )
-        )
+        given = {"seed": seed, "max_tokens": max_tokens, "draft": draft, "grammar": grammar}
+        return self.submit(_request(sampling, stop, prompt=text, **given))
 
     def tokenize(
         self, request: ReplyRequest, *, special: bool = True, bos: bool = True
@@ -296,6 +278,12 @@ class Runtime:
     ) -> None:
         """Free everything."""
         self.close()
+
+
+def _request(sampling: Sampling | None, stop: Sequence[str], **fields: Any) -> ReplyRequest:
+    """A request with these fields; ``stop`` may be a single text."""
+    texts = (stop,) if isinstance(stop, str) else tuple(stop)
+    return ReplyRequest(sampling=sampling or Sampling(), stop=texts, **fields)
 
 
 def _earlier_texts() -> EarlierTexts:

@@ -74,7 +74,7 @@ _VIEW = "tui.serve_view"
     "--keep-alive",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Unload the model when nothing was asked for so long; it is loaded again on request.",
+    help="Unload the model after that long without a request; the next request loads it again.",
 )
 @click.option("--lazy", is_flag=True, help="Load the model with the first request.")
 @click.option("--no-switch", is_flag=True, help="Serve this model alone, whatever is downloaded.")

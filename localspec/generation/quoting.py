@@ -16,7 +16,7 @@ from localspec.core.events import Message
 _SIGN = "\ufdd0"
 """A noncharacter: Unicode keeps it for uses inside a program."""
 _BEFORE = "\ufdd1"
-"""Stands for the text before a text that goes on. No token but those of its bytes has it."""
+"""Stands for the text before a continued text. It is in no token but those of its bytes."""
 _QUOTED = frozenset({"user", "tool"})
 """Roles whose messages hold texts of others. Templates look for markers in those of the model."""
 

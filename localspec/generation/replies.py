@@ -26,7 +26,8 @@ from localspec.processes.activity import doing
 PAUSE = 0.15
 """Seconds that a part of a prompt may take while other replies run."""
 _ROUNDS = 2.0
-"""Rounds that it may take where these are longer: prompts get two thirds of the time."""
+"""Rounds that a part may take where they last longer than `PAUSE`: prompts then get two thirds of
+the time."""
 
 LOOK = 8
 """Rounds between two questions to the policy whether drafters should read what they missed."""

@@ -32,7 +32,7 @@ class GrammarMatcher:
     tokens and emitted ones are all the same to it.
 
     llguidance raises nothing: after a token that it does not allow it stays in an error state. So
-    tokens are only ever tried, and the state is looked at after every call.
+    tokens are only tried, and the state is checked after every call.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class GrammarMatcher:
         self._ends = end_ids
         self._thinking = thinking
         self._begin = start if thinking is None else None
-        """Where the grammar begins; None while that is not known of the emitted tokens."""
+        """Where the grammar begins; None while the emitted tokens do not tell."""
         self._settled = start
-        """Emitted tokens end here; what the matcher has read before it is not compared again."""
+        """Length with the emitted tokens; tokens before it are not compared again."""
         self._read: list[int] = []
         """Tokens that the matcher has read, from where the grammar begins."""
         self._masks: dict[tuple[int, ...], TokenMask | None] = {}

@@ -43,7 +43,7 @@ class Family:
     markers: tuple[str, ...]
     """All its markers; in some vocabularies they are special tokens."""
     before: str = ""
-    """Regular expression of text that no call follows from; "" for text without ``open``."""
+    """Regular expression of text that does not begin a call; "" for text without ``open``."""
 
 
 def text(literal: str) -> str:

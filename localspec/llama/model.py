@@ -47,8 +47,8 @@ class Model:
     ) -> None:
         """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
 
-        With ``next_layers``, layers for multi-token prediction are loaded too. What is not to run
-        ``alone`` may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
+        With ``next_layers``, layers for multi-token prediction are loaded too. Without ``alone``,
+        the file may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
         weights on the host into the order that the processor's own kernels want (repacked, AMX),
         where it has such kernels; without, the file is mapped as it is. The routed experts of the
         first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the

@@ -7,7 +7,7 @@ from collections import deque
 from localspec.llama.pass_layout import EveryPassEqual
 
 _KEPT = 8
-"""Passes of a width that its time is the least of: other programs make some of them slow."""
+"""Latest passes of a width, whose least time counts: other programs make some of them slow."""
 _KNOWN = 2
 """Passes of a width before its time is known: the first one builds a graph."""
 
@@ -23,7 +23,7 @@ class ObservedTimes:
         """Width -> seconds, of widths that are known; in ascending order."""
 
     def learn(self, n: int, seconds: float) -> None:
-        """A pass over n rows, computed in one part, took so long."""
+        """A pass over n rows, computed in one part, took ``seconds``."""
         seen = self._seen.setdefault(n, deque(maxlen=_KEPT))
         seen.append(seconds)
         if len(seen) >= _KNOWN:

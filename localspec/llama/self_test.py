@@ -22,9 +22,9 @@ from localspec.llama.strict import StrictContext
 SEQUENCES = 4
 """Sequences of the context that is tested."""
 CELLS = 512
-"""Tokens of each of them."""
+"""Tokens of each sequence."""
 WIDTHS = (1, 2, 3, 4, 8, 16)
-"""Passes that the end of the text is written in."""
+"""Widths of the passes that compute the end of the text."""
 _PROMPT, _REPLY = 72, 24
 _LONG = 264
 """Tokens of the longest mate: llama.cpp computes attention over cells in steps of 256."""

@@ -37,7 +37,7 @@ _SHORT = 32
 LONG = 2048
 """Tokens of the context after which some widths are measured again."""
 _FASTER_READ = 8.0
-"""A token of a prompt costs at least this part of one in the widest pass of a draft."""
+"""A token of a prompt costs at least this share of a token in the widest pass of a draft."""
 _MUST_GAIN = 1.25
 """More threads must be this much faster."""
 

@@ -33,7 +33,7 @@ with scripts/policy_lab on 144 replies (suffix and n-gram)."""
 
 
 USUAL = (0.02, 0.13, 0.08, 0.08, 0.07, 0.06, 0.05, 0.055, 0.07, 0.055, 0.06, 0.07, 0.20)
-"""How frequent each confidence of what a draft model computes is: measured likewise."""
+"""Share of each bin of confidence among the tokens of draft models: measured in the same way."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,8 @@ class PrefixCache:
     # -- while and after a prompt is read ------------------------------------------------------
 
     def has_read(self, seq: int, part: Sequence[int], seconds: float | None) -> None:
-        """A part of the prompt was appended to the sequence, which took so long; None where more
-        was done with it than reading.
+        """A part of the prompt was appended to the sequence in ``seconds``; None where that time
+        was not for reading alone.
         """
         live = self._live[seq]
         live.tokens = np.concatenate([live.tokens, token_ids(part)])

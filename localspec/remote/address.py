@@ -69,7 +69,7 @@ def parse(text: str, *, path: str = "/v1") -> Address:
 
 
 _MODEL = "#/"
-"""Between an address and the name of a model there."""
+"""Separates an address and the name of a model there."""
 
 
 def model_at(server: str, model: str) -> str:

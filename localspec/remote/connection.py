@@ -36,7 +36,7 @@ class Patience:
     """Most seconds until each further one."""
     attempts: int = 5
     pause: float = 0.5
-    """Before the second attempt; doubled before each further one."""
+    """Seconds before the second attempt; doubled before each further one."""
     longest_pause: float = 30.0
 
 

@@ -81,7 +81,7 @@ async def look(connection: Connection, wanted: str | None) -> Found:
 
 
 def _listed(data: Any) -> list[dict[str, Any]] | None:
-    """The entries of a list of models; None where it is none."""
+    """The entries of a list of models; None where ``data`` is not such a list."""
     entries = data.get("data") if isinstance(data, dict) else None
     if entries is None and isinstance(data, dict) and data.get("object") == "list":
         return []  # Ollama without a model

@@ -33,9 +33,10 @@ _FASTEST = 5000.0
 """Tokens per second beyond which a reply was not streamed but held back on its way, where the
 engine does not tell how long it decoded."""
 _FEWEST = 32
-"""Tokens from which on that is judged."""
+"""Fewest tokens of a reply that is judged so."""
 _LONG_SECONDS, _SQUEEZED = 0.5, 0.1
-"""Where it tells: that much decoding, arriving in less than this part of its time."""
+"""Where the engine tells: a reply that was decoded for longer than these seconds, and arrived
+within this part of that time, was held back."""
 _THINK, _THOUGHT = "<think>\n", "\n</think>\n\n"
 _NOTHING = Speculation("off", "the server drafted nothing in this reply", "nothing drafted")
 
@@ -54,7 +55,7 @@ class Tally:
         speculation: Speculation,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``speculation`` is what the server says of itself. The request is sent now."""
+        """``speculation`` is the server's own statement. The request is sent now."""
         self.seed = seed
         self.reported: Reported | None = None
         """The engine's report; callers may set one that they found elsewhere."""

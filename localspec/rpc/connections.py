@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from localspec.rpc.endpoint import Endpoint
 
@@ -38,7 +38,7 @@ def accepted_at(port: int) -> Iterator[socket.socket]:
 
 def keep_alive(found: socket.socket, unread_s: int | None = None) -> None:
     """Let the system end a connection to a machine that has vanished; with ``unread_s``, also one
-    on which what was sent is not taken for so long.
+    on which sent bytes are not acknowledged for that many seconds.
     """
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     values = {
@@ -56,8 +56,7 @@ def keep_alive(found: socket.socket, unread_s: int | None = None) -> None:
                 found.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _where(matches: object) -> Iterator[socket.socket]:
-    assert callable(matches)
+def _where(matches: Callable[[socket.socket], bool]) -> Iterator[socket.socket]:
     for descriptor in range(3, _DESCRIPTORS):
         try:
             if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):

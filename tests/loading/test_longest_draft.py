@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from localspec.core.branching import Branching
+from localspec.core.plan import RequestState
 from localspec.llama.context import Context
 from localspec.loading import policy
 from localspec.loading.policy import fixed_length, longest_draft
@@ -32,5 +33,5 @@ def test_so_do_trees_of_the_depth_that_the_user_chose(
     monkeypatch.setattr(policy, "sweep", lambda *_: {1: 0.01, 4: 0.02})
     context = SimpleNamespace(on_device=True, branches=8, model=SimpleNamespace(on_host=on_host))
     control = fixed_length(15, cast("Context", context), {"tree": Branching()})
-    (plan,) = control.policy.plan([cast("Any", None)])
+    (plan,) = control.policy.plan([RequestState(0, 10, 0, "greedy")])
     assert [step.budget.nodes for step in plan.steps] == [nodes]

@@ -83,7 +83,7 @@ def test_the_library_here_agrees_with_numpy() -> None:
 @pytest.mark.parametrize("how", ["SIGILL", "SIGSEGV", "SIGABRT", "NaN", "wrong"])
 def test_a_library_that_breaks_is_unsound_and_the_place_is_named(how: str) -> None:
     failed = prover(BROKEN, how, "always").failure([])
-    expected = {"NaN": "no numbers", "wrong": "standard deviations"}.get(how, how)
+    expected = {"NaN": "not numbers", "wrong": "standard deviations"}.get(how, how)
     assert expected in failed
     assert PLACE in failed
 

@@ -233,5 +233,5 @@ def test_a_byte_that_is_none_and_a_marker_that_is_missing_are_damage() -> None:
     assert "no token for the byte 0xff" in (vocabulary_damage(less) or "")
     alone = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": (b"a",)}
     alone |= {"tokenizer.ggml.add_bos_token": True}
-    assert "wants bos added" in (vocabulary_damage(alone) or "")
+    assert "requires bos in front" in (vocabulary_damage(alone) or "")
     assert vocabulary_damage(alone | {"tokenizer.ggml.bos_token_id": 0}) is None

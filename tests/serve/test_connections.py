@@ -274,7 +274,7 @@ def test_a_unix_socket_is_its_owners_alone_and_replaces_a_stale_one(tmp_path):
 def test_a_unix_socket_replaces_no_file_and_needs_a_short_path(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("mine")
-    with pytest.raises(UsageError, match="no socket"):
+    with pytest.raises(UsageError, match="not a socket"):
         bind(ServeSettings(unix=path))
     assert path.read_text() == "mine"
     with pytest.raises(UsageError, match="shorter"):

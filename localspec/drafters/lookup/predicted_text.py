@@ -9,17 +9,17 @@ from collections.abc import Sequence
 _START = 4.0
 """Tokens that the beginning of the reply counts for as a match with the beginning of the text."""
 _SURE = 3
-"""Tokens in a row that must agree before later places are looked for from there on."""
+"""Tokens in a row that must agree before the search for places continues from there."""
 _LONGEST = 16
-"""Matches are not measured beyond that."""
+"""Longest match in tokens; longer ones count as this long."""
 _GRAM = 4
-"""Tokens of a match that is looked for in the whole text."""
+"""Tokens of the grams that are searched for in the whole text."""
 _NEAR = 24
-"""Places of a single token that are looked at, the nearest ones."""
+"""Nearest places of a single token that are examined."""
 _FAR = 8
-"""Places of a gram that are looked at."""
+"""Places of a gram that are examined."""
 _WORTH = 2.0
-"""How often a place may be twice as far away for each further token that agrees there."""
+"""Doublings of distance that one more agreeing token outweighs."""
 _CLOSE = 16
 """Tokens from the place of a divergence within which a match counts for one more."""
 _DOUBT = 1.5

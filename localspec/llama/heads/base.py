@@ -44,7 +44,7 @@ class Head(Context):
         kv_type: str = "f16",
         stop: StopFlag | None = None,
     ) -> None:
-        """``target`` lends what the head's own file lacks; it must be closed after this.
+        """``target`` provides what the head's own file lacks, and must be closed after the head.
 
         With ``branches``, trees with that many pairs at one position beyond the first can `grow` on
         sequence 0; ``n_seq`` is then 1.
@@ -79,7 +79,7 @@ class Head(Context):
 
     @property
     def _all_states(self) -> bool:
-        """Whether the states of all rows can be had together with the logits of some."""
+        """Whether a pass gives the states of all rows together with the logits of some."""
         return False
 
     def _width(self) -> int:

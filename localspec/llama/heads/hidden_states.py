@@ -21,7 +21,7 @@ _WINDOW = 512
 
 
 class Tap(Protocol):
-    """Where hidden states come from."""
+    """A source of hidden states."""
 
     @property
     def width(self) -> int:
@@ -30,7 +30,7 @@ class Tap(Protocol):
 
     @property
     def of_outputs(self) -> bool:
-        """Whether they exist of tokens with logits alone: then not while a prompt is read."""
+        """Whether only tokens with logits have states: then none while a prompt is read."""
         ...
 
     def open(self, context: Any) -> None:
@@ -38,7 +38,7 @@ class Tap(Protocol):
         ...
 
     def rows(self, context: Any, n: int) -> Rows:
-        """(n, width) a copy of those of all tokens of the last pass."""
+        """(n, width) a copy of the states of all tokens of the last pass."""
         ...
 
 
@@ -52,7 +52,7 @@ class LayerInputs:
 
     @property
     def width(self) -> int:
-        """All layers together."""
+        """The sum over the layers."""
         return self.n_embd * len(self.layers)
 
     def open(self, context: Any) -> None:
@@ -75,7 +75,7 @@ class NextStates:
 
     @property
     def width(self) -> int:
-        """``width`` is that of the residual stream."""
+        """The width of the residual stream."""
         return self.n_embd
 
     def open(self, context: Any) -> None:
@@ -97,7 +97,7 @@ class FinalStates:
 
     @property
     def width(self) -> int:
-        """``width`` is that of the residual stream."""
+        """The width of the residual stream."""
         return self.n_embd
 
     def open(self, context: Any) -> None:
@@ -164,7 +164,7 @@ class Features:
         stored.append(rows, self._window)
 
     def cut(self, seq: int, length: int) -> None:
-        """Forget those of all tokens but the first ``length``."""
+        """Forget the states of all tokens but the first ``length``."""
         stored = self._stored.get(seq)
         if stored is not None:
             stored.count = min(stored.count, max(0, length - stored.first))
@@ -186,7 +186,7 @@ class Features:
         return (0, 0) if stored is None else (stored.first, stored.first + stored.count)
 
     def rows(self, seq: int, first: int, end: int) -> Rows:
-        """(end - first, width) view of those of the tokens at [first, end), all at hand."""
+        """(end - first, width) view of the states of the tokens at [first, end), all at hand."""
         stored = self._stored[seq]
         return stored.rows[first - stored.first : end - stored.first]
 

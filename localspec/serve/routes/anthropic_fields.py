@@ -19,7 +19,7 @@ from localspec.serve.requests.request_fields import made, read_request
 from localspec.serve.requests.tool_fields import OfferedTools, offered
 
 _CHANGING = "x-anthropic-"
-"""Begins blocks of the system prompt that are another with each request, such as Claude Code's
+"""Begins blocks of the system prompt that differ with each request, such as Claude Code's
 x-anthropic-billing-header: with one in front, no prompt would begin as the last one did."""
 _WITHOUT_EFFECT = (
     *("cache_control", "container", "context_management", "diagnostics", "inference_geo"),
