@@ -7,6 +7,7 @@ Cheap probes, over a few tokens, depend on their schedule alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from localspec.policy.ledger import Key
@@ -34,6 +35,9 @@ class ProbeTuning:
     """Assumed cost of a token read with many others, relative to one alone."""
     weight: float = 0.3
     """Weight of a new measurement of that cost."""
+    longest: int = 1024
+    """Most missed tokens that a probe reads: what many tokens cost is a guess from a few, and a
+    wrong one would hold up the reply."""
     trifling: float = 0.001
     """Share for which it reads every prompt."""
     explored: float = 0.01
@@ -165,6 +169,8 @@ class ProbeSchedule:
     def _expected(self, source: str, lengths: dict[int, int], cost: float) -> float:
         """Expected cost of a probe."""
         missing = sum(n - self._read.get((seq, source), 0) for seq, n in lengths.items())
+        if missing > self._tuning.longest:
+            return math.inf
         return cost + self.reading(source, missing, cost)
 
     def reading(self, source: str, missing: int, cost: float) -> float:

@@ -21,6 +21,7 @@ from localspec.policy.costs import Costs
 from localspec.policy.gain import Expected, GainPace, Outlook, Prices
 from localspec.policy.ledger import Ledger, Stakes
 from localspec.policy.pass_costs import quickest
+from localspec.policy.probes import ProbeSchedule
 from localspec.policy.sharing import Sharing
 from localspec.policy.storage import Knowledge
 
@@ -643,3 +644,14 @@ def test_a_neighbour_that_comes_and_goes_while_nothing_is_drafted_moves_no_cost(
     assert costs.verify(4) / costs.verify(1) < 7
     assert costs.curve()[1] == pytest.approx(measured[1], rel=3)
     assert costs.curve()[1] > measured[1] / 4
+
+
+def test_a_probe_never_reads_a_long_prompt_however_little_that_seems_to_cost() -> None:
+    schedule = ProbeSchedule()
+    key, free = ("model", "greedy"), 1e-9
+    assert schedule.may_pay("model", {0: 900}, free, 1.0)
+    assert not schedule.may_pay("model", {0: 9000}, free, 1.0)
+    schedule.may_be_due(key, 0)
+    assert not schedule.due(key, 500, {0: 9000}, free, 1.0, hopeless=False)
+    schedule.has_read(0, "model", 8990)
+    assert schedule.due(key, 500, {0: 9000}, free, 1.0, hopeless=False)
