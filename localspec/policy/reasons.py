@@ -215,13 +215,12 @@ def not_affordable(outlook: Outlook, allowed: float, most: float, passes: Passes
     """
     prices, tuning = outlook.prices, outlook.tuning
     least = max(0.0, float(prices.losses.min(initial=np.inf)))
-    if Gain(outlook, allowed).tokens() > tuning.margin:  # the others are the cause
-        return Speculation(
-            "parked",
-            f"{_DELAYS}{passes.together}: a rejected one delays them by {least:.1f} tokens in all, "
-            f"and they can bear {max(0.0, most):.1f} now",
-            _DELAYS,
-        )
+    delays = (
+        f"{_DELAYS}{passes.together}: a rejected one delays them by {least:.1f} tokens in all, "
+        f"and they can bear {max(0.0, most):.1f} now"
+    )
+    if Gain(outlook, allowed).tokens() > tuning.margin:
+        return Speculation("parked", delays, _DELAYS)
     limit = max(0.0, tuning.rejected * allowed)
     if least > limit:
         why = (
@@ -234,6 +233,8 @@ def not_affordable(outlook: Outlook, allowed: float, most: float, passes: Passes
             f"rejected drafts are expected to cost {float(mean.min()):.2f} tokens a round, too "
             f"much for the {max(0.0, allowed):.2f} that this reply can lose so far"
         )
+    if Gain(outlook, most=most).tokens() <= tuning.margin:
+        why += f"; besides, {delays}"
     return Speculation("parked", why, _RISK)
 
 

@@ -142,10 +142,12 @@ class Standing:
         if outlook is None:
             return self._without_outlook(cause)
         guesses = self._guesses(seq, cause.source)
-        figures = (
-            cause.decided, guesses, id(outlook.prices), reply.requests, cause.unread,
-            round(cause.allowed, 2), round(cause.most, 1), reply.considered,
+        figures: tuple[object, ...] = (
+            cause.decided, guesses, outlook.prices, reply.requests, reply.considered
         )  # fmt: skip
+        if cause.decided != "gain":
+            stakes = round(cause.allowed, 2), round(cause.most, 1)
+            figures = *figures, cause.unread, self._reading.decided(seq), *stakes
         known = reply.known.get(cause.source)
         if known is not None and known[0] is outlook.expected and known[1] == figures:
             return known[2]
@@ -170,7 +172,6 @@ class Standing:
         copies = cause.decided == "copies"
         if cause.decided in {"gain", "copies"} and prices.most_gain() <= margin * (not copies):
             return hopeless(prices, passes, margin * (not copies))
-        why = not_affordable(outlook, cause.allowed, cause.most, passes)
         match cause.decided:
             case "copies" if not guesses.judged:
                 why = NOTHING_YET
@@ -184,6 +185,8 @@ class Standing:
                 why = unsure(guesses) if reply.considered else NO_ROOM
             case "gain":
                 why = gains_too_little(guesses, outlook, passes)
+            case _:
+                why = not_affordable(outlook, cause.allowed, cause.most, passes)
         return why
 
     def _guesses(self, seq: int, source: str) -> Guesses:

@@ -12,10 +12,11 @@ import pytest
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
 from localspec.policy import FixedLength, Plain
+from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Prices
-from localspec.policy.reasons import Guesses, Passes, hopeless
+from localspec.policy.gain import Expected, Outlook, Prices
+from localspec.policy.reasons import Guesses, Passes, hopeless, not_affordable
 from localspec.policy.storage import Knowledge, load, save
 from tests.policy_world import CPU, GPU, auto, play, steady
 
@@ -175,6 +176,22 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
                 [Evidence(0, "model", 0, c, right)],
             )
     assert said
+
+
+@pytest.mark.parametrize(
+    ("allowed", "most", "risk", "others"),
+    [(0.01, 9.0, True, False), (9.0, 0.01, False, True), (0.01, 0.01, True, True)],
+)
+def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
+    allowed: float, most: float, *, risk: bool, others: bool
+) -> None:
+    known = AcceptanceEstimate()
+    for _ in range(60):
+        known.learn(0, 0.9, accepted=True)
+    outlook = Outlook(Expected(known, 3), Prices(np.array([1.0, 1.3, 1.6, 1.9]), 0.1))
+    why = not_affordable(outlook, allowed, most, Passes(outlook.prices.curve, 4)).reason or ""
+    assert ("this reply" in why) is risk
+    assert ("other requests" in why) is others
 
 
 def test_a_lookup_is_not_called_unlikely_where_checking_never_pays() -> None:
