@@ -469,5 +469,5 @@ def test_a_build_that_gives_no_states_is_told_from_one_that_does(
     assert experimental.calls() is not None
     monkeypatch.setattr(experimental, "calls", lambda: None)
     with Runtime.open(Options(str(head_pairs["mtp"].target), draft_max=3)) as runtime:
-        assert any("does not give away" in notice for notice in runtime.info.notices)
+        assert any("does not expose" in notice for notice in runtime.info.notices)
         assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=10)).tokens
