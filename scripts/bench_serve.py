@@ -42,6 +42,7 @@ from localspec.core.events import Message
 from localspec.llama import library
 
 PROMPTS = [kind.prompts[i] for i in range(3) for kind in WORKLOADS]
+"""Or those of ``--texts``."""
 _START_S, _ANSWER_S = 300.0, 600.0
 _ROOT = Path(__file__).resolve().parents[1]
 _EQUAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -454,11 +455,17 @@ def main() -> None:
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="full load, instead")
     parser.add_argument("--drops", type=int, default=1000, help="connections dropped in --soak")
     parser.add_argument("--prompts", type=int, default=8, help="prompts for --cost")
+    parser.add_argument(
+        "--texts", type=Path, help="other prompts: a file of scripts/train_long_pair"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     asked = parser.parse_args()
     for path in (asked.target, asked.draft):
         if not path.is_file():
             raise SystemExit(f"{path} does not exist; scripts/make_bench_pair makes a pair")
+    if asked.texts is not None:
+        kinds = json.loads(asked.texts.read_text(encoding="utf-8")).values()
+        PROMPTS[:] = [prompt for some in zip(*kinds, strict=True) for prompt in some]
     found: object = cost(asked) if asked.cost else soak(asked) if asked.soak else compare(asked)
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

@@ -62,7 +62,7 @@ class ParallelRun:
 
     def run(self) -> int:
         """Write one JSON object for each line, in their order; returns the exit code: 0, 1 if a
-        line failed, 130 if interrupted. What was answered before an interruption is written.
+        line failed or ended before its grammar was complete, 130 if interrupted. What was answered before an interruption is written.
         """
         failed = left_out = 0
         for notice in self._runtime.info.notices:
@@ -77,7 +77,7 @@ class ParallelRun:
                 except CancelledError:
                     left_out += 1
                     continue
-                failed += "error" in found
+                failed += "error" in found or not found["valid"]
                 self._clear()
                 write_json({"index": index, **found})
         self._show()

@@ -132,7 +132,9 @@ def command(
         write_json({**report(reply, info), **scored.fields()})
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
-    return 130 if stopped or reply.finish_reason == "interrupt" else 0
+    if stopped or reply.finish_reason == "interrupt":
+        return 130
+    return 0 if reply.valid else 1
 
 
 def _text(prompt: str | None) -> str:
@@ -235,6 +237,7 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
         "tokens": list(reply.tokens),
         "origins": [str(o) for o in reply.origins],
         "finish_reason": reply.finish_reason,
+        "valid": reply.valid,
         "stats": {
             "prompt_tokens": s.prompt_tokens,
             "cached_tokens": s.cached_tokens,

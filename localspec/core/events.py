@@ -269,6 +269,8 @@ class Reply:
     seed: int
     stop_text: str | None = None
     """The stop text that ended it; None where the model did, or something else."""
+    valid: bool = True
+    """False where it ended before its grammar was complete."""
 
 
 @dataclass(frozen=True, slots=True)

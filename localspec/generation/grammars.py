@@ -125,14 +125,13 @@ class Grammars:
         return tokens[0] if alone else None
 
 
-def incomplete(constraint: Constraint | None, finish: FinishReason | None) -> Iterator[Notice]:
-    """A notice where a reply ended before its grammar did."""
-    if constraint is not None and not constraint.complete:
-        why = {
-            "length": "the reply was cut at its largest length",
-            "interrupt": "the reply was stopped",
-        }.get(finish or "interrupt", "a stop text ended the reply")
-        yield Notice(f"{why} before its grammar was complete: the text is not valid")
+def incomplete(finish: FinishReason) -> Notice:
+    """The notice of a reply that ended before its grammar was complete."""
+    why = {
+        "length": "the reply was cut at its largest length",
+        "interrupt": "the reply was stopped",
+    }.get(finish, "a stop text ended the reply")
+    return Notice(f"{why} before its grammar was complete: the text is not valid")
 
 
 __all__ = ["GrammarModel", "Grammars", "incomplete"]

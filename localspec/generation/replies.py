@@ -221,8 +221,10 @@ class RunningReplies:
         capacity = self._pair.target.capacity
         if generation.finish == "length" and len(generation.tokens) > capacity:
             last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
-        reply = generation.reply(running.policy)
-        last += incomplete(running.prepared.constraint, reply.finish_reason)
+        constraint = running.prepared.constraint
+        reply = generation.reply(running.policy, valid=constraint is None or constraint.complete)
+        if not reply.valid:
+            last.append(incomplete(reply.finish_reason))
         conversation = self._preparation.remember(running.prepared, reply)
         if running.forgotten:
             self._prefill.forget(running.seq)

@@ -220,8 +220,8 @@ class Generation:
         """The state of a reply that ended before its first round."""
         return policy.speculation_of(self.seq) if isinstance(policy, Plain) else _NO_ROUND
 
-    def reply(self, policy: Policy) -> Reply:
-        """The whole reply."""
+    def reply(self, policy: Policy, *, valid: bool = True) -> Reply:
+        """The whole reply; ``valid`` unless its grammar was not complete."""
         now = time.perf_counter()
         self._ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
@@ -259,6 +259,7 @@ class Generation:
             ),
             seed=self.request.noise.seed,
             stop_text=self._ending.stream.stop_text,
+            valid=valid,
         )
 
 

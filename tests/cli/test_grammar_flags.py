@@ -64,3 +64,15 @@ def test_run_prints_what_fits_the_schema(capsys):
     assert set(json.loads(report["text"])) == {"name", "ok"}
     assert report["finish_reason"] == "stop"
     assert report["stats"]["by_drafter"]["grammar"]["accepted"] > 0
+
+
+def test_a_reply_that_is_cut_within_its_schema_is_a_failure(capsys, tmp_path):
+    schema = '{"type": "array", "items": {"const": "word"}, "minItems": 9, "maxItems": 9}'
+    asked = ["--schema", schema, "-n", "5", "--seed", "1"]
+    assert cli.call(["run", "Words?", *asked]) == 1
+    assert "the text is not valid" in capsys.readouterr().err
+    lines = tmp_path / "prompts"
+    lines.write_text("Words?\n")
+    assert cli.call(["run", "--parallel", str(lines), *asked]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["valid"], report["finish_reason"]) == (False, "length")

@@ -82,11 +82,13 @@ def test_a_reply_that_is_cut_says_so_and_one_that_is_complete_ends() -> None:
         *events, last = runtime.submit(request(max_tokens=9))
         assert isinstance(last, Finished)
         assert last.reply.finish_reason == "length"
+        assert not last.reply.valid
         notices = [event.text for event in events if isinstance(event, Notice)]
         assert any("not valid" in text for text in notices)
         *events, last = runtime.submit(request())
         assert isinstance(last, Finished)
         assert not [event for event in events if isinstance(event, Notice)]
+        assert last.reply.valid
         assert last.reply.tokens[-1] not in runtime.ends  # no pass for an end that is certain
 
 
