@@ -62,7 +62,8 @@ class ParallelRun:
 
     def run(self) -> int:
         """Write one JSON object for each line, in their order; returns the exit code: 0, 1 if a
-        line failed or ended before its grammar was complete, 130 if interrupted. What was answered before an interruption is written.
+        line failed or ended before its grammar was complete, 130 if interrupted. What was answered
+        before an interruption is written.
         """
         failed = left_out = 0
         for notice in self._runtime.info.notices:
