@@ -78,7 +78,7 @@ class ParallelRun:
                 except CancelledError:
                     left_out += 1
                     continue
-                failed += "error" in found or not found["valid"]
+                failed += "error" in found or not found.get("valid", True)
                 self._clear()
                 write_json({"index": index, **found})
         self._show()

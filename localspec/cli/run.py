@@ -237,7 +237,6 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
         "tokens": list(reply.tokens),
         "origins": [str(o) for o in reply.origins],
         "finish_reason": reply.finish_reason,
-        "valid": reply.valid,
         "stats": {
             "prompt_tokens": s.prompt_tokens,
             "cached_tokens": s.cached_tokens,
@@ -259,4 +258,5 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
         },
         "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
         "seed": reply.seed,
+        **({} if reply.valid else {"valid": False}),
     }

@@ -60,10 +60,11 @@ class CostFilterTuning:
     """Standard deviations from which on an observation is far off."""
     farther: float = 0.25
     """Least logarithm that is far off."""
-    leap: float = 0.7
+    leap: float = 0.8
     """Largest logarithm by which one observation may lengthen a time that was as expected before:
-    twice. Passes that the machine interrupts twice in a row take much longer than that, and what
-    follows need not tell whether the machine was slow or that one kind.
+    2.2 times, since a neighbour on the cores doubles it. Passes that the machine interrupts twice
+    in a row take much longer than that, and what follows need not tell whether the machine was slow
+    or that one kind.
     """
     near: int = 8
     """Observations within which another kind says that the machine as a whole is as expected."""
