@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from localspec import Finished, Message, Reply, Runtime, Sampling
-from localspec.core.events import Speculation
+from localspec.core.events import Speculation, Stats
 from localspec.core.interrupt import Interrupt
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.policy import Policy
@@ -15,6 +15,23 @@ HELLO = [Message("user", "Hello there, hello there, hello")]
 WARM = Sampling(temperature=1.0)
 ENDLESS = tuple((token, -100.0) for token in range(3))
 """A bias against the tokens that end a reply."""
+STATS = Stats(
+    prompt_tokens=1,
+    cached_tokens=0,
+    emitted=60,
+    rounds=20,
+    drafted=0,
+    verified=0,
+    accepted=0,
+    per_position=(),
+    by_drafter={},
+    prompt_seconds=0.0,
+    decode_seconds=1.0,
+    draft_seconds=0.0,
+    verify_seconds=0.0,
+    speculation=Speculation("on"),
+)
+"""Sixty tokens in twenty rounds and a second, none of them drafted."""
 
 
 class StopAfter:

@@ -127,7 +127,7 @@ class Generation:
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
         self._speculation: Speculation | None = None
-        """As of its last round."""
+        """State of drafting after the last round; None before the first one."""
 
     @property
     def tokens(self) -> list[int]:

@@ -71,13 +71,15 @@ class Passes:
     """What passes take, for ``requests`` at once."""
 
     curve: Curve
-    """As measured, by draft length: ``breadth`` nodes for each token of its depth."""
+    """Measured time of a pass by draft length, in plain passes; a draft has ``breadth`` nodes for
+    each token of its depth.
+    """
     requests: int = 1
     breadth: int = 1
 
     @property
     def together(self) -> str:
-        """The company, in words."""
+        """How many requests run at once, in words; nothing for one."""
         return f" with {self.requests} requests at once" if self.requests > 1 else ""
 
     def checking(self, depth: int) -> str:

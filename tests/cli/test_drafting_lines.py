@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from replies import STATS
+
 from localspec.cli import tune
 from localspec.cli.output import summary
 from localspec.core.events import Speculation, Stats
@@ -13,21 +17,8 @@ STEEP = {1: 0.010, 2: 0.025, 4: 0.060, 8: 0.130, 16: 0.280, 32: 0.600}
 
 
 def stats(drafted: int, speculation: Speculation) -> Stats:
-    return Stats(
-        prompt_tokens=1,
-        cached_tokens=0,
-        emitted=60,
-        rounds=20,
-        drafted=drafted,
-        verified=drafted,
-        accepted=drafted,
-        per_position=(),
-        by_drafter={},
-        prompt_seconds=0.0,
-        decode_seconds=1.0,
-        draft_seconds=0.0,
-        verify_seconds=0.0,
-        speculation=speculation,
+    return replace(
+        STATS, drafted=drafted, verified=drafted, accepted=drafted, speculation=speculation
     )
 
 

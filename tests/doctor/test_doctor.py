@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Files
+from replies import STATS
 
 from localspec import cli
 from localspec.core.events import Speculation, Stats
@@ -204,21 +205,8 @@ def test_an_idle_gpu_of_another_maker_is_offered_vulkan(
 
 
 def stats(verified: int, accepted: int, seconds: float = 1.0) -> Stats:
-    return Stats(
-        prompt_tokens=1,
-        cached_tokens=0,
-        emitted=60,
-        rounds=20,
-        drafted=verified,
-        verified=verified,
-        accepted=accepted,
-        per_position=(),
-        by_drafter={},
-        prompt_seconds=0.0,
-        decode_seconds=seconds,
-        draft_seconds=0.0,
-        verify_seconds=0.0,
-        speculation=Speculation("on"),
+    return replace(
+        STATS, drafted=verified, verified=verified, accepted=accepted, decode_seconds=seconds
     )
 
 

@@ -70,7 +70,7 @@ def test_the_guesses_of_a_reason_are_counted_and_not_decayed() -> None:
 
 
 def test_a_reason_of_a_draft_model_counts_the_verdicts_that_it_got() -> None:
-    """Of this reply, and the last ones of all replies, in which the draft was better."""
+    """It counts this reply's, and the last ones of all replies, which were better."""
     policy, verdicts = auto(CPU, 1.6), deque[bool](maxlen=64)
     learn = policy.learn
     here: list[bool] = []

@@ -46,7 +46,7 @@ class ModelNames:
 
     async def options(self, name: str | None) -> Options | None:
         """The options to load a name with; None: keep what is loaded. An alias is a name of the
-        model that the server was started with; ``*`` stands for all names that are of no model.
+        model that the server was started with; ``*`` stands for every name that no model has.
 
         Raises:
             ApiError: 404 for a name that is not among `listed`.

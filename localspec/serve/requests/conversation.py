@@ -94,8 +94,8 @@ def content(given: Fields, name: str = "content") -> str:
 
 
 def result(given: Fields, name: str = "content") -> str:
-    """The text of a tool's result, in which `UNREADABLE` stands for parts that are not text. Those
-    are not the user's: refused, they would end the conversation that an agent has.
+    """The text of a tool's result, in which `UNREADABLE` stands for parts that are not text. Such
+    parts are not refused: the user did not send them, and an agent's conversation would end.
 
     Raises:
         ApiError: it is neither a string nor an array of parts.
