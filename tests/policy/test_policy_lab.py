@@ -62,19 +62,32 @@ def test_no_fixed_length_beats_the_clairvoyant_bound(replies: list[Recorded], cu
 @pytest.mark.parametrize(
     "curve",
     [
-        "epyc",
-        pytest.param("xeon", marks=pytest.mark.slow),
-        pytest.param("rtx3090", marks=pytest.mark.slow),
+        pytest.param(name, marks=[] if name in {"epyc", "m4-pro"} else pytest.mark.slow)
+        for name in BY_NAME
     ],
 )
-@pytest.mark.parametrize("drafter", ["random", "sure"])
 def test_a_draft_that_is_never_right_costs_three_percent_of_no_reply(
-    replies: list[Recorded], curve: str, drafter: str
+    replies: list[Recorded], curve: str
 ) -> None:
-    """From the first reply on, whatever its length."""
-    reached = cold(replies, BY_NAME[curve], STEADY, [drafter])
-    assert reached.least >= 0.97
-    assert reached.mean >= 0.985
+    """From the first reply on, whatever its length; on two curves it is four and a half."""
+    dear = curve in {"m5-q8", "radeon-8060s"}  # probes expect reading to cost less than there
+    for drafter in ("random", "sure"):
+        reached = cold(replies, BY_NAME[curve], STEADY, [drafter])
+        assert reached.least >= (0.955 if dear else 0.97)
+        assert reached.mean >= (0.975 if dear else 0.985)
+
+
+@pytest.mark.slow
+def test_few_first_replies_are_slower_than_plain_decoding_on_any_machine(
+    replies: list[Recorded],
+) -> None:
+    found = [
+        cold(replies, curve, STEADY, (drafter,)).least
+        for curve in CURVES
+        for drafter in ("model", "close", "bad")
+    ]
+    assert sum(least >= 0.965 for least in found) >= 0.8 * len(found)
+    assert sum(found) >= 0.98 * len(found)
 
 
 @pytest.mark.parametrize(
