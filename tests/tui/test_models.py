@@ -75,7 +75,7 @@ async def test_a_draft_is_described_by_its_own_header_and_whether_it_matches(cha
 
 
 def answered_with(c, second):
-    """What the session opens from now on."""
+    """The options that the session opens from now on."""
     opened = []
     c.session.engine.options = Options()
     c.session.engine.reopen = lambda options: opened.append(options) or second
