@@ -121,7 +121,7 @@ def play(
 def plain_seconds(
     curve: dict[int, float], tokens: int = 128, slow: Callable[[int], float] = lambda _n: 1.0
 ) -> float:
-    """What the reply takes without drafting."""
+    """Seconds of the reply without drafting."""
     return sum(slow(n) * curve[1] for n in range(tokens))
 
 

@@ -1,4 +1,4 @@
-"""What tests of whole replies share."""
+"""Helpers of tests of whole replies."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ def test_a_recurrent_draft_is_explained_and_ngrams_take_over(files: Files, tmp_p
 def test_a_draft_that_computes_no_numbers_is_left_alone_and_the_person_told(
     files: Files, tmp_path: Path, drafter: str, sampling: Sampling
 ) -> None:
-    """As a damaged file does."""
+    """A damaged file gives such a draft."""
     broken = gguf_tools.write_llama(tmp_path / "broken.gguf", layers=1, seed=3)
     for tensor in gguf.GGUFReader(broken, "r+").tensors:
         if tensor.name == "output_norm.weight":

@@ -195,7 +195,7 @@ def begun(process: subprocess.Popen[str]) -> str:
 
 
 def lost(process: subprocess.Popen[str], text: str) -> tuple[str, str]:
-    """What a command printed whose worker was lost."""
+    """The output of a command whose worker was lost."""
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, err
     text += out

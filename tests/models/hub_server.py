@@ -124,7 +124,7 @@ class Hub:
         self.page = 1000
         """Files on a page of a tree."""
         self.said: bytes | None = None
-        """What every question is answered with instead."""
+        """An answer to every question instead."""
         self.shift = 0
         """Bytes by which ranges are sent from another place than was asked for."""
         self.rate: float | None = None

@@ -397,7 +397,7 @@ def test_a_part_that_ends_badly_stays_unfinished(tmp_path, monkeypatch):
 
 @pytest.fixture
 def installs(tmp_path, monkeypatch):
-    """What pip was asked to install, in a checkout whose locks say only their name."""
+    """The requirements that pip was asked for, in a checkout whose locks say only their name."""
     asked = []
     (tmp_path / "requirements").mkdir()
     for name in bootstrap.PROFILES:

@@ -260,7 +260,7 @@ async def still(c, times=4):
 
 
 async def difference(c, name, seconds=60.0):
-    """What differs from the snapshot when the screen has settled.
+    """The differences from the snapshot when the screen has settled.
 
     On a busy machine the screen may be idle for a moment before everything is drawn, so a
     difference counts only where it stays.
