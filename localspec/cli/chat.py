@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from localspec.chats.values import Chat
     from localspec.cli.screen_reader import Silent
 
-_INTERFACE, _INTERFACE_ELSEWHERE = "tui.app", "tui.elsewhere"
+_INTERFACE, _INTERFACE_ELSEWHERE = "tui.in_terminal", "tui.elsewhere"
 """Imported by name: localspec must not import tui."""
 
 

@@ -20,6 +20,7 @@ from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
 from localspec.generation.runnable import RunnablePair
+from localspec.generation.stream import Generation
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.processes.activity import doing
 
@@ -83,14 +84,13 @@ class RunningReplies:
         job, pair = ready.job, self._pair
         return Running(
             job,
-            ready.prepared,
-            ready.prepared.generation(seq, job.policy),
+            Generation(ready.prepared, seq, job.policy),
             pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy,
         )
 
     def _begin(self, running: Running) -> None:
-        running.job.mailbox.put(running.prepared.opening)
+        running.job.mailbox.put(running.generation.prepared.opening)
         running.job.mailbox.put(self._prefill.begin(running.generation))
 
     def read(self) -> None:
@@ -221,11 +221,11 @@ class RunningReplies:
         capacity = self._pair.target.capacity
         if generation.finish == "length" and len(generation.tokens) > capacity:
             last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
-        constraint = running.prepared.constraint
+        constraint = generation.prepared.constraint
         reply = generation.reply(running.policy, valid=constraint is None or constraint.complete)
         if not reply.valid:
             last.append(incomplete(reply.finish_reason))
-        conversation = self._preparation.remember(running.prepared, reply)
+        conversation = self._preparation.remember(generation.prepared, reply)
         if running.forgotten:
             self._prefill.forget(running.seq)
         elif conversation is not None:

@@ -221,7 +221,7 @@ def test_a_parent_that_is_killed_takes_its_child_along(files: Files) -> None:
     with process:
         child = child_of(process)
         process.kill()
-        child.wait(30)
+        child.wait(100)
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_every_way_to_set_a_setting_gives_the_same_value_or_the_same_sentence(sp
 
 
 def built(spec, value):
-    """What Python's own types make of a value."""
+    """A value as Python's own types read it."""
     if spec.scope is Scope.SAMPLING:
         return getattr(Sampling(**{spec.name: value}), spec.name)
     if spec.scope is Scope.REQUEST:

@@ -87,7 +87,7 @@ def test_options_of_the_wrong_kind_are_refused():
 
 def test_the_interfaces_process_never_loads_the_engines_libraries():
     code = (
-        "import sys; import tui.app, localspec.engine.client, localspec.cli.chat;"
+        "import sys; import tui.in_terminal, localspec.engine.client, localspec.cli.chat;"
         "sys.exit('llama_cpp' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""What is typed is neither lost nor sent without what it names, and each command says its state."""
+"""Typed text is neither lost nor sent without its files, and each command says its state."""
 
 from __future__ import annotations
 
