@@ -45,8 +45,7 @@ class Suffix(Drafter):
     it is the original, later ones are edits of it. The confidence is the share of the votes times a
     function of the longest match, so a long quotation is drafted far, and a doubtful match is not.
 
-    Where the conversation has no match as long, a passage of the owner's earlier requests is
-    copied instead.
+    Where a passage of the owner's earlier requests inspires more confidence, it is copied instead.
     """
 
     name = "suffix"
@@ -82,8 +81,7 @@ class Suffix(Drafter):
             for match in text.matches(_PLACES)
             if match.length >= self._min
         ]
-        longest = max((vote.length for vote in votes), default=0)
-        passage = self._recalled(ask, longest, k)
+        passage = self._recalled(ask, votes, text.text, k)
         if passage is None:
             tokens, confidences, refused = _voted(ask, votes, text.text, k)
         else:
@@ -93,12 +91,20 @@ class Suffix(Drafter):
             self._pending.note(ask.seq, [*tokens, *refused], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
-    def _recalled(self, ask: Ask, longest: int, k: int) -> Passage | None:
-        """A passage of an earlier request with a longer match than that of the conversation."""
-        if ask.recalls is None or longest >= LONGEST:
+    def _recalled(
+        self, ask: Ask, votes: Sequence[_Vote], text: Sequence[int], k: int
+    ) -> Passage | None:
+        """A passage of an earlier request that inspires more confidence than the conversation."""
+        if ask.recalls is None:
+            return None
+        votes = [vote for vote in votes if _token_at(vote.at, text, ()) != _BORDER]
+        confidence = _count(votes, text, ())[1] if votes else 0.0
+        if confidence >= _of_passage(LONGEST):
             return None
         passage = self._memory.recall(ask.recalls, ask.tokens, k)
-        return None if passage is None or passage.length <= longest else passage
+        if passage is None or _of_passage(passage.length) <= confidence:
+            return None
+        return passage
 
     def _copied(
         self, ask: Ask, passage: Passage, k: int
@@ -110,8 +116,7 @@ class Suffix(Drafter):
         found: Passage | None = passage
         while found is not None:
             for n, token in enumerate(found.following):
-                length = found.length + n
-                confidences.append(length / (length + _DOUBT_MEMORY))
+                confidences.append(_of_passage(found.length + n))
                 if not ask.pace.more(confidences):
                     return tokens, confidences, [token]
                 tokens.append(token)
@@ -163,6 +168,11 @@ class Suffix(Drafter):
             text.follow(())
             self._spare.append(text)
         self._pending.forget(seq)
+
+
+def _of_passage(length: int) -> float:
+    """Confidence in the next token of an earlier request after that many equal ones."""
+    return length / (length + _DOUBT_MEMORY)
 
 
 def _voted(
