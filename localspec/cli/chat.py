@@ -230,6 +230,7 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
                     seed=talk.seed,
                     max_tokens=asked.max_tokens,
                     grammar=talk.grammar,
+                    draft_memory=True,
                 )
                 _stream(runtime.submit(request), text, journal, voice)
             except Leaving:

@@ -126,11 +126,12 @@ class Preparation:
                 loaded = ", ".join(sorted(may)) or "nothing"
                 raise UsageError(f"drafter {unknown[0]!r} is not loaded; loaded: {loaded}")
             may &= {*asked, PREDICTION}
+        recalls = request.owner if request.draft_memory and request.drafts else None
         if request.prediction is None:
-            return DraftRules(frozenset(may - {PREDICTION}), request.draft_max)
+            return DraftRules(frozenset(may - {PREDICTION}), request.draft_max, recalls=recalls)
         tokens = self._model.tokenize(request.prediction, special=False, bos=False)
         predicted = PredictedText(tokens, start, self._capacity)
-        return DraftRules(frozenset(may), request.draft_max, predicted)
+        return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
 
     def _scorer(self, alternatives: int | None, mode: LogprobsMode) -> TokenScorer | None:
         return None if alternatives is None else TokenScorer(alternatives, mode, self._token_text)

@@ -232,6 +232,14 @@ class RunningReplies:
             self._prefix_cache.describe(running.seq, conversation)
         running.job.interrupt.watch(None)
         running.job.end([*last, Finished(reply)])
+        self._remember(running)
+
+    def _remember(self, running: Running) -> None:
+        """Let later replies be drafted from one that has ended, where its request allows it."""
+        request = running.generation.request
+        owner = request.drafting.recalls
+        if owner is not None and request.emitted and not running.forgotten:
+            self._pair.drafter.remember(owner, request.tokens)
 
     def _fail(self, running: Running, error: Exception) -> None:
         """End a reply with an error; its sequence is not trusted any more."""
@@ -261,10 +269,13 @@ class RunningReplies:
             self.finish(running)
 
     def forget(self) -> None:
-        """Empty all sequences; those in use, when their replies end."""
+        """Empty all sequences; those in use, when their replies end. Nothing is drafted from
+        earlier requests any more.
+        """
         for seq in self.free():
             self._prefill.forget(seq)
         self._prefix_cache.clear()
+        self._pair.drafter.forget_requests()
         for running in self.running:
             running.forgotten = True
 
