@@ -41,6 +41,13 @@ _GIVE_WAY_SECONDS = 0.001
 or saves. Python's default is five times that, and the loop may wait several times in a row."""
 
 
+def _is_text(event: events.Event) -> bool:
+    """Whether a user typed or pasted it into a message, or sent one."""
+    if isinstance(event, events.Key):
+        return event.is_printable or event.key in {"enter", "backspace"}
+    return isinstance(event, events.Paste)
+
+
 class ChatApp(App[None]):
     """localspec's terminal interface."""
 
@@ -90,6 +97,9 @@ class ChatApp(App[None]):
         self._expert = expert
         self._race = race
         self._last_ctrl_c = 0.0
+        self._typed_early: list[events.Event] = []
+        """What was typed before the first screen could take it."""
+        self._takes_text = False
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
         self.failure: LocalspecError | None = None
@@ -214,8 +224,17 @@ class ChatApp(App[None]):
         await self.session.engine.client.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
+    async def on_ready(self) -> None:
+        """Hand over what was typed while the first screen was being made."""
+        self._takes_text = True
+        for event in self._typed_early:
+            await self.on_event(event)
+
     async def on_event(self, event: events.Event) -> None:
         """Handle an event; keys and clicks find everything laid out where it is drawn."""
+        if not self._takes_text and _is_text(event):
+            self._typed_early.append(event)
+            return
         moved = isinstance(event, events.MouseMove) and not event.button
         if isinstance(event, events.InputEvent) and not moved and self._screen_stack:
             screen = self.screen
