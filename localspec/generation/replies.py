@@ -7,6 +7,7 @@ into parts. While replies run, a part takes no longer than `PAUSE`, or than two 
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 
 from localspec.core.events import Finished, Notice, ReplyEvent
@@ -23,6 +24,8 @@ from localspec.generation.runnable import RunnablePair
 from localspec.generation.stream import Generation
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.processes.activity import doing
+
+log = logging.getLogger("localspec.replies")
 
 PAUSE = 0.15
 """Seconds that a part of a prompt may take while other replies run."""
@@ -239,7 +242,11 @@ class RunningReplies:
         request = running.generation.request
         owner = request.drafting.recalls
         if owner is not None and request.emitted and not running.forgotten:
-            self._pair.drafter.remember(owner, request.tokens)
+            try:
+                self._pair.drafter.remember(owner, request.tokens)
+            except MemoryError:
+                log.warning("memory is short: earlier requests are not drafted from any more")
+                self._pair.drafter.forget_requests()
 
     def _fail(self, running: Running, error: Exception) -> None:
         """End a reply with an error; its sequence is not trusted any more."""

@@ -139,6 +139,18 @@ def test_a_request_that_failed_leaves_nothing(house: House) -> None:
     assert house.ask().stats.rounds == alone.stats.rounds
 
 
+def test_where_memory_runs_out_replies_go_on_without_earlier_requests(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    alone = house.ask()
+    monkeypatch.setattr(house.pair.drafter, "remember", full)
+    assert house.ask().tokens == alone.tokens
+    assert house.ask().stats.rounds == alone.stats.rounds
+
+
 def test_only_replies_to_users_take_part() -> None:
     # Bench, verify, the race and the comparison of the chat repeat prompts: with a memory, the
     # second reply would be drafted from the first, and every figure would flatter us.
