@@ -108,6 +108,8 @@ def test_a_longer_passage_is_recalled_before_a_newer_one() -> None:
 def test_an_owner_is_never_drafted_from_what_others_wrote() -> None:
     text = novel(300)
     drafter = Cascade([Suffix(memory=ROOM)])
+    for other in ("b", ""):
+        drafter.remember(other, novel(300, 1))
     drafter.remember("a", text)
     for owner, drafted in (("a", text[100:108]), ("b", []), ("", []), (None, [])):
         (draft,) = drafter.propose([ask(text[:100], recalls=owner)])

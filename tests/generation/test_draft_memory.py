@@ -100,6 +100,8 @@ def test_nothing_is_drafted_from_a_request(
 ) -> None:
     alone = house.ask(memory=False)
     house.scheduler.forget()
+    for owner in ("", "a", "b"):
+        house.ask(owner=owner, prompt="opqrstuvwxy", seed=77)  # each has asked something
     house.ask(**before)
     found = house.ask(**then)
     assert found.tokens == alone.tokens
