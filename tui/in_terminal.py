@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,6 +44,7 @@ def run(
 
     An unexpected exception is raised after the terminal is restored.
     """
+    options = dataclasses.replace(options, save_states=True)
     engine = EngineClient(options, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS)
     app = ChatApp(
         engine,

@@ -53,6 +53,9 @@ class Options:
     remember: bool = schema.REMEMBER.default
     """Draft from the saved chats too, not only from the running one."""
     offline: bool = schema.OFFLINE.default
+    save_states: bool = False
+    """Keep states of long prompts, which contain their text, in the cache folder, see
+    `Runtime.keep_states`. The engine process alone does it."""
     smaller: int = 0
     """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 
