@@ -91,7 +91,7 @@ class Runtime:
 
     @property
     def info(self) -> ModelInfo:
-        """What was loaded."""
+        """The models that were loaded, and how."""
         return self._pair.info
 
     @property

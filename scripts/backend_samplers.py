@@ -73,7 +73,7 @@ def _parsed() -> argparse.Namespace:
 
 
 def _threads(model: Model) -> int:
-    """As many as a draft model would get."""
+    """The number of threads that a draft model would get."""
     if not model.on_host:
         return 1
     context = Context(model, n_ctx=256, threads=1)
@@ -106,7 +106,7 @@ def _tried(model: Model, threads: int, turns: int) -> None:
 
 
 def _chains(model: Model, threads: int) -> None:
-    """What each chain leaves of a row, and the memory of its context."""
+    """The candidates that each chain leaves of a row, and the memory of its context."""
     print(
         f"{'chain':<18} {'logits left':>11}  {'chosen, best':<16} MiB of buffers, rows each: 1, 16"
     )

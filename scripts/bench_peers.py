@@ -100,6 +100,8 @@ class Bench:
     max_tokens: int
     banned: frozenset[int]
     """Tokens that no reply may contain."""
+    memory: bool
+    """Whether we draft from earlier requests too, as llama-server's `ngram-mod` does."""
 
     def row(self, workload: Workload, temperature: float) -> Row:
         """Measure all prompts of a workload.
@@ -142,7 +144,15 @@ class Bench:
         self, prompt: str, sampling: Sampling, seed: int, *, draft: bool
     ) -> tuple[float, int]:
         """(Tokens a second, tokens) of one of our replies."""
-        found = answer(self.runtime, prompt, sampling, seed, self.max_tokens, draft=draft)
+        found = answer(
+            self.runtime,
+            prompt,
+            sampling,
+            seed,
+            self.max_tokens,
+            draft=draft,
+            draft_memory=self.memory,
+        )
         return found.reply.stats.tokens_per_second, found.reply.stats.emitted
 
 
@@ -203,6 +213,11 @@ def main() -> None:
     parser.add_argument(
         "--long", action="store_true", help="forbid the end of replies, so all are equally long"
     )
+    parser.add_argument(
+        "--draft-memory",
+        action="store_true",
+        help="draft from earlier requests too, as ngram-mod does on the other side",
+    )
     parser.add_argument("--out", type=Path, default=Path("bench-peers.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the other programs must end too
@@ -223,15 +238,17 @@ def main() -> None:
         )
         what = (
             f"{info.target} {info.draft} {names} {info.backend} {info.threads} {args.max_tokens} "
-            f"{args.long} {args.k or _LENGTHS}"
+            f"{args.long} {args.k or _LENGTHS}{' memory' if args.draft_memory else ''}"
         )
         results = Results(args.out, what)
+        if args.draft_memory:
+            print("ours: with the memory of earlier requests, those of earlier rows included")
         print(HEADER)
         for row in results.rows:
             print(row)
         with loaded(found, setting) as peers:
             banned = runtime.ends if args.long else frozenset()
-            bench = Bench(runtime, peers, args.max_tokens, banned)
+            bench = Bench(runtime, peers, args.max_tokens, banned, args.draft_memory)
             for temperature in args.temperature or (0.0, 1.0):
                 for workload in workloads:
                     if args.workload and workload.name not in args.workload:

@@ -25,7 +25,7 @@ from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
-from localspec.decode.request import Request
+from localspec.decode.request import ANY_DRAFT, DraftRules, Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.ngram import NGram
@@ -132,7 +132,12 @@ Pair = tuple[list[int], list[int]]
 
 
 def replay(
-    pairs: Sequence[Pair], make: Callable[[], Drafter], policy: Policy, curve: Costs, v: int
+    pairs: Sequence[Pair],
+    make: Callable[[], Drafter],
+    policy: Policy,
+    curve: Costs,
+    v: int,
+    drafting: DraftRules = ANY_DRAFT,
 ) -> Sum:
     """Replay every reply with one policy."""
     total = Sum()
@@ -146,6 +151,7 @@ def replay(
             LogitsProcessor(_GREEDY, v),
             Noise(0),
             len(reply),
+            drafting=drafting,
         )
         drafter = make()
         while request.running:

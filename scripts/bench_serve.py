@@ -183,6 +183,7 @@ def sides(asked: argparse.Namespace, n: int) -> list[Side]:
         command = [sys.executable, "-P", "-m", "localspec", "serve", str(asked.target)]
         command += ["-d", str(asked.draft), "--jobs", str(n), "--ctx", str(asked.ctx)]
         command += ["--threads", str(asked.threads), "--port", str(port), "--offline", *flags]
+        command += ["--draft-memory", "0"]  # the same prompts are asked again and again
         found.append(Side(f"localspec {mode}", command, f"http://127.0.0.1:{port}"))
     if asked.against:
         for length in (0, *map(int, asked.drafts.split(","))):

@@ -75,7 +75,7 @@ _NAMED = {
 
 @dataclass(frozen=True)
 class Output:
-    """What the program wrote at a time."""
+    """A piece of the program's output, and its time."""
 
     seconds: float
     text: str
@@ -185,7 +185,7 @@ Row = tuple[tuple[str, str, str, str], ...]
 
 @dataclass(frozen=True)
 class Frame:
-    """What the screen showed from a time on."""
+    """A picture of the screen, and the time from which it was shown."""
 
     seconds: float
     rows: tuple[Row, ...]

@@ -93,7 +93,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def evaluate(python: str, address: str, model: str, folder: Path, most: int) -> list[Any]:
-    """What lm-eval recorded of each sample."""
+    """lm-eval's record of each sample."""
     settings = {
         "model": model,
         "base_url": f"{address}/v1/completions",

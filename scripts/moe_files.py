@@ -14,7 +14,7 @@ import numpy as np
 from localspec.demo import FOLDER
 
 ARCHITECTURES = ("qwen3moe", "llama", "olmoe", "gpt-oss")
-"""As Qwen3-30B-A3B, Mixtral, OLMoE and gpt-oss."""
+"""The architectures of Qwen3-30B-A3B, Mixtral, OLMoE and gpt-oss."""
 _BIASED = "gpt-oss"
 _HEAD = 64
 

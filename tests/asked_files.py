@@ -76,7 +76,7 @@ NUMBERS: dict[str, dict[str, object]] = {
     "qwen3next": _DELTA_NET | _EXPERTS,
     "step35": _EXPERTS | _SLIDING,
 }
-"""What the header of an architecture says beside the shape that all have."""
+"""Fields of an architecture's header beside the shape that all have."""
 _INDEXER_PARTS = ("k_norm.weight", "k_norm.bias", "proj.weight", "attn_k.weight", "attn_q_b.weight")
 _OPTIONAL: dict[str, Sequence[str]] = {
     "glm-dsa": [f"blk.{i}.indexer.{part}" for i in (0, 1) for part in _INDEXER_PARTS],

@@ -18,6 +18,7 @@ calls = 0
 
 
 def crash():
+    open(os.path.join(os.path.dirname(__file__), "reached"), "w").close()
     os.write(2, WORDS)
     os.kill(os.getpid(), NUMBER)
 
@@ -56,6 +57,11 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+def reached(folder: Path) -> Path:
+    """The file that is there once the call was reached."""
+    return folder / "crashing" / "reached"
+
+
 def crashing(
     folder: Path,
     function: str,
@@ -65,10 +71,12 @@ def crashing(
     words: str = "",
 ) -> dict[str, str]:
     """Variables for a Python process that dies at a call of ``function``, named as
-    ``module:name``, after it wrote ``words`` to its stderr.
+    ``module:name``, after it wrote ``words`` to its stderr and made the file `reached`.
+
+    Signal 0 does nothing: the process goes on.
     """
     module, _, name = function.partition(":")
-    place = folder / "crashing"
+    place = reached(folder).parent
     place.mkdir(exist_ok=True)
     text = _CUSTOM.format(
         module=module, name=name, number=int(number), call=call, words=words.encode()

@@ -15,14 +15,14 @@ from localspec.drafters.model.tree import Trees
 from localspec.verifiers import Verifier
 
 FALSE_ALARM = 1e-4
-"""Of a correct program, were the seeds changed; they are fixed, so a test always says the same."""
+"""Probability that a correct program fails with other seeds; they are fixed, so results are too."""
 TARGET = tables.random_table(11, v=3, sharpness=1.0)
 DRAFT = tables.blend(TARGET, tables.random_table(12, v=3, sharpness=1.0), 0.7)
 EXACT = tables.exact_joint(TARGET, 3)
 
 
 def p_value_of(said: Iterable[tuple[int, ...]], exact: Mapping[tuple[int, ...], float]) -> float:
-    """Of the hypothesis that ``said`` was drawn from ``exact`` (chi-squared)."""
+    """p-value of the hypothesis that ``said`` was drawn from ``exact`` (chi-squared)."""
     seen = collections.Counter(said)
     expected = np.array(list(exact.values())) * seen.total()
     observed = np.array([seen[outcome] for outcome in exact])
@@ -31,7 +31,7 @@ def p_value_of(said: Iterable[tuple[int, ...]], exact: Mapping[tuple[int, ...], 
 
 
 def p_value(drafter: Any, verifier: Verifier, runs: int, policy: object = None) -> float:
-    """Of the hypothesis that the first three tokens follow the target's distribution."""
+    """p-value of the hypothesis that the first three tokens follow the target's distribution."""
 
     def said(seed: int) -> tuple[int, ...]:
         if isinstance(drafter, ChainDrafter | Trees):  # what it read was another request's

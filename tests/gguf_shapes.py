@@ -17,7 +17,7 @@ class Shape:
     layers: int
     width: int
     hidden: int
-    """Of the feed-forward part."""
+    """Width of the feed-forward part."""
     heads: int
     heads_kv: int
     head_size: int = 128
@@ -28,11 +28,11 @@ class Shape:
 
 
 SMALL = Shape(28, 1024, 3072, 16, 8, vocabulary=151_936, tied=True)
-"""As Qwen3 0.6B."""
+"""The shape of Qwen3 0.6B."""
 MEDIUM = Shape(36, 4096, 12_288, 32, 8, vocabulary=151_936)
-"""As Qwen3 8B."""
+"""The shape of Qwen3 8B."""
 LARGE = Shape(64, 5120, 25_600, 64, 8, vocabulary=151_936)
-"""As Qwen3 32B."""
+"""The shape of Qwen3 32B."""
 
 
 def write_shape(  # noqa: PLR0915 - one line a key or tensor

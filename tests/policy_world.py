@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from localspec.core.plan import Evidence, Outcome, RequestState
 from localspec.core.values import Probed
@@ -23,6 +23,18 @@ Says = Callable[[int], tuple[float, bool]]
 def auto(curve: dict[int, float], cost: float, source: str = "model") -> Controller:
     """A controller that knows the machine and nothing of the draft."""
     return Controller(Knowledge({0: Costs(curve, {source: cost})}), [source])
+
+
+class Timeless(Controller):
+    """Knows what passes cost, whatever they take on the machine that runs the tests."""
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        timed = []
+        for o in outcomes:
+            draft_s = 1e-3 * self.costs.verify(1) * o.considered
+            seconds = self.costs.verify(1 + o.proposed) + draft_s
+            timed.append(replace(o, draft_s=draft_s, round_s=seconds))
+        super().learn(timed, evidence)
 
 
 @dataclass
@@ -109,7 +121,7 @@ def play(
 def plain_seconds(
     curve: dict[int, float], tokens: int = 128, slow: Callable[[int], float] = lambda _n: 1.0
 ) -> float:
-    """What the reply takes without drafting."""
+    """Seconds of the reply without drafting."""
     return sum(slow(n) * curve[1] for n in range(tokens))
 
 

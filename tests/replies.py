@@ -1,7 +1,8 @@
-"""What tests of whole replies share."""
+"""Helpers of tests of whole replies."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from localspec import Finished, Message, Reply, Runtime, Sampling
@@ -56,11 +57,32 @@ class StopAfter:
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         if any(state.emitted >= self._tokens for state in states):
-            self.interrupt.set()
+            self.reached()
         return self._policy.plan(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         self._policy.learn(outcomes, evidence)
+
+    def reached(self) -> None:
+        """The reply has its tokens; called between two rounds, in the thread that decodes."""
+        self.interrupt.set()
+
+
+class WaitAfter(StopAfter):
+    """A policy that holds its reply, once it has so many tokens, until something aborts the pass
+    to come: an interrupt, or a runtime that closes. The reply cannot run ahead of the test.
+    """
+
+    def __init__(self, runtime: Runtime, tokens: int) -> None:
+        super().__init__(runtime.pair.control.policy, tokens)
+        self._stop = runtime.pair.stop
+
+    def reached(self) -> None:
+        """Wait."""
+        until = time.monotonic() + 100
+        while not self._stop.is_set():
+            assert time.monotonic() < until, "nothing stopped the reply"
+            time.sleep(0.001)
 
 
 def last(events: Iterable[object]) -> Reply:

@@ -10,14 +10,14 @@ from localspec.core.constraint import TokenMask
 from localspec.core.values import Draft
 
 END = 0
-"""What may follow a reply that is over."""
+"""The only token that may follow a reply that is over."""
 
 Rule = Callable[[Sequence[int]], set[int]]
 """The tokens that may follow those of the reply so far; none where it is over."""
 
 
 def turns(reply: Sequence[int]) -> set[int]:
-    """Of four tokens: 0 forces 3 and then 1, elsewhere there is a choice."""
+    """A rule over four tokens: 0 forces 3 and then 1, elsewhere there is a choice."""
     if not reply:
         return {0, 1, 2}
     if tuple(reply[-2:]) == (0, 3):

@@ -112,7 +112,7 @@ class Watchdog:
 
 @dataclass
 class Pair:
-    """What a scheduler runs."""
+    """The pair that a scheduler runs."""
 
     target: TableTarget
     drafter: Drafter = field(default_factory=Off)

@@ -26,7 +26,7 @@ def prompt(n: int, seed: int = 0, below: int = 250) -> list[int]:
 
 @dataclass
 class Following:
-    """What the tests of heads have in common; heads with a context of their own add it."""
+    """The parts that all tests of heads have; heads with a context of their own add it."""
 
     context: Context
     target: LlamaTarget

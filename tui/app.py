@@ -1,18 +1,15 @@
-"""The application: themes, quitting, and the way in from the command line."""
+"""The application: themes, settings that are kept, copying and quitting."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-import click
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
@@ -20,14 +17,9 @@ from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import Theme
 
-from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
-from localspec.config import edit, paths
-from localspec.config import settings as config_settings
-from localspec.core.safe_text import safe_line
-from localspec.core.sampling_params import Sampling
+from localspec.config import edit
 from localspec.core.settings_schema import FIGURES
-from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from tui.input import keymap
 from tui.render.safe_lines import SafeLines
@@ -37,8 +29,7 @@ from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
-from tui.terminal.refresh_rate import MESSAGE_SECONDS
-from tui.terminal.theme import ANSI_DARK, DARK, LIGHT, borrowed, default, wanted
+from tui.terminal.theme import ANSI_DARK, DARK, LIGHT, borrowed, default
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -48,6 +39,13 @@ _TWICE_SECONDS = 2.0
 _GIVE_WAY_SECONDS = 0.001
 """Switch interval of Python's threads: soon the event loop runs again after a thread that typesets
 or saves. Python's default is five times that, and the loop may wait several times in a row."""
+
+
+def _is_text(event: events.Event) -> bool:
+    """Whether a user typed or pasted it into a message, or sent one."""
+    if isinstance(event, events.Key):
+        return event.is_printable or event.key in {"enter", "backspace"}
+    return isinstance(event, events.Paste)
 
 
 class ChatApp(App[None]):
@@ -99,6 +97,9 @@ class ChatApp(App[None]):
         self._expert = expert
         self._race = race
         self._last_ctrl_c = 0.0
+        self._typed_early: list[events.Event] = []
+        """What was typed before the first screen could take it."""
+        self._takes_text = False
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
         self.failure: LocalspecError | None = None
@@ -223,8 +224,17 @@ class ChatApp(App[None]):
         await self.session.engine.client.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
+    async def on_ready(self) -> None:
+        """Hand over what was typed while the first screen was being made."""
+        self._takes_text = True
+        for event in self._typed_early:
+            await self.on_event(event)
+
     async def on_event(self, event: events.Event) -> None:
         """Handle an event; keys and clicks find everything laid out where it is drawn."""
+        if not self._takes_text and _is_text(event):
+            self._typed_early.append(event)
+            return
         moved = isinstance(event, events.MouseMove) and not event.button
         if isinstance(event, events.InputEvent) and not moved and self._screen_stack:
             screen = self.screen
@@ -267,95 +277,3 @@ class ChatApp(App[None]):
         self._last_ctrl_c = now
         if screen is not None:
             screen.feedback.hint("press Ctrl+C again to quit")
-
-
-def run(
-    options: Options,
-    sampling: Sampling,
-    max_tokens: int | None = None,
-    seed: int | None = None,
-    system: str | None = None,
-    resume: Chat | None = None,
-    *,
-    race: bool = False,
-) -> int:
-    """Run the interface in this terminal, with a ``race`` at its start; the exit code.
-
-    An unexpected exception is raised after the terminal is restored.
-    """
-    engine = EngineClient(options, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS)
-    app = ChatApp(
-        engine,
-        Settings(sampling, max_tokens, seed),
-        name=options.model,
-        verifier=options.verifier,
-        system=system,
-        recorder=ChatRecorder(Saver(), options.model, options.draft),
-        resume=resume,
-        options=options,
-        reopen=lambda other: EngineClient(
-            other, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS
-        ),
-        race=race,
-        **configured(),
-    )
-    return run_app(app, Path(options.model).name)
-
-
-class Configured(TypedDict):
-    """The part of the user's config.toml that concerns the interface."""
-
-    keys: Mapping[str, str]
-    theme: str
-    expert: bool
-
-
-def configured() -> Configured:
-    """The settings of the interface.
-
-    Raises:
-        UsageError: one of them is refused.
-    """
-    found = config_settings.settings()
-    figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
-    return Configured(keys=keymap.overrides(found), theme=wanted(found), expert=figures == "all")
-
-
-def run_app(app: ChatApp, name: str) -> int:
-    """Run an interface in this terminal, ``name`` in its title; the exit code.
-
-    An unexpected exception is raised after the terminal is restored.
-    """
-    for line in config_settings.unknown():
-        app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")
-    app.in_terminal = True
-    with _window_title(f"localspec · {name}"):
-        app.run()
-    if app.failure is not None:
-        _tell(str(app.failure))
-    if app.unsaved is not None:
-        _tell(f"the last messages could not be saved: {app.unsaved}")
-    if app.defect is not None:
-        raise app.defect
-    return app.return_code or 0
-
-
-def _tell(message: str) -> None:
-    """An exit message, one line on stderr."""
-    click.echo(f"localspec: {safe_line(message)}", err=True)
-
-
-@contextlib.contextmanager
-def _window_title(title: str) -> Iterator[None]:
-    """The title of the terminal window, put back at the end where the terminal can."""
-    terminal = sys.__stderr__
-    if terminal is None or not terminal.isatty():
-        yield
-        return
-    terminal.write(f"\x1b[22;2t\x1b]2;{safe_line(title)}\x07")
-    terminal.flush()
-    try:
-        yield
-    finally:
-        terminal.write("\x1b[23;2t")
-        terminal.flush()

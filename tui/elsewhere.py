@@ -5,7 +5,8 @@ from __future__ import annotations
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
 from localspec.core.sampling_params import Sampling
-from tui.app import ChatApp, configured, run_app
+from tui.app import ChatApp
+from tui.in_terminal import configured, run_app
 from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 

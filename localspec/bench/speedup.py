@@ -17,6 +17,7 @@ from localspec.bench.lab import Lab
 from localspec.bench.workloads import Workload
 from localspec.core.events import Finished, Message, Notice, Reply, Round
 from localspec.core.logits import Sampling
+from localspec.core.reply_request import ReplyRequest
 from localspec.errors import Interrupted
 from localspec.policy.theory import best_fixed, expected_tokens
 from localspec.runtime import Runtime
@@ -98,19 +99,32 @@ class Answered:
 
 
 def answer(
-    runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
+    runtime: Runtime,
+    prompt: str,
+    sampling: Sampling,
+    seed: int,
+    max_tokens: int,
+    *,
+    draft: bool,
+    draft_memory: bool = False,
 ) -> Answered:
-    """One reply, waited for.
+    """One reply, waited for. With ``draft_memory``, replies to the same prompt are drafted from
+    each other.
 
     Raises:
         Interrupted: it was cut short.
     """
     rounds: list[Round] = []
     notices: list[str] = []
-    message = Message("user", prompt)
-    for event in runtime.reply(
-        [message], sampling=sampling, seed=seed, max_tokens=max_tokens, draft=draft
-    ):
+    request = ReplyRequest(
+        messages=(Message("user", prompt),),
+        sampling=sampling,
+        seed=seed,
+        max_tokens=max_tokens,
+        draft=draft,
+        draft_memory=draft_memory,
+    )
+    for event in runtime.submit(request):
         if isinstance(event, Round):
             rounds.append(event)
         elif isinstance(event, Notice):

@@ -6,6 +6,7 @@ One store belongs to one thread; several processes may have one each.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,9 +14,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from localspec.chats import schema, words
+from localspec.chats.saved_states import erase_states
 from localspec.chats.schema import explained, transaction
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed
 from localspec.errors import ChatsError
+
+log = logging.getLogger("localspec.chats")
 
 PURGE_DAYS = 30
 """How long a removed chat can be restored."""
@@ -145,9 +149,13 @@ class ChatStore:
 
     def erase(self, id: str) -> None:  # noqa: A002 - as above
         """Remove for good: SQLite overwrites the place of messages, and of their words in the
-        index.
+        index. All saved KV states go too.
+
+        Raises:
+            ChatsError: nothing was erased, or the chat was and a saved state cannot be.
         """
         self._erase([id])
+        erase_states()
 
     def _erase(self, ids: Sequence[str]) -> None:
         """Erase chats, all or none, and what the index and the log of writes still hold of them.
@@ -162,12 +170,16 @@ class ChatStore:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def purge(self, days: float = PURGE_DAYS) -> None:
-        """Erase what was removed longer ago."""
+        """Erase what was removed longer ago, and then all saved KV states too."""
         before = time.time() - days * 86400
         with explained(self.path):
             found = self._db.execute("SELECT id FROM chats WHERE deleted < ?", (before,)).fetchall()
         if found:
             self._erase([id for (id,) in found])  # noqa: A001 - as above
+            try:
+                erase_states()
+            except ChatsError as error:  # the chats themselves can be opened
+                log.warning("%s", error)
 
     def _write(self, statement: str, values: tuple[Any, ...]) -> None:
         with explained(self.path), transaction(self._db):

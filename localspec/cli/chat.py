@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from localspec.chats.values import Chat
     from localspec.cli.screen_reader import Silent
 
-_INTERFACE, _INTERFACE_ELSEWHERE = "tui.app", "tui.elsewhere"
+_INTERFACE, _INTERFACE_ELSEWHERE = "tui.in_terminal", "tui.elsewhere"
 """Imported by name: localspec must not import tui."""
 
 
@@ -230,6 +230,7 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
                     seed=talk.seed,
                     max_tokens=asked.max_tokens,
                     grammar=talk.grammar,
+                    draft_memory=True,
                 )
                 _stream(runtime.submit(request), text, journal, voice)
             except Leaving:

@@ -19,7 +19,7 @@ from localspec.loading.options import Options
 if TYPE_CHECKING:
     from localspec.race.race import Lane, Race
 
-_INTERFACE = "tui.app"
+_INTERFACE = "tui.in_terminal"
 """Imported by name: localspec must not import tui."""
 _REFRESH_S = 0.1
 

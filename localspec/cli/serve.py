@@ -99,6 +99,11 @@ _VIEW = "tui.serve_view"
     metavar="ORIGIN",
     help="Let web pages of this origin use the server; may be repeated.",
 )
+@click.option(
+    "--save-states",
+    is_flag=True,
+    help="Keep states of long prompts, and so their text, on disk for the next start.",
+)
 @click.option("--tui", is_flag=True, help="Show running requests and speeds over time.")
 @preset_flag
 @model_flags
@@ -119,6 +124,7 @@ def command(model: str | None, **flags: Any) -> int:
         and options.parallel == schema.JOBS.default
     ):
         options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
+    options = dataclasses.replace(options, save_states=own["save_states"])
     settings = _settings(own, asked)
 
     from localspec.serve.serving import Front, Serving
@@ -137,7 +143,7 @@ def command(model: str | None, **flags: Any) -> int:
 
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "queue", "hosts", "origins", "tui"),
+    *("no_switch", "queue", "hosts", "origins", "save_states", "tui"),
 )
 
 

@@ -152,7 +152,7 @@ def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[s
 
 
 def _parked(costs: Costs) -> list[str]:
-    """What would gain nothing if all of its guesses were right."""
+    """Lines about drafters that would gain nothing even if all of their guesses were right."""
     import numpy as np
 
     from localspec.policy.controller import K_MAX

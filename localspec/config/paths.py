@@ -54,6 +54,11 @@ def cache_dir() -> Path:
     return _home("cache")
 
 
+def states_dir() -> Path:
+    """Folder of saved KV states, which contain the text of their conversations."""
+    return cache_dir() / "states"
+
+
 def make(directory: Path) -> Path:
     """Create a directory of ours, readable by its owner only.
 

@@ -71,6 +71,10 @@ class ReplyRequest:
     plain decoding; None: all of them."""
     draft_max: int | None = None
     """Most tokens of a draft, one after the other; None: as many as the model was loaded with."""
+    draft_memory: bool = False
+    """Whether drafts may copy from earlier requests of the owner that had this too, and later ones
+    from this one. Off by default: a request that is repeated, to compare speeds, would be drafted
+    from its own earlier reply."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)

@@ -201,6 +201,16 @@ CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(
     auto=True,
     in_presets=False,
 )
+DRAFT_MEMORY = SettingSpec(
+    name="draft_memory",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=24,
+    help="memory for earlier requests to draft from in chat and serve, in MB; 0 = none",
+    low=0,
+    high=4096,
+    in_presets=False,
+)
 REMEMBER = SettingSpec(
     name="remember",
     kind=Kind.SWITCH,
@@ -362,7 +372,7 @@ API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KV_TYPE),
-    *(JOBS, STRICT, CACHE_MEMORY, REMEMBER, OFFLINE),
+    *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, API_KEY_COMMAND),

@@ -114,6 +114,8 @@ class DraftRules:
     """Most tokens of a draft, one after the other; None: no limit of its own."""
     prediction: PredictedText | None = None
     """The text that the client expects as the reply."""
+    recalls: str | None = None
+    """Owner whose earlier requests may be drafted from; None: nobody's."""
 
     def may_use(self, drafter: str) -> bool:
         """Whether that drafter may draft."""
@@ -209,6 +211,7 @@ class Request:
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
             prediction=self.drafting.prediction,
+            recalls=self.drafting.recalls,
         )
 
     def expect(self, draft: Draft) -> None:

@@ -41,6 +41,9 @@ class Ask:
     prediction: PredictedText | None = None
     """The text that the client expects, if it told one; only its drafter moves it on."""
 
+    recalls: str | None = None
+    """Owner whose earlier requests may be drafted from, see `Drafter.remember`; None: nobody's."""
+
     @property
     def position(self) -> int:
         """Position of the first token to propose."""
@@ -179,6 +182,15 @@ class Drafter(abc.ABC):
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         del seq
+
+    def remember(self, owner: str, tokens: Sequence[int]) -> None:
+        """A request of that owner has ended, with these tokens of prompt and reply: later ones of
+        the same owner may be drafted for from them, those of others never.
+        """
+        del owner, tokens
+
+    def forget_requests(self) -> None:  # noqa: B027 - most drafters have no memory
+        """Forget what `remember` was told."""
 
 
 def compare(

@@ -86,5 +86,15 @@ class Cascade(Drafter):
         for drafter in self._drafters:
             drafter.close(seq)
 
+    def remember(self, owner: str, tokens: Sequence[int]) -> None:
+        """Tell every drafter."""
+        for drafter in self._drafters:
+            drafter.remember(owner, tokens)
+
+    def forget_requests(self) -> None:
+        """Tell every drafter."""
+        for drafter in self._drafters:
+            drafter.forget_requests()
+
 
 __all__ = ["Cascade"]

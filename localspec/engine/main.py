@@ -55,7 +55,8 @@ def open_runtime(
     except codec.CodecError as error:
         raise UsageError(str(error)) from None
     runtime = Runtime.open(chosen, on_event, cancelled)
-    runtime.keep_states()
+    if chosen.save_states:
+        runtime.keep_states()
     return runtime
 
 

@@ -47,17 +47,16 @@ class Prefill:
         Raises:
             AuditError: the KV cache is not what it is taken for.
         """
-        seq, prompt, scorer = generation.seq, generation.tokens, generation.prompt_scorer
+        seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
         generation.start_restoring()
-        reusable = prompt if scorer is None else prompt[:1]  # a token in the cache has no logits
-        restored = self._restore(seq, reusable, generation.owner)
+        restored = self._restore(seq, prepared.reusable, prepared.owner)
         reused = restored.length
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
         generation.start_reading(reused, restored.saved_seconds)
-        self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, generation.stable)
+        self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, prepared.stable)
         if reused < len(prompt) - 1:
             events.append(generation.progress(reused))
-        if scorer is not None:
+        if prepared.prompt_scorer is not None:
             events.append(PromptScored(0, (prompt[0],), (None,)))
         return events
 
@@ -84,7 +83,7 @@ class Prefill:
         target, seq, prompt = self._target, generation.seq, generation.tokens
         at = len(self.cached[seq])
         checkpoints = [end for end in self._checkpoints[seq] if end > at]
-        scorer, events = generation.prompt_scorer, list[ReplyEvent]()
+        scorer, events = generation.prepared.prompt_scorer, list[ReplyEvent]()
         left = min([len(prompt) - 1, *checkpoints]) - at
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
         end = at + min(part, left)

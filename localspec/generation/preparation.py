@@ -3,87 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
-from localspec.core.events import Notice, Reply, ReplyEvent, ReplyFormat
+from localspec.core.events import Notice, Reply, ReplyFormat
 from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
 from localspec.decode.logprobs import TokenScorer
-from localspec.decode.request import ANY_DRAFT, DraftRules
+from localspec.decode.request import DraftRules
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
+from localspec.generation.prepared import Prepared, new_seed
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
-from localspec.generation.stream import Generation, StopCondition, new_seed
+from localspec.generation.stop_condition import StopCondition
 from localspec.grammar.thinking import begun, markers
 from localspec.grammar.tool_families import FAMILIES
-from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Conversation
 from localspec.verifiers import Verifier, verifier
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request with its prompt, ready to be read."""
-
-    prompt: list[int]
-    processor: LogitsProcessor
-    noise: Noise
-    limit: int
-    """Most tokens to emit."""
-    ending: StopCondition
-    verifier: Verifier
-    opening: tuple[ReplyEvent, ...] = ()
-    """The first events of the reply."""
-    constraint: Constraint | None = None
-    """The grammar of the reply; None without one."""
-    guided: bool = True
-    """Whether drafts go on through what the grammar forces."""
-    conversation: Prompt | None = None
-    """The rendered conversation; None for a raw prompt."""
-    owner: str = ""
-    """Whose request it is."""
-    stable: int | None = None
-    """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
-    scorer: TokenScorer | None = None
-    """Computes logprobs of emitted tokens."""
-    prompt_scorer: TokenScorer | None = None
-    """Computes those of the prompt."""
-    drafting: DraftRules = ANY_DRAFT
-
-    @property
-    def reusable(self) -> list[int]:
-        """The tokens of which the prefix cache may have a beginning: those of a prompt that is
-        scored are all read.
-        """
-        return self.prompt if self.prompt_scorer is None else self.prompt[:1]
-
-    def generation(self, seq: int, policy: Policy | None) -> Generation:
-        """The reply to be generated in a sequence."""
-        return Generation(
-            seq=seq,
-            prompt=self.prompt,
-            processor=self.processor,
-            noise=self.noise,
-            limit=self.limit,
-            ending=self.ending,
-            verifier=self.verifier,
-            policy=policy,
-            guided=self.guided,
-            owner=self.owner,
-            stable=self.stable,
-            scorer=self.scorer,
-            prompt_scorer=self.prompt_scorer,
-            drafting=self.drafting,
-        )
 
 
 class Preparation:
@@ -183,11 +126,12 @@ class Preparation:
                 loaded = ", ".join(sorted(may)) or "nothing"
                 raise UsageError(f"drafter {unknown[0]!r} is not loaded; loaded: {loaded}")
             may &= {*asked, PREDICTION}
+        recalls = request.owner if request.draft_memory and request.drafts else None
         if request.prediction is None:
-            return DraftRules(frozenset(may - {PREDICTION}), request.draft_max)
+            return DraftRules(frozenset(may - {PREDICTION}), request.draft_max, recalls=recalls)
         tokens = self._model.tokenize(request.prediction, special=False, bos=False)
         predicted = PredictedText(tokens, start, self._capacity)
-        return DraftRules(frozenset(may), request.draft_max, predicted)
+        return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
 
     def _scorer(self, alternatives: int | None, mode: LogprobsMode) -> TokenScorer | None:
         return None if alternatives is None else TokenScorer(alternatives, mode, self._token_text)
@@ -248,4 +192,4 @@ def _require_a_beginning(request: ReplyRequest) -> None:
         )
 
 
-__all__ = ["Preparation", "Prepared"]
+__all__ = ["Preparation"]

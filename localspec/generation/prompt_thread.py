@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from localspec.errors import Interrupted, UsageError
-from localspec.generation.preparation import Preparation, Prepared
+from localspec.generation.preparation import Preparation
+from localspec.generation.prepared import Prepared
 from localspec.generation.reply_job import Job
 
 _T = TypeVar("_T")

@@ -7,6 +7,7 @@ into parts. While replies run, a part takes no longer than `PAUSE`, or than two 
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 
 from localspec.core.events import Finished, Notice, ReplyEvent
@@ -20,8 +21,11 @@ from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
 from localspec.generation.runnable import RunnablePair
+from localspec.generation.stream import Generation
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.processes.activity import doing
+
+log = logging.getLogger("localspec.replies")
 
 PAUSE = 0.15
 """Seconds that a part of a prompt may take while other replies run."""
@@ -83,14 +87,13 @@ class RunningReplies:
         job, pair = ready.job, self._pair
         return Running(
             job,
-            ready.prepared,
-            ready.prepared.generation(seq, job.policy),
+            Generation(ready.prepared, seq, job.policy),
             pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy,
         )
 
     def _begin(self, running: Running) -> None:
-        running.job.mailbox.put(running.prepared.opening)
+        running.job.mailbox.put(running.generation.prepared.opening)
         running.job.mailbox.put(self._prefill.begin(running.generation))
 
     def read(self) -> None:
@@ -221,17 +224,29 @@ class RunningReplies:
         capacity = self._pair.target.capacity
         if generation.finish == "length" and len(generation.tokens) > capacity:
             last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
-        constraint = running.prepared.constraint
+        constraint = generation.prepared.constraint
         reply = generation.reply(running.policy, valid=constraint is None or constraint.complete)
         if not reply.valid:
             last.append(incomplete(reply.finish_reason))
-        conversation = self._preparation.remember(running.prepared, reply)
+        conversation = self._preparation.remember(generation.prepared, reply)
         if running.forgotten:
             self._prefill.forget(running.seq)
         elif conversation is not None:
             self._prefix_cache.describe(running.seq, conversation)
         running.job.interrupt.watch(None)
         running.job.end([*last, Finished(reply)])
+        self._remember(running)
+
+    def _remember(self, running: Running) -> None:
+        """Let later replies be drafted from one that has ended, where its request allows it."""
+        request = running.generation.request
+        owner = request.drafting.recalls
+        if owner is not None and request.emitted and not running.forgotten:
+            try:
+                self._pair.drafter.remember(owner, request.tokens)
+            except MemoryError:
+                log.warning("memory is short: earlier requests are not drafted from any more")
+                self._pair.drafter.forget_requests()
 
     def _fail(self, running: Running, error: Exception) -> None:
         """End a reply with an error; its sequence is not trusted any more."""
@@ -261,10 +276,13 @@ class RunningReplies:
             self.finish(running)
 
     def forget(self) -> None:
-        """Empty all sequences; those in use, when their replies end."""
+        """Empty all sequences; those in use, when their replies end. Nothing is drafted from
+        earlier requests any more.
+        """
         for seq in self.free():
             self._prefill.forget(seq)
         self._prefix_cache.clear()
+        self._pair.drafter.forget_requests()
         for running in self.running:
             running.forgotten = True
 

@@ -11,9 +11,9 @@ from localspec.core.events import Finished, Reply, ReplyEvent, Speculation, Stat
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.base import Drafter
-from localspec.generation.preparation import Prepared
+from localspec.generation.prepared import new_seed
 from localspec.generation.reply_stream import TakesEvents
-from localspec.generation.stream import Generation, new_seed
+from localspec.generation.stream import Generation
 from localspec.policy import Policy
 
 
@@ -122,14 +122,12 @@ class Running:
     def __init__(
         self,
         job: Job,
-        prepared: Prepared,
         generation: Generation,
         drafter: Drafter,
         policy: Policy,
     ) -> None:
         """``drafter`` reads the prompt along; ``policy`` plans the drafts."""
         self.job = job
-        self.prepared = prepared
         self.generation = generation
         self.drafter = drafter
         self.policy = policy

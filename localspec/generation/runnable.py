@@ -12,7 +12,7 @@ from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.generation.grammars import GrammarModel
 from localspec.generation.prompt import Tokenizer
-from localspec.generation.stream import Pieces
+from localspec.generation.stop_condition import Pieces
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
 

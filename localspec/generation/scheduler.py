@@ -208,15 +208,15 @@ class Scheduler:
             log.exception("the scheduler failed")
             error = defect  # nobody must wait for ever
         with self._lock:
+            for job in self._jobs:
+                if isinstance(error, UsageError):
+                    job.interrupt.set()
+                job.fail(error)
+            # Now only: the thread of prompts ends jobs of a closed scheduler as interrupted.
             self._closed = True
-            jobs = [*self._jobs]
         self._take_messages(wait=False)
         for call in self._calls:
             call.result.set_exception(error)
-        for job in jobs:
-            if isinstance(error, UsageError):
-                job.interrupt.set()
-            job.fail(error)
 
     def _take_messages(self, *, wait: bool = True) -> None:
         wait = wait and not (self.replies.running or (self._ready and self.replies.free()))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from typing import Protocol
 
 from localspec.core.events import (
     FinishReason,
@@ -17,57 +15,10 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.logits import LogitsProcessor
-from localspec.core.noise import Noise
-from localspec.decode.logprobs import TokenScorer
-from localspec.decode.request import ANY_DRAFT, MATCH, DraftRules, Request, StopRule
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
-from localspec.generation.detokenizer import TextStream
+from localspec.generation.prepared import Prepared
 from localspec.policy import Plain, Policy
-from localspec.verifiers import Verifier
-
-
-def new_seed() -> int:
-    """A random seed for a request without one."""
-    return secrets.randbits(32)
-
-
-class Pieces(Protocol):
-    """Turns tokens into bytes, and knows which end a reply."""
-
-    @property
-    def end_ids(self) -> frozenset[int]: ...
-    def piece(self, token: int) -> bytes: ...
-    def marker(self, token: int) -> str: ...
-
-
-class StopCondition(StopRule):
-    """Ends a reply at the model's end tokens or a stop string, and builds its text."""
-
-    def __init__(
-        self, model: Pieces, stop: tuple[str, ...], shown: frozenset[int] = frozenset()
-    ) -> None:
-        """Control tokens ``shown`` appear in the text by name."""
-        self._model = model
-        self._shown = shown
-        self.end_ids = model.end_ids
-        self.stream = TextStream(stop)
-
-    def take(self, token: int) -> tuple[str, FinishReason | None]:
-        """See `StopRule.take`."""
-        if token in self.end_ids:
-            return "", "stop"
-        piece = self._model.piece(token)
-        if token in self._shown and not piece:
-            piece = self._model.marker(token).encode()
-        text = self.stream.feed(piece)
-        return text, "stop" if self.stream.stopped else None
-
-    def finish(self) -> str:
-        """See `StopRule.finish`."""
-        return self.stream.finish()
-
 
 FIRST = Plain(
     "the first token is decoded before the draft reads the end of the prompt",
@@ -83,45 +34,10 @@ _NO_ROUND = Speculation("parked", "the reply ended before its first round", "no 
 class Generation:
     """A request with its text and its times."""
 
-    def __init__(
-        self,
-        *,
-        seq: int,
-        prompt: list[int],
-        processor: LogitsProcessor,
-        noise: Noise,
-        limit: int,
-        ending: StopCondition,
-        verifier: Verifier = MATCH,
-        policy: Policy | None = None,
-        owner: str = "",
-        stable: int | None = None,
-        guided: bool = True,
-        scorer: TokenScorer | None = None,
-        prompt_scorer: TokenScorer | None = None,
-        drafting: DraftRules = ANY_DRAFT,
-    ) -> None:
-        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`;
-        ``scorer`` computes logprobs of emitted tokens, ``prompt_scorer`` those of the prompt.
-        """
-        self.owner = owner
-        self.stable = stable
-        self.prompt_scorer = prompt_scorer
-        self._n_prompt = len(prompt)
-        self._ending = ending
-        self.request = Request(
-            seq=seq,
-            tokens=list(prompt),
-            processor=processor,
-            noise=noise,
-            limit=limit,
-            stop=ending,
-            verifier=verifier,
-            policy=policy,
-            guided=guided,
-            scorer=scorer,
-            drafting=drafting,
-        )
+    def __init__(self, prepared: Prepared, seq: int, policy: Policy | None = None) -> None:
+        """``policy`` plans its drafts; None: the one that all requests of a round share."""
+        self.prepared = prepared
+        self.request = prepared.request(seq, policy)
         self._policy = policy
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
@@ -150,7 +66,7 @@ class Generation:
 
     def progress(self, done: int) -> Reading:
         """The event that ``done`` tokens of the prompt are in the KV cache."""
-        return Reading(done, self._n_prompt, self._cached, self._saved_seconds)
+        return Reading(done, len(self.prepared.prompt), self._cached, self._saved_seconds)
 
     def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
@@ -223,7 +139,7 @@ class Generation:
     def reply(self, policy: Policy, *, valid: bool = True) -> Reply:
         """The whole reply; ``valid`` unless its grammar was not complete."""
         now = time.perf_counter()
-        self._ending.finish()  # an interrupted reply may still hold text back
+        self.prepared.ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
         predicted = self.request.drafting.prediction
         if predicted is not None:
@@ -231,12 +147,12 @@ class Generation:
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
         return Reply(
-            text=self._ending.stream.text,
+            text=self.prepared.ending.stream.text,
             tokens=tuple(e.token for e in emitted),
             origins=tuple(e.origin for e in emitted),
             finish_reason=self.finish or "interrupt",
             stats=Stats(
-                prompt_tokens=self._n_prompt,
+                prompt_tokens=len(self.prepared.prompt),
                 cached_tokens=self._cached,
                 emitted=len(emitted),
                 rounds=tally.rounds,
@@ -258,9 +174,9 @@ class Generation:
                 rejected_prediction_tokens=predicted.rejected if predicted is not None else 0,
             ),
             seed=self.request.noise.seed,
-            stop_text=self._ending.stream.stop_text,
+            stop_text=self.prepared.ending.stream.stop_text,
             valid=valid,
         )
 
 
-__all__ = ["Generation", "Pieces", "StopCondition", "new_seed"]
+__all__ = ["Generation"]

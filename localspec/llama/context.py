@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from localspec.core import kernel
 from localspec.core.values import Logits, Tokens
 from localspec.errors import (
-    AuditError,
     ContextFullError,
     DecodeError,
     Interrupted,
@@ -20,25 +19,23 @@ from localspec.errors import (
 )
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
-from localspec.llama.branches import BranchSequences
 from localspec.llama.devices import accelerators, backend
-from localspec.llama.library import brief, c_api
+from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.make_context import context_params, make_context
 from localspec.llama.model import Model
+from localspec.llama.sequences import Sequences
 from localspec.llama.team import team
 from localspec.llama.tree_layout import Tree
 from localspec.processes.activity import doing
 
-_last_position = brief(c_api.llama_memory_seq_pos_max)
-_remove = brief(c_api.llama_memory_seq_rm)
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""
 
 
-class Context:
-    """Sequences in a KV cache, extended at their ends and truncated, never edited."""
+class Context(Sequences):
+    """Sequences in a KV cache, extended by passes of the model at their ends."""
 
     least_rows = 1
     """Rows of a sequence in any pass."""
@@ -87,17 +84,12 @@ class Context:
         self._ptr, self.flash_attention = made.pointer, made.flash_attention
         self.graph_splits = made.graph_splits
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
-        self._memory: Any = c_api.llama_get_memory(self._ptr)
+        back = None if model.partial_removal else int(c_api.llama_n_rs_seq(self._ptr))
+        super().__init__(c_api.llama_get_memory(self._ptr), model, n_seq, branches, back)
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
         # was trained for is no gain, and it aborts the process on a batch that is too large.
         self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
         self._batch = Batch(self.n_batch, 1 + branches)
-        self._lengths = [0] * n_seq
-        self._streams = list(range(n_seq + branches))
-        """Number that llama.cpp has for each sequence, see `stream`; those of branches follow."""
-        self._branches = BranchSequences(self._memory, branches)
-        self._revocable: dict[int, int] = {}
-        """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model)
         self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
@@ -105,13 +97,7 @@ class Context:
         self._team = None if self.on_device else team(threads)
         """Threads that wait for more work after a pass."""
         self.kv_type = kv_type
-        self.window = model.window if model.partial_removal else 0
-        """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
         self._keeps_states = False
-        self.rollback: int | None = None
-        """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
-        if not model.partial_removal:
-            self.rollback = int(c_api.llama_n_rs_seq(self._ptr))
 
     def _adjust(self, params: Any) -> None:
         """Change the parameters, for contexts of another kind."""
@@ -148,97 +134,6 @@ class Context:
         self._team = None if self.on_device else team(n)
         c_api.llama_set_n_threads(self._ptr, n, n)
         self.threads = n
-
-    def stream(self, seq: int) -> int:
-        """The number that llama.cpp has for the sequence: passes over neighbours are computed in
-        one part. See `localspec.llama.stream_order`.
-        """
-        return self._streams[seq]
-
-    def exchange(self, a: int, b: int) -> None:
-        """Exchange the streams of two sequences that are both empty.
-
-        Raises:
-            AuditError: one of them holds tokens.
-        """
-        if self._lengths[a] or self._lengths[b]:
-            raise AuditError("a sequence that holds tokens cannot change its stream")
-        streams = self._streams
-        streams[a], streams[b] = streams[b], streams[a]
-
-    def length(self, seq: int) -> int:
-        """Tokens of the sequence in the cache, as llama.cpp itself has it."""
-        return int(_last_position(self._memory, self._streams[seq])) + 1
-
-    def appended(self, seq: int) -> int:
-        """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
-        return self._lengths[seq]
-
-    def truncate(self, seq: int, length: int) -> None:
-        """Keep the first ``length`` tokens of the sequence.
-
-        Raises:
-            DecodeError: this kind of cache cannot forget a part of a sequence.
-        """
-        if length >= self._lengths[seq]:
-            return
-        if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
-            # llama.cpp would take the state back further than it kept it, to something else.
-            raise DecodeError("this model's recurrent state cannot be taken back so far")
-        if length > 0 and self._begins(seq) > self._sees_from(length):
-            # A state from disk has no more of sliding layers than the last token saw.
-            raise DecodeError("what this model's sliding layers would see is gone")
-        if not _remove(self._memory, self._streams[seq], length, -1):
-            raise DecodeError("this model's cache cannot be truncated")
-        self._lengths[seq] = length
-        self._branches.cut(length)
-
-    def can_truncate(self, seq: int, length: int) -> bool:
-        """Whether `truncate` to ``length`` would succeed now."""
-        if length >= self._lengths[seq] or length <= 0:
-            return True
-        back = self._lengths[seq] - length
-        if self.rollback is not None and back > min(self.rollback, self._revocable.get(seq, 0)):
-            return False
-        return self._begins(seq) <= self._sees_from(length)
-
-    def _begins(self, seq: int) -> int:
-        """First token that all layers still have, which only sliding ones may not."""
-        if not self.window:
-            return 0
-        return int(c_api.llama_memory_seq_pos_min(self._memory, self._streams[seq]))
-
-    def _sees_from(self, position: int) -> int:
-        """First token that a sliding layer sees of the text before ``position``."""
-        if not self.window:
-            return 0
-        if self.model.chunked:
-            return position // self.window * self.window
-        return max(0, position + 1 - self.window)
-
-    def can_cut(self, saved: int, length: int) -> bool:
-        """Whether a sequence that was restored from a state of ``saved`` tokens can be truncated to
-        ``length``: a recurrent state cannot, and sliding layers have only what the last token saw.
-        """
-        if length >= saved or length == 0:
-            return True
-        return self.rollback is None and self._sees_from(saved - 1) <= self._sees_from(length)
-
-    def _taken_back(self, seq: int) -> int:
-        """Tokens by which the sequence can be taken back now; with a recurrent state, once."""
-        if self.rollback is None:
-            return self._lengths[seq]
-        return min(self.rollback, self._revocable.pop(seq, 0))
-
-    @property
-    def sequences(self) -> int:
-        """Sequences that it holds, without those for branches."""
-        return len(self._lengths)
-
-    @property
-    def branches(self) -> int:
-        """Leaves that a tree may have beyond the first."""
-        return len(self._branches.shared)
 
     @property
     def outputs(self) -> int:
@@ -351,15 +246,6 @@ class Context:
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
         return self._logits.views([n])[0][m - 1 :] if every else self._logits.views([n - m + 1])[0]
 
-    def _undo(self, seqs: Iterable[int]) -> None:
-        """Forget what a failed pass may have left behind."""
-        for seq in seqs:
-            lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
-            stream, length = self._streams[seq], self._lengths[seq]
-            if lost or not c_api.llama_memory_seq_rm(self._memory, stream, length, -1):
-                self._lengths[seq] = max(1, self._lengths[seq])
-                self.truncate(seq, 0)
-
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
     ) -> None:
@@ -378,18 +264,3 @@ class Context:
             self.forward([(seq, part, 0)])
             if on_progress is not None:
                 on_progress(at + len(part))
-
-    def adopt(self, seq: int) -> None:
-        """Update the length of a sequence that changed by other ways than a pass."""
-        self._lengths[seq] = self.length(seq)
-        self._revocable.pop(seq, None)  # the states before are those of another pass
-
-    def audit(self) -> None:
-        """Compare our lengths with llama.cpp's, of branches too; not between a tree and `truncate`.
-
-        Raises:
-            AuditError: they differ.
-        """
-        for seq, length in enumerate((*self._lengths, *self._branches.shared)):
-            if self.length(seq) != length:
-                raise AuditError(f"KV cache of {self.length(seq)} tokens, expected {length}")

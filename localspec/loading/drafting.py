@@ -28,6 +28,7 @@ from localspec.loading.selection import Selection
 from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat.heads import worker_problem
 from localspec.models.gguf.model_file import ModelFile
+from localspec.prefix_cache.memory import MB
 
 EARLIER_TOKENS = 1 << 15
 """Tokens of earlier texts to draft from at most: about 10 MB of index, made in a tenth of a
@@ -206,7 +207,11 @@ class Drafters:
             tokens = self.target.model.tokenize(text, special=False, bos=False)[-room:]
             room -= len(tokens)
             found.append(tuple(tokens))
-        return LookupTexts(_MATCH_BEFORE_A_MODEL if computes else 1, tuple(found[::-1]))
+        return LookupTexts(
+            _MATCH_BEFORE_A_MODEL if computes else 1,
+            tuple(found[::-1]),
+            self.selection.options.draft_memory * MB,
+        )
 
 
 def _lookup(spec: DrafterSpec, texts: LookupTexts) -> Opened:

@@ -17,16 +17,13 @@ from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.file_errors import check_file
-from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import policy
-from localspec.loading.device_notices import left_device
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
-from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.loading.options import Options
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.planning import Planning
@@ -34,10 +31,9 @@ from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
 from localspec.loading.soundness import required
-from localspec.loading.strict import StrictLoading
-from localspec.loading.workers import connected, where
+from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
+from localspec.loading.workers import connected
 from localspec.models.catalog.resolve import Resolved, resolve
-from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
 from localspec.prefix_cache.memory import MB, default_limit
@@ -116,21 +112,6 @@ def _tell_check(on_event: Progress | None) -> None:
         on_event(Loading("llama.cpp, checked once on this processor", 0.0))
 
 
-class _CacheOnHostError(Exception):
-    """The KV type was chosen automatically, and the device does not compute with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """A target that is loaded."""
-
-    context: Context
-    kernels: Kernels
-    strict: str
-    """How strict mode computes; "" without it."""
-    notices: tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class _Loader:
     """Loads one pair."""
@@ -141,7 +122,7 @@ class _Loader:
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
     remeasure: bool
-    """Whether to compare kernels again, and to repeat the self-test of strict mode."""
+    """See `TargetLoading`."""
     extra_buffers: bool
     """Whether llama.cpp's extra buffers are valid on this machine."""
     remote: RemoteDevices | None = None
@@ -161,7 +142,7 @@ class _Loader:
             return self._load_planned(options.kv_type or "f16", notices)
         try:
             return self._load_planned(options.kv_type, notices)
-        except _CacheOnHostError as error:
+        except CacheOnHostError as error:
             return self._load_planned("f16", (*notices, str(error)))
 
     def _load_planned(self, kv_type: str | None, notices: tuple[str, ...]) -> LoadedPair:
@@ -204,7 +185,9 @@ class _Loader:
     def _assemble(self, parts: Parts, notices: tuple[str, ...]) -> LoadedPair:
         """The target, then its drafters, then the policy that decides about them."""
         options = self.selection.options
-        target = self._target(parts)
+        target = TargetLoading(
+            self.files.target, self.selection, parts, self.remote, self.remeasure
+        ).load()
         context = target.context
         judge = verifier(options.verifier)
         drafting = Drafters(
@@ -239,87 +222,8 @@ class _Loader:
         wanted = self.selection.options.cache_memory
         return default_limit() if wanted is None else wanted * MB
 
-    def _target(self, parts: Parts) -> _Target:
-        """The target's context, with the kernels that an earlier load found better for drafting on
-        this machine; where none did and something is to draft, they are compared now.
-        """
-        selection, fit = self.selection, parts.fit
-        file = self.files.target.path
-        if selection.options.strict:
-            return self._strict_target(parts)
-        trials = Trials(parts, file)
-        known = trials.bound() if self.remeasure else trials.known()
-        kernels = known or NOT_COMPARED
-        next_layers = self._next_layers
-        model = parts.model(
-            file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
-        )
-        told = list(self._about_target(model, fit.context))
-        room = selection.branches(
-            model.path.name, can_branch=model.branching, sequences=fit.wishes.sequences
-        )
-        rollback = 0 if selection.off else ROLLBACK
-        context = parts.context(model, fit.target.kv_type, room.count, rollback=rollback)
-        if context.leaves_device:
-            if fit.target.kv_type != "f16" and fit.wishes.kv_type is None:
-                raise _CacheOnHostError(
-                    f"this device does not compute attention over a {fit.target.kv_type} KV cache; "
-                    "the cache is f16 instead"
-                )
-            told += left_device(context)
-        if known is None and selection.options.draft_max is None and not selection.off:
-            kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
-            if better is not model:
-                context = parts.context(better, fit.target.kv_type, room.count, rollback=rollback)
-        return _Target(context, kernels, "", (*told, *room.notices))
-
-    def _strict_target(self, parts: Parts) -> _Target:
-        """The target's context in strict mode, which drafts chains alone.
-
-        Raises:
-            StrictError: strict mode cannot be promised.
-        """
-        file, next_layers = self.files.target, self._next_layers
-        promise = StrictLoading(parts, file, next_layers, self.remeasure).load()
-        told = self._about_target(promise.model, parts.fit.context)
-        room = self.selection.branches(
-            file.name, can_branch=False, sequences=parts.fit.wishes.sequences
-        )
-        context = parts.strict_context(promise.model, parts.fit.target.kv_type)
-        strict = promise.recipe.describe()
-        return _Target(context, promise.kernels, strict, (*told, *room.notices))
-
-    @property
-    def _next_layers(self) -> bool:
-        """Whether to load the target's layers for multi-token prediction."""
-        return self.selection.in_target and carries_mtp(self.selection.headers.target)
-
-    def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
-        """Notices about the target, one line each."""
-        trained, name, told = model.n_ctx_train, self.files.target.name, list[str]()
-        if self.remote is not None:
-            told.append(where(model, self.remote))
-        if context > trained:
-            told.append(
-                f"a context of {context} tokens is more than the {trained} that {name} was trained "
-                "for; long chats may degrade to nonsense"
-            )
-        unused = self.selection.headers.unused_layer(self.selection.options)
-        if unused is not None:
-            told.append(f"{unused}; drafting without it")
-        if model.template is None:
-            told.append(f"{name} has no chat template: a plain User/Assistant one is used")
-        return tuple(told)
-
-    def _draft_bytes(self, target: Model) -> int:
-        """About what is read for a drafted token; 0 where nothing computes one."""
-        if self.selection.in_target:
-            return target.n_bytes // max(1, target.n_layer)
-        draft = self.selection.headers.draft if self.selection.uses_draft_file else None
-        return draft.size if draft is not None else 0  # a missing file is an error later
-
     def _info(
-        self, target: _Target, drafting: Drafting, off: str | None, notices: tuple[str, ...]
+        self, target: LoadedTarget, drafting: Drafting, off: str | None, notices: tuple[str, ...]
     ) -> ModelInfo:
         """Facts for callers; ``off`` is the reason if nothing drafts."""
         context, file, draft = target.context, self.files.target.path, drafting.file

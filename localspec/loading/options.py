@@ -48,9 +48,14 @@ class Options:
     """Compute the same bits however a text is cut into passes, see `localspec.loading.strict`."""
     cache_memory: int | None = schema.CACHE_MEMORY.default
     """Megabytes of memory for saved states of prompts that were read before."""
+    draft_memory: int = schema.DRAFT_MEMORY.default
+    """Megabytes of memory for earlier requests to draft from, see `ReplyRequest.draft_memory`."""
     remember: bool = schema.REMEMBER.default
     """Draft from the saved chats too, not only from the running one."""
     offline: bool = schema.OFFLINE.default
+    save_states: bool = False
+    """Keep states of long prompts, which contain their text, in the cache folder, see
+    `Runtime.keep_states`. The engine process alone does it."""
     smaller: int = 0
     """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 

@@ -142,7 +142,7 @@ class Controller:
         parts = self._parts
         if (last := parts.ledgers.get(state.seq)) is not None:
             kind = parts.estimates.kind(state.seq)
-            parts.stakes.close(last, kind, last.drafters)
+            parts.credits.close(last, kind, last.drafters)
             for source in last.read:
                 won = last.won_by.get(source, 0.0)
                 parts.winnings.learn((source, kind, last.requests), won, last.emitted)
@@ -151,7 +151,7 @@ class Controller:
         self._standing.begin(state.seq)
         self._reading.ended(state.seq)
         sources = [*filter(state.may_use, parts.sources)]
-        ledger = parts.stakes.open(state.sampling, sources)
+        ledger = parts.credits.open(state.sampling, sources)
         ledger.requests = parts.planned.requests
         if state.unread <= parts.tuning.behind:
             ledger.read = {source for source in sources if source not in parts.free}
@@ -229,7 +229,7 @@ class Controller:
         if state.unread > tuning.behind:
             return "unread"
         paying = outlook.gain(allowed, most).tokens() > tuning.gain.margin
-        return "asked" if paying else "stake"
+        return "asked" if paying else "ledger"
 
     def _parked(
         self,

@@ -105,18 +105,18 @@ class Ledger:
         return self._guesses.get(source, (0, 0))
 
 
-class Stakes:
+class Credits:
     """The credit that drafters start replies with: earned by replies that they made faster."""
 
     def __init__(self, tuning: LedgerTuning = LedgerTuning()) -> None:
         self._tuning = tuning
-        self._stakes: dict[Key, float] = {}
+        self._credits: dict[Key, float] = {}
 
     def open(self, kind: str, sources: Collection[str]) -> Ledger:
         """The ledger of a new reply."""
         ledger = Ledger(self._tuning)
         for source in sources:
-            ledger.grant(source, self._stakes.get((source, kind), 0.0))
+            ledger.grant(source, self._credits.get((source, kind), 0.0))
         return ledger
 
     def close(self, ledger: Ledger, kind: str, drafters: Collection[str]) -> None:
@@ -127,8 +127,8 @@ class Stakes:
             return
         change = tuning.better if share > 0 else -tuning.worse
         for source in drafters:
-            stake = self._stakes.get((source, kind), 0.0) + change
-            self._stakes[source, kind] = max(0.0, min(tuning.most_credit, stake))
+            credit = self._credits.get((source, kind), 0.0) + change
+            self._credits[source, kind] = max(0.0, min(tuning.most_credit, credit))
 
 
-__all__ = ["Key", "Ledger", "LedgerTuning", "Stakes"]
+__all__ = ["Credits", "Key", "Ledger", "LedgerTuning"]

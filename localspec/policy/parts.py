@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from localspec.core.branching import Branching
 from localspec.policy.costs import Costs
 from localspec.policy.estimates import Estimates
-from localspec.policy.ledger import Ledger, Stakes
+from localspec.policy.ledger import Credits, Ledger
 from localspec.policy.outlooks import Outlooks, PriceList
 from localspec.policy.pass_costs import PassCosts
 from localspec.policy.probes import ProbeSchedule
@@ -59,7 +59,7 @@ class Parts:
         self.sharing = Sharing(tuning.sharing)
         self.replies = ReplyLengths(tuning.replies)
         self.winnings = Winnings(tuning.winnings)
-        self.stakes = Stakes(tuning.ledger)
+        self.credits = Credits(tuning.ledger)
         self.ledgers: dict[int, Ledger] = {}
         """The ledger of each sequence's running reply."""
         self.planned = Planned()

@@ -77,9 +77,9 @@ class PromptReading:
             whole = passes + state.emitted + tokens
             known = parts.winnings.known(kind) or drafter.evidence >= parts.tuning.judged
             alone = state.company == 1 and tokens >= parts.tuning.long
-            share = parts.tuning.alone if alone else parts.tuning.staked
-            staked = math.inf if known else share * whole
-            if reading <= min(tokens * won, staked):
+            share = parts.tuning.alone if alone else parts.tuning.unknown
+            limit = math.inf if known else share * whole
+            if reading <= min(tokens * won, limit):
                 return True
         if state.emitted:
             return False

@@ -32,7 +32,7 @@ from localspec.policy.reasons import (
 )
 from localspec.policy.trials import Trials
 
-Decided = Literal["breadth", "gain", "unread", "stake", "copies", "answer", "asked"]
+Decided = Literal["breadth", "gain", "unread", "ledger", "copies", "answer", "asked"]
 """What keeps a drafter from drafting: trees cost too much; it gains too little; it has not read the
 text; the reply cannot afford it; it copies, and has nothing likely; its answer takes too long;
 nothing: it is asked."""
@@ -146,8 +146,8 @@ class Standing:
             cause.decided, guesses, outlook.prices, reply.requests, reply.considered
         )  # fmt: skip
         if cause.decided != "gain":
-            stakes = round(cause.allowed, 2), round(cause.most, 1)
-            figures = *figures, cause.unread, self._reading.decided(seq), *stakes
+            limits = round(cause.allowed, 2), round(cause.most, 1)
+            figures = *figures, cause.unread, self._reading.decided(seq), *limits
         known = reply.known.get(cause.source)
         if known is not None and known[0] is outlook.expected and known[1] == figures:
             return known[2]

@@ -35,7 +35,7 @@ class ControllerTuning:
     """Factor on the extra time of wide passes, were the machine as fast as can be hoped for."""
     behind: int = 32
     """Tokens that a drafter may have missed without being charged for reading them."""
-    staked: float = 0.012
+    unknown: float = 0.012
     """Share of a reply's time for which a drafter reads the prompt of which little is known."""
     alone: float = 0.12
     """The same for a request that runs alone and may have `long` tokens: nobody else waits, and

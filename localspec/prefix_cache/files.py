@@ -43,7 +43,7 @@ class KvStore:
 
     def __init__(self, identity: str, root: Path | None = None, limit: int = LIMIT) -> None:
         """``identity`` names everything that a state depends on."""
-        self._root = root or paths.cache_dir() / "states"
+        self._root = root or paths.states_dir()
         self._identity = identity
         self._limit = limit
         self._read: dict[tuple[Path, int, int], Saved] = {}

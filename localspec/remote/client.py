@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from localspec.core.events import Examination, Loading, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import EngineError, Interrupted, LocalspecError, RemoteError, UsageError
+from localspec.errors import RemoteError, UsageError
 from localspec.remote import request_body
 from localspec.remote.address import Address
-from localspec.remote.connection import Connection, Patience
+from localspec.remote.connection import Patience
 from localspec.remote.dialects import UNKNOWN
 from localspec.remote.keys import Key
 from localspec.remote.openai_reply import OpenAIReply
 from localspec.remote.probe import Found, look
 from localspec.remote.reply import RemoteReply
+from localspec.remote.server_client import OnLoading, ServerClient
 from localspec.remote.tally import Tally
 
 _LOADING_SECONDS = 1.0
 """Between two looks at a server that is loading its model."""
 
 
-class RemoteClient:
-    """A server that speaks OpenAI's interface. All methods belong to one asyncio loop."""
-
-    pid: int | None = None
-    """The process is the server's."""
+class RemoteClient(ServerClient):
+    """A server that speaks OpenAI's interface."""
 
     @property
     def server(self) -> str:
@@ -46,47 +44,21 @@ class RemoteClient:
         """Ask nothing yet. ``model`` may be None where the server has only one; ``sampling`` are
         the settings that the user is told of where the server does not take them.
         """
-        self.connection = Connection(address, key, patience)
-        self.on_death: Callable[[EngineError], None] | None = None
-        self.info: ModelInfo | None = None
+        super().__init__(address, key, patience)
         self.found: Found | None = None
         self._wanted = model
         self._sampling = sampling
-        self._opening: asyncio.Task[Found] | None = None
-        self._replies: set[RemoteReply] = set()
 
     @property
     def why_not_plain(self) -> str:
         """Why no reply can be made without drafting; "" where one can."""
         return request_body.why_not_plain(self.found.dialect) if self.found is not None else ""
 
-    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
-        """Find out what the server is; waits while it loads its model.
+    async def _connect(self, on_loading: OnLoading | None) -> ModelInfo:
+        self.found = await self._look(on_loading)
+        return self._info(self.found)
 
-        Raises:
-            LocalspecError: it does not answer, refuses, or does not have the model.
-            Interrupted: `close` was called meanwhile.
-        """
-        await self.close()
-        self._opening = asyncio.create_task(self._look(on_loading), name="remote probe")
-        try:
-            self.found = await self._opening
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                self._opening.cancel()
-                raise
-            await self.connection.close()
-            raise Interrupted("connecting was stopped") from None
-        except LocalspecError:
-            await self.connection.close()
-            raise
-        finally:
-            self._opening = None
-        self.info = self._info(self.found)
-        return self.info
-
-    async def _look(self, on_loading: Callable[[Loading], None] | None) -> Found:
+    async def _look(self, on_loading: OnLoading | None) -> Found:
         address = self.connection.address
         while True:
             answer = await self.connection.get(f"{address.path}/models")
@@ -140,10 +112,7 @@ class RemoteClient:
             Tally(seed, found.speculation),
             counters=found.counters,
         )
-        reply = RemoteReply(source)
-        self._replies.add(reply)
-        reply.when_over(self._replies.discard)
-        return reply
+        return self._begin(source)
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
@@ -157,19 +126,10 @@ class RemoteClient:
         name = self.found.dialect.name if self.found is not None else "this server"
         raise UsageError(f"{name} does not tell the candidates of a token")
 
-    def interrupt(self) -> None:
-        """End every reply; each still ends with Finished."""
-        for reply in [*self._replies]:
-            reply.interrupt()
-
     async def close(self) -> None:
-        """End all replies and connections; while `open` waits, this cancels it."""
-        if self._opening is not None:
-            self._opening.cancel()
-        for reply in [*self._replies]:
-            reply.interrupt()
-        self.info = self.found = None
-        await self.connection.close()
+        """See `ServerClient.close`."""
+        self.found = None
+        await super().close()
 
 
 __all__ = ["RemoteClient"]

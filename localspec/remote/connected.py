@@ -6,7 +6,6 @@ and the origin of every token arrive.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import secrets
@@ -18,21 +17,14 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.commands import ExamineCommand, ReplyCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
-from localspec.errors import (
-    EngineError,
-    Interrupted,
-    LocalspecError,
-    ModelNotFoundError,
-    RemoteError,
-    UsageError,
-)
+from localspec.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
 from localspec.remote.address import Address
-from localspec.remote.connection import Connection, Patience
+from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
-from localspec.remote.keys import Key
 from localspec.remote.lines import Lines
 from localspec.remote.native_tally import NativeTally
 from localspec.remote.reply import RemoteReply
+from localspec.remote.server_client import OnLoading, ServerClient
 
 _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"
 _LOAD_SECONDS = 600.0
@@ -111,21 +103,11 @@ def _events(line: bytes, address: Address) -> Sequence[ReplyEvent]:
     raise RemoteError(f"{address} sent a message {message.type} in a reply")
 
 
-class ConnectedClient:
-    """A server of ours. All methods belong to one asyncio loop."""
+class ConnectedClient(ServerClient):
+    """A server of ours."""
 
-    pid: int | None = None
-    """The process is the server's."""
     why_not_plain = ""
     """Every reply can be made without drafting."""
-
-    def __init__(self, address: Address, key: Key, *, patience: Patience | None = None) -> None:
-        """Ask nothing yet."""
-        self.connection = Connection(address, key, patience)
-        self.on_death: Callable[[EngineError], None] | None = None
-        self.info: ModelInfo | None = None
-        self._opening: asyncio.Task[ModelInfo] | None = None
-        self._replies: set[RemoteReply] = set()
 
     @property
     def server(self) -> str:
@@ -133,34 +115,9 @@ class ConnectedClient:
         address = self.connection.address
         return str(address) if address.socket is not None else address.root
 
-    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
-        """Ask what is loaded; waits while it is being loaded.
-
-        Raises:
-            LocalspecError: the server does not answer, or is none of ours.
-            Interrupted: `close` was called meanwhile.
-        """
-        await self.close()
+    async def _connect(self, on_loading: OnLoading | None) -> ModelInfo:
         if on_loading is not None:
             on_loading(Loading(self.server, 0.0))
-        self._opening = asyncio.create_task(self._ask(), name="connecting")
-        try:
-            self.info = await self._opening
-        except LocalspecError:
-            await self.connection.close()
-            raise
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                self._opening.cancel()
-                raise
-            await self.connection.close()
-            raise Interrupted("connecting was stopped") from None
-        finally:
-            self._opening = None
-        return self.info
-
-    async def _ask(self) -> ModelInfo:
         try:
             data = await self.connection.ask(_INFO, seconds=_LOAD_SECONDS)
         except (ModelNotFoundError, RemoteError) as error:
@@ -188,10 +145,7 @@ class ConnectedClient:
         """
         if request.seed is None:  # so that a reply that is stopped can be made again
             request = dataclasses.replace(request, seed=secrets.randbits(63))
-        reply = RemoteReply(NativeReply(self.connection, request))
-        self._replies.add(reply)
-        reply.when_over(self._replies.discard)
-        return reply
+        return self._begin(NativeReply(self.connection, request))
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
@@ -214,19 +168,6 @@ class ConnectedClient:
                 if isinstance(message, ExaminedEvent):
                     return message.examination
         raise RemoteError(f"{self.server} gave no answer about this token")
-
-    def interrupt(self) -> None:
-        """End every reply; each still ends with Finished."""
-        for reply in [*self._replies]:
-            reply.interrupt()
-
-    async def close(self) -> None:
-        """End all replies and connections; while `open` waits, this cancels it."""
-        if self._opening is not None:
-            self._opening.cancel()
-        self.interrupt()
-        self.info = None
-        await self.connection.close()
 
 
 __all__ = ["ConnectedClient", "NativeReply"]

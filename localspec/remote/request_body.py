@@ -60,11 +60,13 @@ def _drafting(request: ReplyRequest, dialect: Dialect) -> dict[str, Any]:
     Raises:
         UsageError: it cannot.
     """
-    asked = {
+    asked: dict[str, Any] = {
         "drafter": request.drafter if request.draft else "off",
         "draft_max": request.draft_max,
         "verifier": request.verifier,
     }
+    if dialect.switches and not request.draft_memory:
+        asked["draft_memory"] = False  # such a server draws on earlier requests unless told
     asked = {name: value for name, value in asked.items() if value is not None}
     if not request.draft and (why := why_not_plain(dialect)):
         raise UsageError(why)

@@ -67,7 +67,7 @@ def code(rng: Random) -> Talk:
 
 
 def explain(rng: Random) -> Talk:
-    """What does this code do: the answer is the task."""
+    """Questions about what a code does: the answer is the task."""
     f = rng.choice(repertoire())
     shown = f.code if rng.random() < 0.3 else f.code.replace(f'    """{_doc(f)}"""\n', "")
     request = ask(

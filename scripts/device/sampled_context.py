@@ -40,7 +40,7 @@ def greedy() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What samplers left of a row of logits."""
+    """A row of logits after samplers."""
 
     ids: Ids
     """(n,) ascending."""
@@ -67,7 +67,7 @@ class SampledContext(Context):
         """MiB for passes and their results."""
         refused = [match for line in lines if (match := _REFUSED.search(line))]
         self.refused = f"{refused[0][1]} has no {refused[0][2]}" if refused else None
-        """What the device lacks for a sampler, which the host is then to run."""
+        """The operations that the device lacks for a sampler, which the host is then to run."""
 
     def _adjust(self, params: Any) -> None:
         n = int(params.n_seq_max)
@@ -88,7 +88,7 @@ class SampledContext(Context):
             c_api.llama_sampler_free(self._chains.pop())
 
     def candidates(self, at: int) -> Candidates:
-        """What is left of the row after the token at that place of the last pass; all of it where
+        """The rest of the row after the token at that place of the last pass; all of it where
         no sampler left out any.
         """
         n = _count(self.handle, at)

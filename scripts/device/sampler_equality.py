@@ -1,4 +1,4 @@
-"""What llama.cpp's samplers leave of rows of logits, against what should be left of them."""
+"""Rows of logits after llama.cpp's samplers, compared with what should be left of them."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ _PASSES: dict[str, Callable[[Sides], Equality]] = {
 
 
 def equalities(model: Model, threads: int, kv_type: str) -> Iterator[tuple[str, Equality]]:
-    """What is equal in passes of several kinds.
+    """The comparisons of passes of several kinds.
 
     Raises:
         LocalspecError: llama.cpp refuses one of them.

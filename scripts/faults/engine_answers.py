@@ -25,7 +25,7 @@ for wait, part in json.load(open(sys.argv[1])):
 
 
 def _events() -> list[bytes]:
-    """What an engine sends of a model that is opened and of one reply."""
+    """The messages of an engine about a model that is opened and about one reply."""
     from faults.echo_runtime import Echo
     from localspec.core.events import Loading, Message, Notice, Reading
     from localspec.core.interrupt import Interrupt

@@ -33,7 +33,7 @@ def is_real() -> bool:
 
 
 def outcome(read: Callable[[], object], *also: type[Exception]) -> str | None:
-    """What is wrong with how a reader ended."""
+    """The fault in how a reader ended."""
     from localspec.errors import LocalspecError
 
     try:
@@ -48,7 +48,7 @@ def outcome(read: Callable[[], object], *also: type[Exception]) -> str | None:
 
 
 def command(*words: str, typed: str = "") -> str | None:
-    """What is wrong with how a command ended; ``typed`` is its standard input."""
+    """The fault in how a command ended; ``typed`` is its standard input."""
     code, err = _real(words, typed) if _Entry.real else _here(words)
     name = " ".join(words[:2])
     if code not in CODES:

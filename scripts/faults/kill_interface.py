@@ -108,7 +108,7 @@ class _Chat:
         self.words = 0
 
     def wrong(self) -> str | None:
-        """What is wrong, or None."""
+        """The fault, or None."""
         case, terminal = self._case, self._terminal
         if case.starting:
             terminal.read(case.seconds)
@@ -198,7 +198,7 @@ class _Chat:
         return None if code == 0 else f"it ends with {code}"
 
     def _lost(self, until: float) -> str | None:
-        """What was drawn before a time and is not in the file of chats."""
+        """Texts drawn before a time that are not in the file of chats."""
         if not self._asked:
             return None
         saved = _texts(self._database)
@@ -227,7 +227,7 @@ def _has(text: str, word: str) -> bool:
 
 
 def _replies() -> list[str]:
-    """What the demo model answers to the questions, asked in their order."""
+    """The demo model's answers to the questions, asked in their order."""
     from localspec import Message, Options, Runtime
     from localspec.core.sampling_params import Sampling
 

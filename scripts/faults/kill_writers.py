@@ -22,7 +22,7 @@ class Writer(ABC):
 
     @abstractmethod
     def prepare(self, folder: Path) -> None:
-        """What is there before; ``folder`` is empty and holds the home as ``home``."""
+        """Make the files before the kill; ``folder`` is empty and holds the home as ``home``."""
 
     @abstractmethod
     def line(self, folder: Path) -> list[str]:
@@ -30,7 +30,7 @@ class Writer(ABC):
 
     @abstractmethod
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """What is wrong with the files after it was killed, or has finished."""
+        """The fault of the files after it was killed, or has finished."""
 
     def environment(self, folder: Path) -> dict[str, str]:
         """Variables of the process."""
@@ -38,7 +38,7 @@ class Writer(ABC):
         return environment() | {"LOCALSPEC_HOME": home, "HF_HOME": hub}
 
     def run(self, folder: Path, *words: str) -> str | None:
-        """What is wrong with how a command ends that comes after; None where it succeeds."""
+        """The fault in the end of a command that comes after; None where it succeeds."""
         line, _ = command("localspec", *words)
         done = subprocess.run(
             line, env=self.environment(folder), capture_output=True, timeout=120, check=False
@@ -77,7 +77,7 @@ def _export(chats: int) -> str:
 
 
 def database_wrong(path: Path) -> str | None:
-    """What is wrong with a file of chats."""
+    """The fault of a file of chats."""
     if not path.exists():
         return None
     with sqlite3.connect(f"file:{path}?mode=rw", uri=True) as base:

@@ -80,7 +80,7 @@ class Kills(Search):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _prepared(self, name: str) -> Path:
-        """What is there before, made once."""
+        """The files before the kill, made once."""
         folder = self._folder / name
         if not folder.exists():
             (folder / "home").mkdir(parents=True, mode=0o700)

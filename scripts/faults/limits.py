@@ -50,7 +50,7 @@ class Limited:
         self._done = 0
 
     def run(self, seed: int, left_out: Sequence[int] = ()) -> tuple[str | None, list[str]]:
-        """What is wrong with a case, and the changes that it made."""
+        """The fault of a case, and the changes that it made."""
         if self._process is None or self._done >= _MANY:
             self.close()
             self._process = self._started()

@@ -123,7 +123,7 @@ _server: list[http.server.ThreadingHTTPServer] = []
 
 
 def hub_answer(chance: Chance, folder: Path) -> str | None:
-    """What the Hub, or what takes its place, says of a repository."""
+    """The description of a repository by the Hub, or by its stand-in."""
     from localspec.models.hub import api, file_names
     from localspec.models.hub.links import HubRef
 

@@ -163,7 +163,7 @@ class _Conversation:
         self._open()
 
     def wrong(self) -> str | None:
-        """What is wrong, or None."""
+        """The fault, or None."""
         for number, step in enumerate(self._case.steps):
             if step.kind == "resume" and number:
                 self._drafting.rest()

@@ -141,7 +141,7 @@ def _handful(seed: int) -> list[list[tuple[float, bytes]]]:
 async def _talk(
     process: asyncio.subprocess.Process, lines: list[list[tuple[float, bytes]]], number: int
 ) -> str | None:
-    """What is wrong with how the engine answers; None if the whole command has its reply."""
+    """The fault in how the engine answers; None if the whole command has its reply."""
     from localspec.core.events import Message
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
@@ -179,7 +179,7 @@ async def _talk(
 
 
 def _answer(line: bytes, number: int, text: str) -> str | None:
-    """What is wrong with an answer: "" where it ends the reply as it should, None where it does
+    """The fault of an answer: "" where it ends the reply as it should, None where it does
     not belong to it or does not end it.
     """
     from localspec.core.events import Finished

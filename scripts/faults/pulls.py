@@ -25,7 +25,7 @@ _SWITCHES = ("ranges", "blobs", "tree", "heads")
 
 
 class _Misbehaviour:
-    """What can be done to a Hub that serves one repository; the name tells the kind."""
+    """The faults of a Hub that serves one repository; the name tells the kind."""
 
     def __init__(self, hub: Hub, chance: Chance, data: bytes) -> None:
         self._hub, self._chance, self._data = hub, chance, data
@@ -143,7 +143,7 @@ def _there(folder: Path) -> list[Path]:
 
 
 def _whole(folder: Path, data: bytes) -> str | None:
-    """What is wrong with the files that have the name of the one asked for."""
+    """Faults of the files that have the name of the one asked for."""
     for path in _there(folder):
         if path.read_bytes() != data:
             return f"{path.name} is there with other contents"

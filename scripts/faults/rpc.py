@@ -44,7 +44,7 @@ class Case:
     workers: int
     which: int
     moment: float
-    """As a fraction of the duration of an undisturbed command."""
+    """A fraction of the duration of an undisturbed command."""
     drafted: bool
 
 
@@ -146,7 +146,7 @@ class Workers(Search):
 
 
 def _told_wrongly(status: int, out: str, err: str, text: str) -> str | None:
-    """What is wrong with the end of a command whose worker was lost."""
+    """The fault in the end of a command whose worker was lost."""
     if "Traceback" in err or "bug in localspec" in err:
         return f"it fails: {err[-300:]}"
     if status == 0:

@@ -74,7 +74,7 @@ class Chance:
         return Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """As it comes."""
+        """Yes or no at random."""
         del state
         return self._rng.random() < 0.5
 

@@ -22,7 +22,7 @@ _SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[=
 
 
 class SilentError(Exception):
-    """What was waited for did not come."""
+    """A text that was waited for did not come."""
 
 
 class Terminal:
@@ -79,7 +79,7 @@ class Terminal:
         return len(self.drawn)
 
     def since(self, mark: int, until: float = float("inf")) -> str:
-        """What was drawn from a mark on, until a time."""
+        """The drawing from a mark on, until a time."""
         return "".join(text for at, text in self.drawn[mark:] if at <= until)
 
     def wait(self, mark: int, *texts: str, seconds: float = 120) -> str:

@@ -185,7 +185,7 @@ _COSTS = {
 
 
 def costs(chance: Chance, folder: Path) -> str | None:
-    """What a controller learnt, and the history of the benchmark."""
+    """A controller's measurements, and the history of the benchmark."""
     from localspec.bench import history
     from localspec.policy import storage
 

@@ -71,7 +71,7 @@ def load(path: Path) -> Model:
 
 @torch.no_grad()
 def look(target: Model, tokens: Tensor, talk: Tensor) -> Seen:
-    """What the target computes for these tokens."""
+    """The target's outputs for these tokens."""
     stream = target.stream(tokens, talk)
     hidden = norm(stream[-1], target.norm)
     features = torch.cat([stream[i] for i in LAYERS], -1)

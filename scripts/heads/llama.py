@@ -97,7 +97,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What llama.cpp computed for a text of N tokens."""
+    """llama.cpp's results for a text of N tokens."""
 
     features: Array | None
     """(N, 3 E), for EAGLE-3."""

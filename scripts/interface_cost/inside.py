@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import time
@@ -137,7 +138,8 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())
     if kind == "real":
-        engine = EngineClient(wanted.options, log_dir=result.parent, interval=MESSAGE_SECONDS)
+        options = dataclasses.replace(wanted.options, draft_memory=0)  # as decoding without it
+        engine = EngineClient(options, log_dir=result.parent, interval=MESSAGE_SECONDS)
     recorder = ChatRecorder(Saver(result.with_name("chats.db")))
     settings = Settings(wanted.sampling, wanted.max_tokens, wanted.seed)
     name = model or "replay"

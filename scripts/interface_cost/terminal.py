@@ -32,7 +32,7 @@ def resize(columns: int, terminal: int = 1) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """What a command drew in a terminal, and what that took."""
+    """A command's drawing in a terminal, and the time and bytes of it."""
 
     seconds: float
     cpu: float
@@ -85,7 +85,7 @@ def _cpu(pid: int) -> float:
 
 
 def measured(script: Path, *words: str) -> dict[str, Any]:
-    """What ``script --inside WORDS... RESULT`` writes to the file RESULT when run in a terminal."""
+    """The result that ``script --inside WORDS... RESULT`` writes, run in a terminal."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, str(script), "--inside", *words, str(result)]

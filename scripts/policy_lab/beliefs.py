@@ -33,7 +33,7 @@ class Belief:
     """The curve is that of another machine, of equal speed over one token."""
 
     def costs(self, sweep: Times, curve: Curve) -> Times:
-        """What is believed."""
+        """The costs that the controller believes at the start."""
         if self.other:
             name = "epyc" if curve.name in {"server", "rtx3090"} else "server"
             (other,) = (found for found in CURVES if found.name == name)

@@ -47,7 +47,7 @@ def unpacked(values: Bytes) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a drafter would draft from one place."""
+    """A drafter's draft from one place."""
 
     confidences: Sequence[float]
     accepted: int

@@ -75,7 +75,7 @@ def replies(runtime: Runtime, each: int) -> Iterator[Text]:
 
 
 def predictions(drafter: ChainDrafter, text: Text, n_vocab: int) -> Predictions:
-    """What a draft model would have drafted at each place, given all tokens before."""
+    """A draft model's drafts at each place, given all tokens before."""
     tokens = list(text.prompt)
     ask = _ask(text, tokens, n_vocab, probe=True)
     confidences: list[float] = []
@@ -94,7 +94,7 @@ def predictions(drafter: ChainDrafter, text: Text, n_vocab: int) -> Predictions:
 
 
 def copies(drafter: Drafter, text: Text, n_vocab: int) -> Copies:
-    """What a drafter that copies would draft from each place."""
+    """The drafts of a drafter that copies, from each place."""
     tokens = list(text.prompt)
     lengths, accepted, confidences = [], [], list[float]()
     for place, token in enumerate(text.reply):

@@ -1,4 +1,4 @@
-"""What `verify` calls a near-tie, and what it does not let pass."""
+"""Divergences that `verify` calls near-ties, and those that it does not let pass."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import pytest
 from localspec.chats import schema
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
+from localspec.config import paths
 from localspec.errors import ChatsError, ChatsFileError
 
 ROOT = Path(__file__).parents[2]
@@ -382,3 +383,48 @@ def test_what_is_erased_is_nowhere_in_the_files_any_more(path):
             assert word not in left
     with ChatStore(path) as store:
         store.check()
+
+
+def _saved_state():
+    file = paths.states_dir() / "of-a-pair" / "some.state"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"text of a chat")
+    return file
+
+
+def test_saved_states_go_with_a_chat_that_is_erased(path):
+    file = _saved_state()
+    chat = a_chat("why?", "Because.")
+    with ChatStore(path) as store:
+        store.put([chat.info], [(chat.info.id, one) for one in chat.messages])
+        store.remove(chat.info.id)
+        assert file.exists()
+        store.erase(chat.info.id)
+    assert not file.exists()
+
+
+def test_saved_states_go_with_a_chat_that_is_purged(path):
+    file = _saved_state()
+    chat = a_chat("why?", "Because.")
+    with ChatStore(path) as store:
+        store.put([chat.info], [(chat.info.id, one) for one in chat.messages])
+        store.purge()
+        assert file.exists()
+        store.remove(chat.info.id)
+        store.purge(days=-1)
+    assert not file.exists()
+
+
+def test_a_state_that_cannot_be_erased_is_an_error_that_names_it(path, monkeypatch):
+    file = _saved_state()
+    chat = a_chat("why?", "Because.")
+
+    def refused(self, missing_ok=False):
+        raise PermissionError(13, "Permission denied")
+
+    with ChatStore(path) as store:
+        store.put([chat.info], [(chat.info.id, one) for one in chat.messages])
+        monkeypatch.setattr(Path, "unlink", refused)
+        with pytest.raises(ChatsError, match=f"{file}.*Permission denied; delete the folder"):
+            store.erase(chat.info.id)
+        assert store.listed() == []

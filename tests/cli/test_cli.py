@@ -689,7 +689,7 @@ def test_help_and_version_import_only_what_they_print_with() -> None:
 
 def test_the_interface_starts_without_numpy() -> None:
     probe = (
-        "import sys, localspec.cli.chat, tui.app; "
+        "import sys, localspec.cli.chat, tui.in_terminal; "
         "bad = {'numpy', 'llama_cpp', 'huggingface_hub', 'llguidance'} & set(sys.modules); "
         "sys.exit(f'loaded {bad}' if bad else 0)"
     )

@@ -22,7 +22,7 @@ from localspec.files import whole_file
 
 
 def completed(*words: str) -> list[str]:
-    """What a shell is offered for the last word."""
+    """The completions of the last word."""
     shell = ShellComplete(cli.cli, {}, "localspec", "_LOCALSPEC_COMPLETE")
     return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
 

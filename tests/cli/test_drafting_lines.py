@@ -1,4 +1,4 @@
-"""What `run`, `tune` and `doctor` say of drafting is what was measured."""
+"""Lines of `run`, `tune` and `doctor` about drafting say what was measured."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_the_chat_starts_without_an_http_client_where_no_server_runs(monkeypatch
     monkeypatch.setitem(sys.modules, "localspec.remote.alive", None)  # its import fails
     for stream in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
-    monkeypatch.setattr("tui.app.run", lambda *_, **__: 0)
+    monkeypatch.setattr("tui.in_terminal.run", lambda *_, **__: 0)
     assert call(["chat", "demo"]) == 0
 
 
@@ -195,7 +195,7 @@ def test_a_server_with_the_same_model_is_offered(played, monkeypatch, wanted):
     for stream in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
     monkeypatch.setattr(chat, "_over", lambda server, *_: opened.append(server) or 0)
-    monkeypatch.setattr("tui.app.run", lambda *_, **__: 0)
+    monkeypatch.setattr("tui.in_terminal.run", lambda *_, **__: 0)
     assert call(["chat", "demo", "--temp", "0"]) == 0
     assert "has demo loaded; use it instead of loading it twice?" in asked[0]
     assert [one.address.root for one in opened] == [server.url.removesuffix("/v1")] * wanted

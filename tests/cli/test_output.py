@@ -1,4 +1,4 @@
-"""What reaches a terminal, and what a pipe."""
+"""Output to a terminal, and to a pipe."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ pytestmark = [
 
 
 def harmful(drawn: str) -> list[str]:
-    """What of the poison a terminal would obey."""
+    """The part of the poison that a terminal would obey."""
     drawn = re.sub(r"\x1b\]2;localspec · [^\x1b\x07]*\x07", "", drawn)  # the title of the window
     escapes = re.findall(r"\x1b\][^\x07]*POISON|\x1b\]52;[^\x07]*|\x1b\[31mPOISON", drawn)
     return escapes + re.findall("[\x80-\x9f\u202a-\u202e\u2066-\u2069\x7f]", drawn)
 
 
 def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
-    """What a command draws on a terminal that is all three standard streams."""
+    """The drawing of a command on a terminal that is all three standard streams."""
     import pty
 
     master, slave = pty.openpty()

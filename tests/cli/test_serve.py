@@ -47,6 +47,24 @@ def test_a_key_file_has_a_key_on_each_line(tmp_path, capsys):
     assert "no API key" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flags", [[], ["--save-states"]])
+def test_the_server_saves_states_only_if_told_to(monkeypatch, flags):
+    from localspec.serve import serving
+
+    served = []
+
+    class Kept:
+        def __init__(self, settings, options, front):
+            served.append(options.save_states)
+
+        async def run(self):
+            return 0
+
+    monkeypatch.setattr(serving, "Serving", Kept)
+    assert call(["serve", "demo", *flags]) == 0
+    assert served == [bool(flags)]
+
+
 @pytest.fixture
 def program(tmp_path):
     """A server of the demo pair at a Unix socket, with a client; it is killed at the end."""

@@ -1,4 +1,4 @@
-"""What belongs to the user alone, and what must not stand in a log."""
+"""Files that belong to the user alone, and texts that must not stand in a log."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_top_k_is_the_exact_top_k_with_ties_to_the_smaller_id(seed: int, v: int,
 @pytest.mark.parametrize("allowed", [0, 1, 7, 40, 300])
 @pytest.mark.parametrize("v", [90, 4096, 20_011])
 def test_a_row_with_few_tokens_allowed_gives_these_alone(allowed: int, v: int) -> None:
-    """As a sort of the whole row does; ties go to the smaller id."""
+    """A sort of the whole row gives the same; ties go to the smaller id."""
     rng = np.random.default_rng(v + allowed)
     row = np.full(v, -np.inf, np.float32)
     ids = rng.permutation(v)[:allowed]

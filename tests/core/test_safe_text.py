@@ -68,7 +68,7 @@ DOORS = {
     Path("localspec/loading/soundness.py"): "a report for scripts/bootstrap.py, which parses it",
     Path("localspec/models/memory/ask_machine.py"): _ANSWER,
     Path("localspec/models/pull/process.py"): _ANSWER,
-    Path("tui/app.py"): "the title of the window and the exit message, through safe_line",
+    Path("tui/in_terminal.py"): "the title of the window and the exit message, through safe_line",
 }
 SOURCES = sorted(
     p.relative_to(ROOT) for d in ("localspec", "tui") for p in (ROOT / d).rglob("*.py")

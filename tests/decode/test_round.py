@@ -73,7 +73,7 @@ def test_nothing_follows_an_end_token(k: int) -> None:
 
 @pytest.mark.parametrize("verifier", [Match(), Rejection()])
 def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -> None:
-    """What a model says after its end may be no numbers at all; plain decoding never asks."""
+    """Logits after a reply's end may be no numbers at all; plain decoding never asks for them."""
     plain, _ = finished(40, k=0)
     end = plain.tokens[9]
 

@@ -45,7 +45,7 @@ def estimate(
 
 
 class Drafted:
-    """As much of a draft as is read."""
+    """The part of a draft that is read."""
 
     seconds = 0.0
 

@@ -1,4 +1,4 @@
-"""What a drafter makes of logits that are not numbers, and of a bias that leaves it nothing."""
+"""Drafters with logits that are not numbers, and with a bias that leaves them nothing."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_nothing_is_proposed_that_the_draft_does_not_share() -> None:
 
 
 def read_by(case: str, *steps: Sequence[int] | int) -> list[int]:
-    """What the draft holds after tokens were appended (lists) and cut to a length (numbers)."""
+    """The draft's tokens after tokens were appended (lists) and cut to a length (numbers)."""
     words, table = CASES[case]
     model = TableModel(table)
     across = TranslatedModel(model, words)

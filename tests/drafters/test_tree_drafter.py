@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 import tables
-from policy_world import CPU, GPU
+from policy_world import CPU, GPU, Timeless
 
 from localspec.core.branching import Branching
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
-from localspec.core.plan import Budget, Evidence, Outcome, RequestState
+from localspec.core.plan import Budget, RequestState
 from localspec.core.values import Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
@@ -32,18 +32,6 @@ WARM = tables.WARM
 
 def drafter(favoured: Proposal = Proposal.COUPLED) -> TreeDrafter:
     return tables.branching(TABLE, favoured)
-
-
-class _Timeless(Controller):
-    """Knows what passes cost, and does not measure these."""
-
-    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        timed = []
-        for o in outcomes:
-            draft_s = 1e-3 * self.costs.verify(1) * o.considered
-            seconds = self.costs.verify(1 + o.proposed) + draft_s
-            timed.append(dataclasses.replace(o, draft_s=draft_s, round_s=seconds))
-        super().learn(timed, evidence)
 
 
 def ask(tokens: list[int], budget: Budget, sampling: Sampling = GREEDY) -> Ask:
@@ -163,7 +151,7 @@ def test_the_controller_comes_to_draft_trees_from_nothing_known(
     for curve, broad in ((CPU, False), ({1: 1.0, 64: 1.0}, True)):
         trees, shapes = make(TABLE, Proposal.COUPLED), []
         knowledge = Knowledge({0: Costs(curve, {trees.name: 0.02 * curve[1]})})
-        policy = _Timeless(knowledge, [trees.name], branching={trees.name: Branching()})
+        policy = Timeless(knowledge, [trees.name], branching={trees.name: Branching()})
         target = tables.TableTarget(TABLE)
         target.read(0, [0])
         request = Request(0, [0, 1], LogitsProcessor(GREEDY, 6), Noise(1), 150)

@@ -85,9 +85,23 @@ def test_options_of_the_wrong_kind_are_refused():
         open_runtime({"threads": "many"}, lambda event: None, lambda: False)
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_states_are_kept_on_disk_only_where_that_is_asked_for(monkeypatch, saved):
+    from localspec.core import codec
+    from localspec.engine.main import open_runtime
+    from localspec.runtime import Runtime
+
+    kept = []
+    monkeypatch.setattr(Runtime, "keep_states", kept.append)
+    options = codec.encode(Options(model="demo", save_states=saved))
+    runtime = open_runtime(options, lambda event: None, lambda: False)
+    runtime.close()
+    assert kept == ([runtime] if saved else [])
+
+
 def test_the_interfaces_process_never_loads_the_engines_libraries():
     code = (
-        "import sys; import tui.app, localspec.engine.client, localspec.cli.chat;"
+        "import sys; import tui.in_terminal, localspec.engine.client, localspec.cli.chat;"
         "sys.exit('llama_cpp' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

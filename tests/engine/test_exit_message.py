@@ -1,4 +1,4 @@
-"""What is said of an engine process that died."""
+"""Messages about an engine process that died."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_the_outbox_writes_the_first_token_although_the_interval_is_endless():
     outbox.add(1, token(0))
     while token(0) not in flat(sink.messages):
         sink.written.clear()
-        assert token(0) in flat(sink.messages) or sink.written.wait(30), "it was not sent"
+        assert token(0) in flat(sink.messages) or sink.written.wait(100), "it was not sent"
     for i in range(1, 200):
         outbox.add(1, token(i))
     assert len(sink.messages) <= 3
@@ -145,7 +145,7 @@ def test_tokens_are_written_when_the_interval_is_over():
         outbox.add(1, token(i))
         while token(i) not in flat(sink.messages):
             sink.written.clear()
-            assert token(i) in flat(sink.messages) or sink.written.wait(30), "it was not sent"
+            assert token(i) in flat(sink.messages) or sink.written.wait(100), "it was not sent"
     outbox.close()
 
 

@@ -69,7 +69,7 @@ class House:
 
 
 def scores(events: Sequence[ReplyEvent]) -> list[TokenLogprobs | None]:
-    """Of the whole prompt, put together from the parts."""
+    """Log-probabilities of the whole prompt, put together from the parts."""
     found: list[TokenLogprobs | None] = []
     for event in events:
         if isinstance(event, PromptScored):

@@ -1,4 +1,4 @@
-"""What a user or a tool spells is text; control tokens are those of the template."""
+"""Control tokens that a user or a tool spells are text; those of the template are not."""
 
 from __future__ import annotations
 

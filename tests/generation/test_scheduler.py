@@ -30,6 +30,7 @@ from localspec.errors import (
     QueueFullError,
     UsageError,
 )
+from localspec.generation.part_sizes import PartSizes
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed, TableModel
@@ -155,7 +156,10 @@ def test_text_and_counts_of_a_stream_are_its_own(house: House) -> None:
         assert "".join(t.text for t in tokens) == last.reply.text
 
 
-def test_a_long_prompt_is_read_between_the_rounds_of_those_that_run() -> None:
+def test_a_long_prompt_is_read_between_the_rounds_of_those_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PartSizes, "within", lambda *_: 64)  # however fast this machine reads
     house = House(2)
     order: list[str] = []
     gate = Gate(house.target)
@@ -170,8 +174,7 @@ def test_a_long_prompt_is_read_between_the_rounds_of_those_that_run() -> None:
     assert reply(long).tokens == alone("bcdefgh" * 100, 5).tokens
     parts = [i for i, what in enumerate(order) if what == "part"]
     assert len(parts) > 3
-    between = order[parts[0] : order.index("round") + 1 + 2 * len(parts)]
-    assert "round" in between[: 2 * len(parts)]
+    assert order[parts[0] : parts[3]].count("round") >= 3
     house.scheduler.close()
 
 

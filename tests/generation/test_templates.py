@@ -88,7 +88,7 @@ def test_the_process_ends_itself_where_it_is_left_alone(process: TemplateProcess
     assert psutil.pid_exists(running.pid)
     assert template_child.SECONDS < 60
     running.stdin.close()
-    assert running.wait(30) == 0
+    assert running.wait(100) == 0
 
 
 @pytest.mark.parametrize("depth", [500, 20_000])

@@ -105,7 +105,7 @@ class Stack:
 
 @pytest.fixture
 def stack(folder: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """Of one sequence, or of as many as the test is parametrized with."""
+    """A stack of one sequence, or of as many as the test is parametrized with."""
     n_seq = getattr(request, "param", 1)
     model = Model(folder / "target.gguf")
     context = Context(model, n_ctx=256, n_seq=n_seq, n_batch=64, threads=1)

@@ -187,7 +187,7 @@ def test_there_is_no_guess_beyond_the_block(stack: Callable[..., Stack]) -> None
 def test_where_states_are_gone_the_head_begins_later_and_goes_on(
     stack: Callable[..., Stack],
 ) -> None:
-    """As after a reply without drafts, or a cache that came from disk."""
+    """States are gone after a reply without drafts, or in a cache that came from disk."""
     made, tokens = stack(), prompt(300)
     made.target.read(0, tokens[:-1])  # nobody followed
     made.rounds(tokens, 5)

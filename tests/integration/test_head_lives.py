@@ -29,7 +29,7 @@ TRAINED = ("trained mtp", "trained eagle3", "trained medusa")
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path, Path | None]]:
-    """Of each kind: drafter, target, and the head's file where that is apart."""
+    """For each kind: drafter, target, and the head's file where that is apart."""
     folder = tmp_path_factory.mktemp("lives")
 
     def inside(name: str) -> Path:

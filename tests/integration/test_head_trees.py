@@ -83,7 +83,7 @@ def test_a_layer_that_knows_what_comes_is_always_right_with_trees_too(
 
 
 class Drawn(HeadTreeDrafter):
-    """What must not be done: rerank tokens that were drawn, each by its own probability."""
+    """A wrong drafter: it reranks tokens that were drawn, each by its own probability."""
 
     def _proposal(self, ask: Ask) -> Proposal:
         return Proposal.WITHOUT_REPLACEMENT
@@ -220,7 +220,7 @@ class Stack(Following):
 
 
 class Trees(tables.Broad):
-    """Of so many levels."""
+    """Trees of so many levels."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth

@@ -198,7 +198,7 @@ def test_a_prompt_longer_than_the_states_that_are_kept_is_read_whole(
 def test_where_states_are_gone_the_head_begins_later_and_goes_on(
     stack: Callable[[str], Stack], kind: str
 ) -> None:
-    """As after a reply without drafts, or a cache that came from disk."""
+    """States are gone after a reply without drafts, or in a cache that came from disk."""
     made, tokens = stack(kind), prompt(400)
     made.target.read(0, tokens[:-1])  # nobody followed
     made.rounds(tokens, 10)
@@ -364,7 +364,7 @@ def test_a_snapshot_that_stays_on_the_device_is_put_back_like_one_on_the_host(
 def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
     head_pairs: dict[str, Pair],
 ) -> None:
-    """As a short reply is tried again whose last draft was long and did not stand."""
+    """A short reply is tried again whose last draft was long and rejected."""
     model = Model(head_pairs["mtp on a hybrid"].target)
     context = Context(model, n_ctx=256, threads=1, rollback=ROLLBACK)
     try:

@@ -58,7 +58,7 @@ class WholeLayer(_Unrounded, MtpLayer): ...
 
 @dataclass(frozen=True)
 class Recorded:
-    """What PyTorch says: (starts, places, V) logits of each head."""
+    """PyTorch's (starts, places, V) logits of each head."""
 
     tokens: list[int]
     starts: list[int]
@@ -85,7 +85,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened() -> Iterator[list[Context | Model]]:
-    """What a test opens; closed in order from the last one."""
+    """Objects that a test opens; closed in order from the last one."""
     parts: list[Context | Model] = []
     yield parts
     for part in reversed(parts):

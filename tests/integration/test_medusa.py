@@ -326,7 +326,7 @@ def test_match_emits_what_plain_decoding_does(temperature: float, policy: object
 
 
 def p_value(policy: object, runs: int, *, trees: bool) -> float:
-    """Of the hypothesis that three tokens after a first one follow the target's distribution.
+    """p-value that three tokens after a first one follow the target's distribution.
 
     The first round is plain, so that the tokens that follow it are those that are drafted.
     """

@@ -16,7 +16,7 @@ SAMPLINGS = (GREEDY, Sampling(temperature=1.0, logit_bias=ENDLESS))
 
 
 def tokens(options: Options, *, draft: bool = True) -> list[list[int]]:
-    """Of a reply by each sampling, of a runtime that drafts by its layer."""
+    """Tokens of a reply by each sampling, of a runtime that drafts by its layer."""
     with Runtime.open(options) as runtime:
         assert "mtp" in runtime.info.drafters
         replies = [

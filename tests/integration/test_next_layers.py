@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_guessed_states_are_those_of_the_rows_asked_for(
     tmp_path: Path, write: Write, n: int
 ) -> None:
-    """Of a pass over several pairs, and of a pass for each."""
+    """States of a pass over several pairs, and of a pass for each."""
     model = Model(write(tmp_path / "target.gguf"), next_layers=True)
     target = Context(model, n_ctx=256, n_batch=128, threads=1)
     head = MtpLayer(model, target, n_ctx=256, n_batch=128, threads=1)

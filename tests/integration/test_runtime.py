@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gguf
@@ -11,7 +11,7 @@ import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
-from replies import HELLO, WARM, exact, last
+from replies import HELLO, WARM, WaitAfter, exact, last
 
 from localspec import (
     GREEDY,
@@ -108,26 +108,41 @@ def test_a_second_turn_reads_only_what_is_new(runtime: Runtime) -> None:
     assert fresh.tokens == second.tokens
 
 
+def request(**changes: object) -> ReplyRequest:
+    return ReplyRequest(tuple(HELLO), **{"sampling": WARM, "seed": 1, **changes})
+
+
 def test_interrupt_keeps_the_partial_and_the_next_reply_works(runtime: Runtime) -> None:
-    events = runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=200)
+    asked = request(max_tokens=200)
     seen = []
-    for event in events:
+    for event in runtime.submit(asked, policy=WaitAfter(runtime, 5)):
         seen.append(event)
-        if sum(isinstance(e, Token) for e in seen) >= 5:
+        if sum(isinstance(e, Token) for e in seen) == 5:
             runtime.interrupt()
     reply = seen[-1].reply
     assert reply.finish_reason == "interrupt"
-    assert 5 <= len(reply.tokens) <= 9
-    again = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=200))
+    assert reply.tokens == tuple(e.token for e in seen if isinstance(e, Token))
+    again = runtime.answer(asked)
     assert again.tokens[: len(reply.tokens)] == reply.tokens
+    assert len(again.tokens) > len(reply.tokens)
     assert again.finish_reason != "interrupt"
 
 
-def test_interrupt_while_the_prompt_is_read(files: Files) -> None:
+def test_interrupt_while_the_prompt_is_read(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     with Runtime.open(options(files)) as runtime:
+        interrupted = threading.Event()
+        target = runtime.pair.target
+        read = target.read
+
+        def held(seq: int, tokens: Sequence[int]) -> None:
+            assert interrupted.wait(100)
+            read(seq, tokens)
+
+        monkeypatch.setattr(target, "read", held)
         events = runtime.reply([Message("user", "x" * 300)], sampling=WARM, seed=1)
-        next(events)
+        assert isinstance(next(events), Reading)
         runtime.interrupt()
+        interrupted.set()
         reply = last(events)
         assert reply.finish_reason == "interrupt"
         assert reply.tokens == ()
@@ -158,7 +173,8 @@ def test_a_closed_runtime_says_so(files: Files) -> None:
 @pytest.mark.parametrize("events_before", [1, 2, 4, 8])
 def test_closing_between_two_events_ends_the_reply(files: Files, events_before: int) -> None:
     runtime = Runtime.open(options(files))
-    events = runtime.reply(HELLO, sampling=GREEDY, seed=1)
+    held = WaitAfter(runtime, events_before)
+    events = runtime.submit(request(sampling=GREEDY), policy=held)
     for _ in range(events_before):
         next(events)
     runtime.close()
@@ -279,7 +295,7 @@ def test_a_recurrent_draft_is_explained_and_ngrams_take_over(files: Files, tmp_p
 def test_a_draft_that_computes_no_numbers_is_left_alone_and_the_person_told(
     files: Files, tmp_path: Path, drafter: str, sampling: Sampling
 ) -> None:
-    """As a damaged file does."""
+    """A damaged file gives such a draft."""
     broken = gguf_tools.write_llama(tmp_path / "broken.gguf", layers=1, seed=3)
     for tensor in gguf.GGUFReader(broken, "r+").tensors:
         if tensor.name == "output_norm.weight":
@@ -429,7 +445,7 @@ def test_what_cannot_be_examined_is_said(runtime: Runtime) -> None:
 
 
 def test_an_interrupt_before_the_first_event_is_kept(runtime: Runtime) -> None:
-    stream = runtime.submit(ReplyRequest(tuple(HELLO), sampling=WARM, seed=1))
+    stream = runtime.submit(request(), policy=WaitAfter(runtime, 0))
     stream.interrupt()
     *_, last = stream
     assert isinstance(last, Finished)

@@ -111,7 +111,7 @@ def test_calls_follow_the_thinking_that_the_prompt_has_begun(runtime):
 
 
 def test_the_next_turn_begins_with_the_tokens_of_the_call(runtime):
-    """What the template quotes is what the model wrote, so none of it is read again."""
+    """The template quotes the model's own words, so none of them is read again."""
     found = events(runtime, max_tokens=200)
     assert isinstance(found[-1], Finished)
     calls = whole(found).calls

@@ -95,7 +95,7 @@ def worker(home: Path, folder: Path, *arguments: str) -> Iterator[Machine]:
         yield Machine(process, address, log)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(100)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def begun(process: subprocess.Popen[str]) -> str:
 
 
 def lost(process: subprocess.Popen[str], text: str) -> tuple[str, str]:
-    """What a command printed whose worker was lost."""
+    """The output of a command whose worker was lost."""
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, err
     text += out
@@ -260,7 +260,7 @@ def test_the_plain_end_of_a_worker_is_quiet_and_frees_its_port(home: Path, tmp_p
     with worker(home, tmp_path) as machine:
         devices = machine.devices
         machine.process.send_signal(signal.SIGINT)
-        assert machine.process.wait(30) == 130
+        assert machine.process.wait(100) == 130
         assert not devices.is_running()
         assert machine.log.read_text().splitlines()[-1] == "localspec: the worker has ended"
         status, _, err = run(home, "run", PROMPT, "--rpc", machine.address)

@@ -32,9 +32,9 @@ class Machine:
 
     on_device: bool = False
     first_s: float = 0.0
-    """Of the first pass of each width, on top."""
+    """Further seconds of the first pass of each width."""
     captured: float = 1.0
-    """What a third equal pass takes of the first, where graphs are captured."""
+    """Time of a third equal pass relative to the first, where graphs are captured."""
     token_s: float = 1e-3
     attention_s: float = 0.0
     """A token with each of context."""

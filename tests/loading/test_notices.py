@@ -1,4 +1,4 @@
-"""What users should know reaches them, whatever happens while a pair is loaded."""
+"""Notices reach the user, whatever happens while a pair is loaded."""
 
 from __future__ import annotations
 

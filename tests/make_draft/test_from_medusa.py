@@ -157,7 +157,7 @@ def test_heads_without_biases_have_biases_of_nothing(
 
 
 def test_heads_are_found_in_a_whole_model_in_several_files(tmp_path: Path, target: Path) -> None:
-    """As those are published that were trained with their model (Medusa-2)."""
+    """Heads that were trained with their model (Medusa-2) are published so."""
     folder, tensors = tmp_path / "model", checkpoint(prefix="medusa_head.")
     folder.mkdir()
     names = list(tensors)

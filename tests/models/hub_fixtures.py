@@ -30,7 +30,7 @@ class Models:
     target: bytes
     draft: bytes
     foreign: bytes
-    """Of another vocabulary."""
+    """A draft of another vocabulary."""
 
 
 @pytest.fixture(scope="session")

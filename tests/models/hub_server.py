@@ -23,6 +23,8 @@ TARGET, DRAFT = "org/Tiny-8B-GGUF", "org/Tiny-1B-GGUF"
 TARGET_FILE, DRAFT_FILE = "tiny-8b-Q4_K_M.gguf", "tiny-1b-Q8_0.gguf"
 LFS_FROM = 20_000
 """Bytes from which a file is in LFS, as .gitattributes would have it for .gguf."""
+FREE = 100_000
+"""Bytes that are sent before enough downloads are under way."""
 
 
 def sha256(data: bytes) -> str:
@@ -122,7 +124,7 @@ class Hub:
         self.page = 1000
         """Files on a page of a tree."""
         self.said: bytes | None = None
-        """What every question is answered with instead."""
+        """An answer to every question instead."""
         self.shift = 0
         """Bytes by which ranges are sent from another place than was asked for."""
         self.rate: float | None = None
@@ -131,6 +133,8 @@ class Hub:
         """Requests to the CDN, the next ones, that get a byte now and then."""
         self.open = self.most_open = 0
         """Downloads under way, and the most there ever were."""
+        self.together = 0
+        """Downloads that must have been under way at once before a file is sent to its end."""
         self.hangs = False
         """Whether downloads stop in the middle and stay open."""
         self.most: int | None = None
@@ -345,16 +349,22 @@ class Handler(BaseHTTPRequestHandler):
             with self.hub.lock:
                 self.hub.open -= 1
 
+    def _wait(self, step: int, *, trickles: bool) -> None:
+        """Wait as long as this hub does before it sends so many bytes."""
+        if trickles:
+            time.sleep(0.02)
+        while trickles and self.hub.hangs:
+            time.sleep(0.05)
+        while self.hub.sent > FREE and self.hub.most_open < self.hub.together:
+            time.sleep(0.005)
+        if self.hub.rate is not None:
+            time.sleep(step / self.hub.rate)
+
     def _send(self, data: bytes, at: int, end: int, *, crawls: bool) -> None:
         while at < end:
             trickles = crawls or (self.hub.most is not None and self.hub.sent >= self.hub.most)
-            if trickles:
-                time.sleep(0.02)
-            while trickles and self.hub.hangs:
-                time.sleep(0.05)
             step = 1 << 14
-            if self.hub.rate is not None:
-                time.sleep(step / self.hub.rate)
+            self._wait(step, trickles=trickles)
             until = min(end, at + (1 if trickles else step))
             with self.hub.lock:
                 stall = next((c for c in self.hub.stalls if at < c <= until), None)

@@ -338,7 +338,7 @@ def mixture(dense: Sizes) -> Sizes:
 def test_a_mixture_that_does_not_fit_leaves_experts_on_the_host_rather_than_layers(
     sized: dict[str, Sizes],
 ) -> None:
-    """As a 30B with 3B active on a laptop: what the host reads for a token decides."""
+    """A 30B with 3B active on a laptop is such a case: what the host reads for a token decides."""
     target = mixture(sized["large"])
     fit = plan(target, sized["small"], machine(8))
     assert fit.verdict == "partly on GPU"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What pip would put into site-packages, dependencies apart."""
+    """The files that pip would put into site-packages, dependencies apart."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"

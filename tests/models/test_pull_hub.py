@@ -433,17 +433,16 @@ def test_a_wait_before_files_flow_is_said(
 
 def test_ctrl_c_ends_a_download_at_which_nothing_comes(hub: Hub, pair: Pair) -> None:
     hub.most, hub.hangs = 700_000, True
-    process = _process("pull", "tiny")
+    patient = "from localspec.models.hub import client; client.READ_TIMEOUT = 600.0; "
+    process = _python("-c", f"{patient}from localspec.__main__ import main; main()", "pull", "tiny")
     _until(lambda: hub.sent >= 700_000 and bool(hf_cache.partials(TARGET)), process)
-    begun = time.monotonic()
     process.send_signal(signal.SIGINT)
     try:
-        _, err = process.communicate(timeout=20)  # of 30 that the connection may be silent
+        _, err = process.communicate(timeout=100)  # of 600 that the connection may be silent
     finally:
         hub.hangs = False
     assert process.returncode == 130
     assert "continues from there" in err
-    assert time.monotonic() - begun < client.READ_TIMEOUT
 
 
 # -- connections -----------------------------------------------------------------------------------
@@ -459,13 +458,16 @@ def obtained(hub: Hub, data: bytes) -> tuple[Path, DownloadProgress]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several connections for files of a few hundred kilobytes."""
+    """Several connections for files of a few hundred kilobytes. More are always taken for a gain:
+    whether they are one depends on what else the machine does.
+    """
     monkeypatch.setattr(file_fetcher, "BLOCK", 50_001)
     monkeypatch.setattr(file_fetcher, "_MOST_BLOCKS", 1000)
     monkeypatch.setattr(byte_ranges, "LEAST_SPLIT", 20_000)
-    monkeypatch.setattr(connection_limit, "WARM_UP", 0.02)
-    monkeypatch.setattr(connection_limit, "MEASURE", 0.05)
-    monkeypatch.setattr(connection_limit, "_LEAST_SAMPLE", 1)
+    monkeypatch.setattr(connection_limit, "WARM_UP", 0.0)
+    monkeypatch.setattr(connection_limit, "MEASURE", 1e-6)
+    monkeypatch.setattr(connection_limit, "_LEAST_SAMPLE", 0)
+    monkeypatch.setattr(connection_limit, "_GAIN", 0.0)
 
 
 @pytest.mark.usefixtures("small")
@@ -473,7 +475,7 @@ def test_a_file_comes_over_several_connections_where_one_does_not_fill_the_line(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = os.urandom(2_000_003)
-    hub.rate = 400_000
+    hub.rate, hub.together = 2_000_000, 3
     real, lock, under_way = connection.Connection._fetch, threading.Lock(), [0, 0]
 
     def counted(self: connection.Connection, claim: byte_ranges.Claim) -> None:
@@ -518,7 +520,8 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
     data = os.urandom(1_500_000)
     repo = hub.repo(ONE, {FILE: data})
     job = DownloadJob(ONE, repo.main, RepoFile(FILE, len(data), sha256(data)))
-    hub.rate, cancel, progress = 300_000, threading.Event(), DownloadProgress(FILE, len(data))
+    hub.rate, hub.together, hub.most, hub.hangs = 300_000, 3, 900_000, True
+    cancel, progress = threading.Event(), DownloadProgress(FILE, len(data))
 
     def stopped() -> None:
         with contextlib.suppress(Interrupted):
@@ -536,7 +539,7 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
     if not killed:
         assert len(missing) > 1
         assert lacking < 0.7 * len(data)
-    hub.rate = None
+    hub.rate, hub.most, hub.hangs = None, None, False
     monkeypatch.setattr(file_fetcher.FileFetcher, "_end", real)
     path, progress = obtained(hub, data)
     assert path.read_bytes() == data
@@ -565,6 +568,7 @@ def test_a_server_that_wants_one_connection_gets_one(hub: Hub) -> None:
 
 def test_an_edge_that_crawls_is_left_for_another(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_fetcher, "SLOW_AFTER", 0.3)
+    monkeypatch.setattr(file_fetcher, "_MOST_DROPS", 2)  # the third may be slow, as machines are
     monkeypatch.setattr(client, "READ_TIMEOUT", 600.0)
     hub.crawls = 2
     data = os.urandom(300_000)
@@ -579,7 +583,14 @@ def test_a_line_that_is_as_slow_as_that_is_not_given_up(
 ) -> None:
     monkeypatch.setattr(file_fetcher, "SLOW_AFTER", 0.05)
     monkeypatch.setattr(file_fetcher, "LEAST_RATE", 1e12)
-    hub.rate = 100_000
+    drop = connection.Connection.drop
+    hub.most, hub.hangs = 50_000, True
+
+    def dropped(self: connection.Connection) -> None:
+        hub.most, hub.hangs = None, False
+        drop(self)
+
+    monkeypatch.setattr(connection.Connection, "drop", dropped)
     data = os.urandom(100_000)
     path, _ = obtained(hub, data)
     assert path.read_bytes() == data
@@ -633,8 +644,12 @@ def test_two_pulls_where_locks_do_not_hold_both_end_with_the_file(
 
 
 def _process(*args: str, **environment: str) -> subprocess.Popen[str]:
+    return _python("-m", "localspec", *args, **environment)
+
+
+def _python(*args: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "localspec", *args],
+        [sys.executable, *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What a MODEL string means, in the one place that interprets it."""
+"""The meaning of a MODEL string, in the one place that interprets it."""
 
 from __future__ import annotations
 

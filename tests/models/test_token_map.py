@@ -1,4 +1,4 @@
-"""What two vocabularies have in common, and how a text of one is spelled in the other."""
+"""The tokens that two vocabularies share, and how a text of one is spelled in the other."""
 
 from __future__ import annotations
 

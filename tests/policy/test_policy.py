@@ -19,7 +19,7 @@ from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.gain import Expected, GainPace, Outlook, Prices
-from localspec.policy.ledger import Ledger, Stakes
+from localspec.policy.ledger import Credits, Ledger
 from localspec.policy.pass_costs import quickest
 from localspec.policy.probes import ProbeSchedule
 from localspec.policy.sharing import Sharing
@@ -497,15 +497,15 @@ def test_a_short_reply_may_lose_less_than_a_long_one() -> None:
     assert ledger.bearable(100) == pytest.approx(2.7)
 
 
-def test_replies_that_drafts_made_faster_earn_the_next_one_a_stake() -> None:
-    stakes = Stakes()
-    assert stakes.open("greedy", ["model"]).allowed("model") < 0.2
+def test_replies_that_drafts_made_faster_earn_the_next_one_credit() -> None:
+    earned = Credits()
+    assert earned.open("greedy", ["model"]).allowed("model") < 0.2
     for gain, more in ((40.0, True), (0.0, False), (-4.0, False)):
-        before = stakes.open("greedy", ["model"]).allowed("model")
-        ledger = stakes.open("greedy", ["model"])
+        before = earned.open("greedy", ["model"]).allowed("model")
+        ledger = earned.open("greedy", ["model"])
         ledger.settle(60, gain)
-        stakes.close(ledger, "greedy", {"model"})
-        after = stakes.open("greedy", ["model"]).allowed("model")
+        earned.close(ledger, "greedy", {"model"})
+        after = earned.open("greedy", ["model"]).allowed("model")
         assert (after > before) == more
     assert after < before
 

@@ -68,7 +68,7 @@ def test_a_resumed_chat_goes_on_as_if_it_had_never_ended(
 
 @pytest.mark.usefixtures("_always_worth_it")
 def test_where_layers_slide_another_end_of_a_resumed_chat_is_read_anew(tmp_path: Path) -> None:
-    """What sliding layers saw before the last tokens is not in a saved state."""
+    """A saved state lacks the tokens that sliding layers saw before the last ones."""
     model = head_files.write_gemma(tmp_path / "slides.gguf", window=16)
     with Runtime.open(Options(str(model))) as runtime:
         runtime.keep_states()
@@ -280,7 +280,7 @@ def assert_alike(runtime: Runtime, messages: list[Message], found: Reply) -> Non
 def test_a_next_turn_that_does_not_quote_the_reply_reads_only_what_is_new(
     tmp_path: Path, kind: str
 ) -> None:
-    """As where a template drops what the model thought."""
+    """A template that drops what the model thought does that."""
     model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
     with Runtime.open(Options(str(model), context=400)) as runtime:
         first = replied(runtime, LONG)

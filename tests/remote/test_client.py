@@ -442,7 +442,7 @@ async def test_localspec_serve_tells_the_origin_of_every_token_here_too():
     stats = events[-1].reply.stats
     assert (stats.drafted, stats.verified, stats.accepted, stats.rounds) == (4, 2, 1, 1)
     asked = server.asked_for(CHAT)[0].json["localspec"]
-    assert asked == {"origins": True, "drafter": "off"}
+    assert asked == {"origins": True, "drafter": "off", "draft_memory": False}
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ async def connected(key=None, **settings):
 
 async def opened(engine):
     """Connect without closing what the test has put in."""
-    engine.info = await engine._ask()
+    engine.info = await engine._connect(None)
     return engine.info
 
 

@@ -75,7 +75,7 @@ class World:
         self.built = []
         self.installed = None
         self.faults = {}
-        """What proofs find, by rung: with repacked weights, and with plain ones."""
+        """Results of proofs, by rung: with repacked weights, and with plain ones."""
         self.proofs = 0
         self.backend = "cpu"
         self.machine = XEON

@@ -1,4 +1,4 @@
-"""What leaves the repository: the archives that pip, pipx and package indexes get."""
+"""The archives that pip, pipx and package indexes get."""
 
 import subprocess
 import sys

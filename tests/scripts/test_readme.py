@@ -1,4 +1,4 @@
-"""What the README promises is run as it is written."""
+"""The README's examples are run as they are written."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class FakeEngine:
             inbox.fail(EngineError("the engine was closed"))
 
     def die(self, error=None):
-        """What the real client does when its process ends."""
+        """End as the real client does when its process ends."""
         self.alive = False
         error = error or EngineError("the engine stopped (signal 6); its log is /home/me/x.log")
         for inbox in self._inboxes.values():

@@ -1,4 +1,4 @@
-"""What the server tells of itself, and what it refuses to be."""
+"""Endpoints about the server itself, and interfaces that it refuses."""
 
 import asyncio
 

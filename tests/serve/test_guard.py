@@ -126,6 +126,14 @@ async def test_each_key_has_a_cache_of_its_own(make_world):
     assert owners[0] == owners[1] != ""
     assert len(set(owners)) == 3
     assert all(KEY not in owner for owner in owners)
+    assert all(request.draft_memory for request in world.requests)
+
+
+async def test_a_request_may_leave_no_trace_in_drafts(make_world):
+    world = await make_world()
+    for on in (True, False):
+        await world.client.post(CHAT, json=HI | {"localspec": {"draft_memory": on}})
+    assert [request.draft_memory for request in world.requests] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class Chat:
 
     @property
     def screen_text(self):
-        """What stands on the screen, line by line."""
+        """The text on the screen, line by line."""
         if isinstance(self.app.screen, ChatScreen):
             self.app.screen.catch_up()  # rows drawn without a layout are not in Textual's picture
         strips = self.app.screen._compositor.render_strips()
@@ -110,7 +110,7 @@ class Chat:
 
 @pytest.fixture(autouse=True)
 def _no_clipboard(monkeypatch):
-    """What the person who runs the tests has in the clipboard stays there."""
+    """The clipboard of the person who runs the tests is left alone."""
     monkeypatch.setattr(clipboard, "copy", lambda _: None)
 
 

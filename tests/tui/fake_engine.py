@@ -54,7 +54,7 @@ class Script:
     speculation: Speculation = ON
     speedup: Speedup | None = None
     seconds: float = 0.02
-    """Of each round."""
+    """Duration of each round."""
 
     def rounds(self):
         """Rounds of up to four tokens with every origin among them."""
@@ -104,7 +104,7 @@ class FakeEngine:
     scripts: list[Script] = field(default_factory=list)
     open_error: Exception | None = None
     open_errors: list[Exception] = field(default_factory=list)
-    """Of the next attempts to open it."""
+    """Errors of the next attempts to open it."""
     pace: float = 0.0
     """Seconds between two rounds."""
 
@@ -151,7 +151,7 @@ class FakeEngine:
         return FakeReply(self, request)
 
     def die(self, error=None):
-        """As if the process had been killed, or with another ``error``."""
+        """End as a killed process does, or with another ``error``."""
         killed = EngineError("the engine stopped (signal 9, SIGKILL); its log is x")
         self._dead = error or killed
         self.go.set()

@@ -62,7 +62,7 @@ def _colour(colour) -> str:
 
 
 def compare(app, name: str) -> str | None:
-    """What differs from the picture that is kept; None where nothing does."""
+    """The differences from the picture that is kept; None where there are none."""
     path, now = FOLDER / f"{name}.txt", picture(app)
     if os.environ.get(UPDATE):
         path.parent.mkdir(exist_ok=True)

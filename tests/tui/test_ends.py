@@ -70,6 +70,13 @@ def engine_of(pid):
     return None
 
 
+def takes_keys(fd):
+    """Whether the terminal passes on what is typed; before, Enter would arrive as a new line."""
+    import termios
+
+    return not termios.tcgetattr(fd)[3] & termios.ICANON
+
+
 def gone(process):
     try:
         return process.status() == psutil.STATUS_ZOMBIE
@@ -80,7 +87,7 @@ def gone(process):
 @pytest.mark.parametrize("end", ["kill -9", "the terminal is closed", "quit"])
 def test_the_engine_ends_with_the_interface_and_the_chat_is_kept(end):
     pid, fd = start("-t", "0")
-    engine = until(fd, lambda: engine_of(pid))
+    engine = until(fd, lambda: takes_keys(fd) and engine_of(pid))
     os.write(fd, b"What is localspec?\r")
     until(fd, lambda: [x for x in said() if x[1] == "stop"])
     # And another one, which is cut by the end.
@@ -104,7 +111,7 @@ def test_the_engine_ends_with_the_interface_and_the_chat_is_kept(end):
 
 def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():
     pid, fd = start("-t", "0")
-    until(fd, lambda: engine_of(pid))
+    until(fd, lambda: takes_keys(fd))
     os.write(fd, b"What is 2 + 3?\r")
     until(fd, lambda: [x for x in said() if x[1] == "stop"])
     os.kill(pid, signal.SIGKILL)
@@ -112,7 +119,7 @@ def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():
     os.close(fd)
 
     pid, fd = start("-c", "-t", "0")
-    engine = until(fd, lambda: engine_of(pid))
+    engine = until(fd, lambda: takes_keys(fd) and engine_of(pid))
     os.write(fd, b"What is 4 + 4?\r")
     until(fd, lambda: len(said()) == 4 and said()[-1][1] == "stop")
     os.write(fd, b"\x11")

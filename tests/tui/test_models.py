@@ -75,7 +75,7 @@ async def test_a_draft_is_described_by_its_own_header_and_whether_it_matches(cha
 
 
 def answered_with(c, second):
-    """What the session opens from now on."""
+    """The options that the session opens from now on."""
     opened = []
     c.session.engine.options = Options()
     c.session.engine.reopen = lambda options: opened.append(options) or second
@@ -318,7 +318,7 @@ def test_memory_is_asked_in_a_process_of_its_own_and_errors_are_one_line(tmp_pat
 def test_the_interface_never_imports_numpy_for_it():
     """The list and the panel are opened in a fresh interpreter, as a person would."""
     code = (
-        "import sys; import tui.screens.models, tui.screens.settings, tui.app;"
+        "import sys; import tui.screens.models, tui.screens.settings, tui.in_terminal;"
         "import tui.session.pull_process;"
         "from localspec.models.catalog.offers import offers; offers();"
         "from localspec.models.memory import ask_machine; m = ask_machine.memory();"

@@ -22,7 +22,8 @@ from localspec.core.logits import Sampling
 from localspec.core.values import Origin
 from localspec.errors import UsageError
 from localspec.loading.options import Options
-from tui.app import ChatApp, run
+from tui.app import ChatApp
+from tui.in_terminal import run
 from tui.input import external_editor, keymap
 from tui.input.attachments import AttachError, attach
 from tui.input.completion import completions

@@ -77,7 +77,7 @@ def machine(monkeypatch):
 
 
 def flat(c):
-    """What stands on the screen, without its line breaks."""
+    """The text on the screen, without its line breaks."""
     return " ".join(c.screen_text.split())
 
 

@@ -1,4 +1,4 @@
-"""What a size of the terminal changes, and how often the screen is drawn."""
+"""Sizes of the terminal, and how often the screen is drawn."""
 
 import os
 

@@ -259,8 +259,8 @@ async def still(c, times=4):
         same, before = (same + 1 if now == before else 0), now
 
 
-async def difference(c, name, seconds=30.0):
-    """What differs from the snapshot when the screen has settled.
+async def difference(c, name, seconds=60.0):
+    """The differences from the snapshot when the screen has settled.
 
     On a busy machine the screen may be idle for a moment before everything is drawn, so a
     difference counts only where it stays.

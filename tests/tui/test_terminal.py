@@ -43,7 +43,7 @@ class Terminal:
         self.raw = b""
         self.seen = 0
 
-    def wait_for(self, *texts, seconds=60):
+    def wait_for(self, *texts, seconds=100):
         """Read until one of the texts is drawn that was not before; which one it is."""
         end = time.monotonic() + seconds
         while not any(text in self.drawn()[self.seen :] for text in texts):
@@ -55,7 +55,7 @@ class Terminal:
         self.seen += drawn.index(text) + len(text)
         return text
 
-    def wait_for_raw(self, sequence, seconds=60):
+    def wait_for_raw(self, sequence, seconds=100):
         """Read until the terminal was sent this sequence."""
         end = time.monotonic() + seconds
         while sequence not in self.raw:
@@ -68,7 +68,7 @@ class Terminal:
             self.type("\x1bOR")  # F3
             with contextlib.suppress(AssertionError):
                 if (
-                    self.wait_for("with drafting", "there is no reply here", seconds=3)
+                    self.wait_for("with drafting", "that can be repeated", seconds=10)
                     == "with drafting"
                 ):
                     return
@@ -88,7 +88,7 @@ class Terminal:
 
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def engine(self, seconds=60):
+    def engine(self, seconds=100):
         """The engine process, as soon as it is there."""
         end = time.monotonic() + seconds
         while True:
@@ -99,7 +99,7 @@ class Terminal:
             assert time.monotonic() < end, "there is no engine"
             self._read()
 
-    def end(self, seconds=60):
+    def end(self, seconds=100):
         """Wait for the exit status."""
         end = time.monotonic() + seconds
         while True:

@@ -1,4 +1,4 @@
-"""What is typed is neither lost nor sent without what it names, and each command says its state."""
+"""Typed text is neither lost nor sent without its files, and each command says its state."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import os
 import pytest
 from fake_engine import FakeEngine, Script
 from test_chat import LONG
+from textual import events
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.core.events import Speculation
+from tui.app import ChatApp
 from tui.input.attachments import NoFileError, attach
 from tui.input.completion import Known, completions
 from tui.session.ports import Phase
@@ -26,6 +28,17 @@ async def test_tab_completes_what_was_typed_last_however_fast(chat):
         c.composer.insert("dra")  # Tab comes before the change of the text is reported
         c.composer.action_complete()
         assert c.composer.text == "/draft "
+
+
+async def test_what_is_typed_before_the_first_screen_is_there_is_sent(chat, monkeypatch):
+    async def typed_at_once(self):
+        for key in ("h", "i", "enter"):
+            self.post_message(events.Key(key, key if len(key) == 1 else None))
+
+    monkeypatch.setattr(ChatApp, "on_load", typed_at_once)
+    async with chat(Script("Hello.")) as c:
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        assert c.engine.asked[0][-1].content == "hi"
 
 
 async def test_tab_leaves_the_keyboard_with_the_composer(chat):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tables
 from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
+from policy_world import Timeless
 
 from localspec.core.events import Speculation
 from localspec.core.noise import Noise, Stream
@@ -23,7 +24,6 @@ from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.proposal import overlaps, sharpened
 from localspec.errors import ProposalError
-from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
@@ -137,7 +137,7 @@ def test_the_controller_keeps_the_distribution() -> None:
     """It goes on learning from one run to the next, as in a long chat."""
     knowledge = Knowledge({0: Costs({1: 1.0, 2: 1.1, 4: 1.3}, {"model": 0.02})})
     drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 15_000, Controller(knowledge, ["model"])) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), 15_000, Timeless(knowledge, ["model"])) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("verifier", [Match(), Rejection()])

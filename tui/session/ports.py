@@ -106,4 +106,5 @@ class Settings:
             draft=self.draft,
             grammar=self.grammar,
             thinking=self.thinking,
+            draft_memory=True,
         )

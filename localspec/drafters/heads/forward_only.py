@@ -8,7 +8,7 @@ from localspec.core.plan import Evidence
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle import HeadDrafter
-from localspec.drafters.model.chain import Chain
+from localspec.drafters.model.drafted_chain import Chain
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import confidence
 from localspec.errors import NothingAllowedError, NotNumbersError

@@ -20,6 +20,8 @@ class LookupTexts:
     """Tokens that a match must have: more where another drafter can draft in its place."""
     earlier: tuple[tuple[int, ...], ...] = ()
     """Tokens of texts besides the running one, the oldest text first."""
+    memory: int = 0
+    """Most bytes for earlier requests to draft from."""
 
 
 def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) -> Draft:

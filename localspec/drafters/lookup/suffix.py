@@ -10,6 +10,7 @@ from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied, legal_part
+from localspec.drafters.lookup.request_memory import LONGEST, Passage, RequestMemory
 from localspec.drafters.lookup.suffix_index import SuffixIndex
 
 _PLACES = 12
@@ -20,6 +21,10 @@ _POWER = 3
 """Exponent of a match's length in its weight."""
 _DOUBT = 1.5
 """Length of a match with confidence 1/2."""
+_DOUBT_MEMORY = 6.5
+"""The same for a passage of an earlier request: another text goes on in the same way less often.
+Measured on source files and pages of one project, each with 1.3 million tokens of others in memory:
+0.69, 0.77, 0.86 and 0.90 of the tokens were right after matches of 8, 12, 24 and 32."""
 
 
 @dataclass(slots=True)
@@ -39,13 +44,18 @@ class Suffix(Drafter):
     the length of its match; those outvoted are dropped. In a tie the earliest occurrence decides:
     it is the original, later ones are edits of it. The confidence is the share of the votes times a
     function of the longest match, so a long quotation is drafted far, and a doubtful match is not.
+
+    Where a passage of the owner's earlier requests inspires more confidence, it is copied instead.
     """
 
     name = "suffix"
 
-    def __init__(self, min_match: int = 1, earlier: Sequence[Sequence[int]] = ()) -> None:
+    def __init__(
+        self, min_match: int = 1, earlier: Sequence[Sequence[int]] = (), memory: int = 0
+    ) -> None:
         """Matches shorter than ``min_match`` do not count. ``earlier`` are texts to draft from
-        besides; no draft runs from one into the next.
+        besides; no draft runs from one into the next. ``memory`` is the most bytes for what
+        `remember` is told.
         """
         self._min = min_match
         self._earlier = [token for text in earlier for token in (*text, _BORDER)]
@@ -53,6 +63,7 @@ class Suffix(Drafter):
         """Indexes of the earlier texts alone: making one takes long."""
         self._texts: dict[int, SuffixIndex] = {}
         self._pending = PendingGuesses(self.name)
+        self._memory = RequestMemory(memory)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """The continuation that most places agree on, as far as the pace allows."""
@@ -70,24 +81,56 @@ class Suffix(Drafter):
             for match in text.matches(_PLACES)
             if match.length >= self._min
         ]
-        tokens: list[int] = []
-        confidences: list[float] = []
-        refused: list[int] = []
-        while len(tokens) < k:
-            votes = [v for v in votes if _token_at(v.at, text.text, tokens) != _BORDER]
-            if not votes:
-                break
-            token, confidence = _count(votes, text.text, tokens)
-            confidences.append(confidence)
-            if not ask.pace.more(confidences):
-                refused = [token]
-                break
-            votes = _agreeing(votes, token, text.text, tokens)
-            tokens.append(token)
+        passage = self._recalled(ask, votes, text.text, k)
+        if passage is None:
+            tokens, confidences, refused = _voted(ask, votes, text.text, k)
+        else:
+            tokens, confidences, refused = self._copied(ask, passage, k)
         tokens, confidences = legal_part(ask, tokens, confidences)
         if confidences:
             self._pending.note(ask.seq, [*tokens, *refused], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+
+    def _recalled(
+        self, ask: Ask, votes: Sequence[_Vote], text: Sequence[int], k: int
+    ) -> Passage | None:
+        """A passage of an earlier request that inspires more confidence than the conversation."""
+        if ask.recalls is None:
+            return None
+        votes = [vote for vote in votes if _token_at(vote.at, text, ()) != _BORDER]
+        confidence = _count(votes, text, ())[1] if votes else 0.0
+        if confidence >= _of_passage(LONGEST):
+            return None
+        passage = self._memory.recall(ask.recalls, ask.tokens, k)
+        if passage is None or _of_passage(passage.length) <= confidence:
+            return None
+        return passage
+
+    def _copied(
+        self, ask: Ask, passage: Passage, k: int
+    ) -> tuple[list[int], list[float], list[int]]:
+        """As `_voted`, from a passage and those that continue where it ends."""
+        assert ask.recalls is not None
+        tokens: list[int] = []
+        confidences: list[float] = []
+        found: Passage | None = passage
+        while found is not None:
+            for n, token in enumerate(found.following):
+                confidences.append(_of_passage(found.length + n))
+                if not ask.pace.more(confidences):
+                    return tokens, confidences, [token]
+                tokens.append(token)
+            end = [*ask.tokens[-LONGEST:], *tokens]
+            found = self._memory.recall(ask.recalls, end, k - len(tokens))
+        return tokens, confidences, []
+
+    def remember(self, owner: str, tokens: Sequence[int]) -> None:
+        """Take a text in, to draft from where the owner asks again."""
+        self._memory.learn(owner, tokens)
+
+    def forget_requests(self) -> None:
+        """Empty the memory of earlier requests."""
+        self._memory.clear()
 
     def _index(self, seq: int) -> SuffixIndex:
         text = self._texts.get(seq)
@@ -127,6 +170,32 @@ class Suffix(Drafter):
         self._pending.forget(seq)
 
 
+def _of_passage(length: int) -> float:
+    """Confidence in the next token of an earlier request after that many equal ones."""
+    return length / (length + _DOUBT_MEMORY)
+
+
+def _voted(
+    ask: Ask, votes: list[_Vote], text: Sequence[int], k: int
+) -> tuple[list[int], list[float], list[int]]:
+    """(At most k drafted tokens, the confidences of all that were considered, the one token that
+    the pace refused).
+    """
+    tokens: list[int] = []
+    confidences: list[float] = []
+    while len(tokens) < k:
+        votes = [v for v in votes if _token_at(v.at, text, tokens) != _BORDER]
+        if not votes:
+            break
+        token, confidence = _count(votes, text, tokens)
+        confidences.append(confidence)
+        if not ask.pace.more(confidences):
+            return tokens, confidences, [token]
+        votes = _agreeing(votes, token, text, tokens)
+        tokens.append(token)
+    return tokens, confidences, []
+
+
 def _count(
     votes: Sequence[_Vote], text: Sequence[int], drafted: Sequence[int]
 ) -> tuple[int, float]:
@@ -161,4 +230,4 @@ def _token_at(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
 
 def open_drafter(texts: LookupTexts) -> Suffix:
     """Open it with these texts."""
-    return Suffix(texts.min_match, texts.earlier)
+    return Suffix(texts.min_match, texts.earlier, texts.memory)

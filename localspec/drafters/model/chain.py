@@ -5,67 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import replace
 
 from localspec.core.plan import Evidence
-from localspec.core.values import (
-    Distribution,
-    Draft,
-    Logits,
-    Proposal,
-    chain_parents,
-    no_draft,
-    one_hot,
-)
+from localspec.core.values import Draft, Logits, Proposal
 from localspec.drafters.base import Ask, Committed, Drafter, DraftState, compare
 from localspec.drafters.model.cache import DraftCache
+from localspec.drafters.model.drafted_chain import Chain
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import TokenChooser, confidence
 from localspec.errors import NothingAllowedError, NotNumbersError
 
 _PROBED = 16
 """Most tokens that a probe compares: rows of logits cost memory and time."""
-
-
-@dataclass(slots=True)
-class Chain:
-    """A chain being drafted."""
-
-    ask: Ask
-    depth: int
-    proposal: Proposal
-    start: int
-    """Position of its first token; the request's list has grown when the chain is verified."""
-    tokens: list[int] = field(default_factory=list)
-    q: list[Distribution] = field(default_factory=list)
-    """The draft model's own distribution for each token."""
-    drawn_from: list[Distribution] = field(default_factory=list)
-    """The distribution each token was drawn from."""
-    confidences: list[float] = field(default_factory=list)
-    """One for each token that the model chose, and one more where the pace refused the next one."""
-    places: list[int] = field(default_factory=list)
-    """Place in the chain of the token that each confidence is of; the others were forced."""
-    reads_forced: bool = True
-    """See `ChainDrafter.reads_forced`."""
-    refused: Distribution | None = None
-    """q of the refused token."""
-    passes: int = 0
-
-    @property
-    def open(self) -> bool:
-        return self.refused is None and len(self.confidences) < self.depth
-
-    def take_forced(self) -> list[int]:
-        """Append the tokens that the grammar forces here, without a pass of the model."""
-        if not self.reads_forced:
-            return []
-        forced = self.ask.forced(self.tokens)
-        self.tokens += forced
-        self.q += map(one_hot, forced)
-        self.drawn_from += map(one_hot, forced)
-        return forced
 
 
 class ChainDrafter(Drafter):
@@ -141,7 +93,7 @@ class ChainDrafter(Drafter):
                 self._probe(c.ask)
         seconds = time.perf_counter() - start
         each = seconds / max(1, sum(c.passes for c in chains))
-        return [self._draft(c, each * max(c.passes, int(c.ask.probe))) for c in chains]
+        return [c.draft(self.name, each * max(c.passes, int(c.ask.probe))) for c in chains]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Drop rejected tokens from the cache; read a whole prompt, as the target did.
@@ -289,19 +241,6 @@ class ChainDrafter(Drafter):
         chain.tokens.append(token)
         chain.q.append(q)
         chain.drawn_from.append(drawn_from)
-
-    def _draft(self, chain: Chain, seconds: float) -> Draft:
-        if not chain.tokens:
-            return no_draft(self.name, seconds, len(chain.confidences))
-        return Draft(
-            tokens=np.array(chain.tokens, np.int32),
-            parents=chain_parents(len(chain.tokens)),
-            proposal=chain.proposal,
-            probs=tuple(chain.drawn_from) if chain.proposal is Proposal.SAMPLED else None,
-            source=self.name,
-            seconds=seconds,
-            considered=len(chain.confidences),
-        )
 
     # -- evidence ------------------------------------------------------------------------------
 

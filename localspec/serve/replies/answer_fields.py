@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from localspec.core.logprobs import PromptScored
 from localspec.serve.replies.logprob_shapes import vllm_prompt
 from localspec.serve.requests.request_fields import Extras
 
-FINGERPRINT = f"localspec-{__version__}"
 REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
 """``finish_reason``. Interrupted replies end with an error instead, see `Answering`."""
 
@@ -20,6 +20,17 @@ REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interru
 def new_id(kind: str, separator: str = "-") -> str:
     """An id that no other answer has."""
     return f"{kind}{separator}{secrets.token_hex(12)}"
+
+
+def head(kind: str, type_: str, model: str) -> dict[str, Any]:
+    """The first fields of a completion, whole or in chunks."""
+    return {
+        "id": new_id(kind),
+        "object": type_,
+        "created": int(time.time()),
+        "model": model,
+        "system_fingerprint": f"localspec-{__version__}",
+    }
 
 
 def scored(events: Sequence[ReplyEvent]) -> list[Any] | None:
@@ -54,4 +65,4 @@ def own(events: Sequence[ReplyEvent], reply: Reply, extras: Extras) -> dict[str,
     return found
 
 
-__all__ = ["FINGERPRINT", "REASONS", "extra", "new_id", "origins", "own", "scored"]
+__all__ = ["REASONS", "extra", "head", "new_id", "origins", "own", "scored"]

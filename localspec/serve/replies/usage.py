@@ -30,7 +30,12 @@ def usage(prompts: Sequence[Stats], stats: Sequence[Stats], reasoning: int = 0) 
     }
 
 
-def timings(stats: Stats) -> dict[str, Any]:
+def measurements(stats: Stats) -> dict[str, Any]:
+    """The fields ``timings`` and ``metrics`` of an answer."""
+    return {"timings": _timings(stats), "metrics": _metrics(stats)}
+
+
+def _timings(stats: Stats) -> dict[str, Any]:
     """llama.cpp's ``timings``: milliseconds, and tokens per second of reading and decoding."""
     read = stats.prompt_tokens - stats.cached_tokens
     prompt_ms, predicted_ms = stats.prompt_seconds * 1000, stats.decode_seconds * 1000
@@ -50,7 +55,7 @@ def timings(stats: Stats) -> dict[str, Any]:
     return found
 
 
-def metrics(stats: Stats) -> dict[str, Any]:
+def _metrics(stats: Stats) -> dict[str, Any]:
     """vLLM's ``metrics``, whose acceptance rate relates to drafted tokens, not to verified ones."""
     return {
         "speculative_decoding": {
@@ -77,4 +82,4 @@ def metrics(stats: Stats) -> dict[str, Any]:
     }
 
 
-__all__ = ["metrics", "timings", "usage"]
+__all__ = ["measurements", "usage"]

@@ -96,6 +96,7 @@ def read_request(
         "logprobs_mode": fields.choice("logprobs_mode", ("raw", "processed")) or "raw",
         "prompt_logprobs": fields.whole("prompt_logprobs", 0, MOST_ALTERNATIVES),
         "owner": fields.text("cache_salt") or "",
+        "draft_memory": True,
     }
     return found | _own(fields)
 
@@ -208,6 +209,7 @@ def _own(fields: Fields) -> dict[str, Any]:
         "verifier": own.setting("verifier", schema.VERIFIER),
         "drafter": own.setting("drafter", schema.DRAFTER),
         "draft_max": own.setting("draft_max", schema.DRAFT_MAX),
+        "draft_memory": own.flag("draft_memory") is not False,
     }
     for name in own.unread():
         if name not in {"strict", "origins"}:

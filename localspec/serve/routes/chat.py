@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,10 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.fields import Fields
-from localspec.serve.http.sse import DONE, Chunks
 from localspec.serve.replies.answer_fields import (
-    FINGERPRINT,
     REASONS,
     extra,
-    new_id,
+    head,
     origins,
     own,
     scored,
@@ -32,8 +29,7 @@ from localspec.serve.replies.answer_fields import (
 from localspec.serve.replies.deltas import CallDelta, Delta
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.replies.reply_reader import PartDeltas, ReplyReader
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import metrics, timings, usage
+from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.conversation import read_messages, template_arguments
 from localspec.serve.requests.request_fields import (
     Extras,
@@ -43,6 +39,7 @@ from localspec.serve.requests.request_fields import (
     read_request,
 )
 from localspec.serve.requests.tool_fields import OfferedTools, read_tools
+from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
 
 PATH = "/v1/chat/completions"
 _FORMATS = ("auto", "none", "deepseek")
@@ -91,7 +88,7 @@ class ChatCompletions:
             strict=asked.extras.strict,
         )
         if asked.extras.stream:
-            stream = ChatStream(answering, asked, service.models.present)
+            stream = ChatStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
@@ -135,18 +132,13 @@ class ChatCompletions:
         stats = [reply.stats for _, reply in found]
         deltas = [asked.deltas() for _ in found]
         whole: dict[str, Any] = {
-            "id": new_id("chatcmpl"),
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": answering.record.model,
-            "system_fingerprint": FINGERPRINT,
+            **head("chatcmpl", "chat.completion", answering.record.model),
             "choices": [
                 self._choice(index, events, reply, asked, deltas[index])
                 for index, (events, reply) in enumerate(found)
             ],
             "usage": usage(stats[:1], stats, sum(each.reasoning_tokens for each in deltas)),
-            "timings": timings(stats[0]),
-            "metrics": metrics(stats[0]),
+            **measurements(stats[0]),
         }
         prompt = scored(found[0][0])
         if prompt is not None:
@@ -179,46 +171,22 @@ class ChatCompletions:
         )
 
 
-class ChatStream:
-    """The answer as it comes: chunks of type chat.completion.chunk."""
+class ChatStream(ChunkStream):
+    """The answer as it comes."""
 
-    def __init__(self, answering: Answering, asked: ChatRequest, model: str) -> None:
-        self._answering = answering
+    kind = "chatcmpl"
+    type = "chat.completion.chunk"
+
+    def __init__(self, answering: Answering, asked: ChatRequest) -> None:
+        super().__init__(answering, asked.extras)
         self._asked = asked
-        self._head = {
-            "id": new_id("chatcmpl"),
-            "object": "chat.completion.chunk",
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": FINGERPRINT,
-        }
-        self._chunks = Chunks(self._head)
         self._deltas = [asked.deltas() for _ in asked.replies]
         self._begun: set[int] = set()
-        self._finished: dict[int, Stats] = {}
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """The bytes of the stream; each item has all chunks that are there."""
-        async with self._answering as answering:
-            self._chunks = Chunks(self._head | {"model": answering.record.model})
-            async for index, events in answering:
-                yield b"".join(
-                    self._chunks.sse(chunk)
-                    for part in rounds(events)
-                    for chunk in self._round(index, part)
-                )
-        yield self._end()
+    def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
+        return usage(stats[:1], stats, sum(each.reasoning_tokens for each in self._deltas))
 
-    def _end(self) -> bytes:
-        """The last bytes of the stream."""
-        if not self._asked.extras.include_usage:
-            return DONE
-        stats = [self._finished[i] for i in range(len(self._asked.replies))]
-        thought = sum(each.reasoning_tokens for each in self._deltas)
-        return self._chunks.sse({"choices": [], "usage": usage(stats[:1], stats, thought)}) + DONE
-
-    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
-        """The chunks of a round, without the fields that all have."""
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         found = []
         extras = self._asked.extras
         reading = next((e for e in events if isinstance(e, Reading)), None)
@@ -228,10 +196,10 @@ class ChatStream:
                 "cache": reading.cached,
                 "processed": reading.done,
             }
-            found.append(self._chunk(index, {}) | {"prompt_progress": progress})
+            found.append(self._chunk(index, {"delta": {}}) | {"prompt_progress": progress})
         prompt = scored(events)
         if prompt is not None:
-            found.append(self._chunk(index, {}) | {"prompt_logprobs": prompt})
+            found.append(self._chunk(index, {"delta": {}}) | {"prompt_logprobs": prompt})
         tokens = [event for event in events if isinstance(event, Token)]
         delta = self._deltas[index].feed(events)
         wanted = tokens and (self._asked.logprobs or extras.token_ids or extras.origins)
@@ -239,10 +207,11 @@ class ChatStream:
             found.append(self._text_chunk(index, delta, tokens))
         last = events[-1]
         if isinstance(last, Finished):
-            found.append(self._last_chunk(index, events, last.reply))
+            reason = _reason(last.reply, self._deltas[index])
+            found.append(self._last_chunk(index, {"delta": {}}, reason, events, last.reply))
         return found
 
-    def _text_chunk(self, index: int, delta: Delta, tokens: Sequence[Token]) -> dict[str, Any]:
+    def _text_chunk(self, index: int, delta: Delta, tokens: Sequence[Token]) -> Chunk:
         said = _more(delta, [{"index": call.index} | _call(call) for call in delta.calls])
         if delta.content or not said:
             said["content"] = delta.content
@@ -254,23 +223,7 @@ class ChatStream:
             more["logprobs"] = chat_logprobs(tokens)
         if self._asked.extras.origins:
             more["localspec"] = origins(tokens)
-        return self._chunk(index, said, **more)
-
-    def _last_chunk(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
-        self._finished[index] = reply.stats
-        reason = _reason(reply, self._deltas[index])
-        plain = Extras()
-        chunk = self._chunk(index, {}, reason=reason, localspec=own(events, reply, plain))
-        return chunk | {"timings": timings(reply.stats), "metrics": metrics(reply.stats)}
-
-    def _chunk(
-        self, index: int, delta: dict[str, Any], *, reason: str | None = None, **more: Any
-    ) -> dict[str, Any]:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason} | more
-        chunk: dict[str, Any] = {"choices": [choice]}
-        if self._asked.extras.include_usage:
-            chunk["usage"] = None
-        return chunk
+        return self._chunk(index, {"delta": said}, **more)
 
 
 def _more(delta: Delta, calls: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,19 +18,16 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.fields import Fields
-from localspec.serve.http.sse import DONE, Chunks
 from localspec.serve.replies.answer_fields import (
-    FINGERPRINT,
     REASONS,
     extra,
-    new_id,
+    head,
     origins,
     own,
     scored,
 )
 from localspec.serve.replies.logprob_shapes import TextLogprobs, text, whole
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import metrics, timings, usage
+from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.prompt_fields import read_prompts
 from localspec.serve.requests.request_fields import (
     Extras,
@@ -40,6 +36,7 @@ from localspec.serve.requests.request_fields import (
     read_extras,
     read_request,
 )
+from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
 
 PATH = "/v1/completions"
 _DEFAULT_TOKENS = 16
@@ -86,7 +83,7 @@ class Completions:
             strict=asked.extras.strict,
         )
         if asked.extras.stream:
-            stream = CompletionStream(answering, asked, service.models.present)
+            stream = CompletionStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
@@ -136,18 +133,13 @@ class Completions:
             found = await answering.replies()
         stats = [reply.stats for _, reply in found]
         return {
-            "id": new_id("cmpl"),
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": answering.record.model,
-            "system_fingerprint": FINGERPRINT,
+            **head("cmpl", "text_completion", answering.record.model),
             "choices": [
                 _choice(index, events, reply, asked, prompts[index])
                 for index, (events, reply) in enumerate(found)
             ],
             "usage": usage(stats[:: asked.choices], stats),
-            "timings": timings(stats[0]),
-            "metrics": metrics(stats[0]),
+            **measurements(stats[0]),
         }
 
 
@@ -216,51 +208,29 @@ def _places(
     return places, texts
 
 
-class CompletionStream:
+class CompletionStream(ChunkStream):
     """The answer as it comes."""
 
-    def __init__(self, answering: Answering, asked: CompletionRequest, model: str) -> None:
-        self._answering = answering
+    kind = "cmpl"
+    type = "text_completion"
+
+    def __init__(self, answering: Answering, asked: CompletionRequest) -> None:
+        super().__init__(answering, asked.extras)
         self._asked = asked
-        self._head = {
-            "id": new_id("cmpl"),
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-            "system_fingerprint": FINGERPRINT,
-        }
-        self._chunks = Chunks(self._head)
         self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
         self._shown = [0] * len(asked.replies)
         self._prompts: list[_Prompt] = []
-        self._finished: dict[int, Stats] = {}
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """The bytes of the stream; each item has all chunks that are there."""
-        asked = self._asked
-        async with self._answering as answering:
-            self._chunks = Chunks(self._head | {"model": answering.record.model})
-            self._prompts = await _echoed(answering, asked)
-            if asked.echo:
-                yield b"".join(
-                    self._chunks.sse(self._chunk(index, prompt.text))
-                    for index, prompt in enumerate(self._prompts)
-                )
-            async for index, events in answering:
-                yield b"".join(
-                    self._chunks.sse(chunk)
-                    for part in rounds(events)
-                    for chunk in self._round(index, part)
-                )
-        end = b""
-        if asked.extras.include_usage:
-            stats = [self._finished[i] for i in range(len(asked.replies))]
-            used = usage(stats[:: asked.choices], stats)
-            end = self._chunks.sse({"choices": [], "usage": used})
-        yield end + DONE
+    async def _opening(self) -> list[Chunk]:
+        self._prompts = await _echoed(self._answering, self._asked)
+        if not self._asked.echo:
+            return []
+        return [self._chunk(i, {"text": prompt.text}) for i, prompt in enumerate(self._prompts)]
 
-    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
-        """The chunks of a round, without the fields that all have."""
+    def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
+        return usage(stats[:: self._asked.choices], stats)
+
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         asked, found = self._asked, []
         tokens = [event for event in events if isinstance(event, Token)]
         said = "".join(token.text for token in tokens)
@@ -280,25 +250,11 @@ class CompletionStream:
         if known is not None:
             more["prompt_logprobs"] = known
         if said or more.get("logprobs") or known or (tokens and more):
-            found.append(self._chunk(index, said, **more))
+            found.append(self._chunk(index, {"text": said}, **more))
         if isinstance(last, Finished):
-            self._finished[index] = last.reply.stats
-            chunk = self._chunk(
-                index,
-                "",
-                finish_reason=REASONS[last.reply.finish_reason],
-                localspec=own(events, last.reply, Extras()),
-            )
-            stats = last.reply.stats
-            found.append(chunk | {"timings": timings(stats), "metrics": metrics(stats)})
+            reason = REASONS[last.reply.finish_reason]
+            found.append(self._last_chunk(index, {"text": ""}, reason, events, last.reply))
         return found
-
-    def _chunk(self, index: int, said: str, **more: Any) -> dict[str, Any]:
-        choice = {"index": index, "text": said, "logprobs": None, "finish_reason": None} | more
-        chunk: dict[str, Any] = {"choices": [choice]}
-        if self._asked.extras.include_usage:
-            chunk["usage"] = None
-        return chunk
 
 
 __all__ = ["PATH", "CompletionRequest", "CompletionStream", "Completions", "routes"]

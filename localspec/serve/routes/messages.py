@@ -31,7 +31,7 @@ from localspec.serve.replies.reply_parts import (
 )
 from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import metrics, timings
+from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.request_fields import Extras, made
 from localspec.serve.routes.anthropic_fields import (
     MessagesRequest,
@@ -122,8 +122,7 @@ class Messages:
             "content": _content(found),
             "usage": _usage(reply.stats),
             **_stop(reply, asked, called=reader.called),
-            "timings": timings(reply.stats),
-            "metrics": metrics(reply.stats),
+            **measurements(reply.stats),
             "localspec": own(events, reply, Extras()),
         }
 
@@ -259,8 +258,7 @@ class MessageStream:
             "type": "message_delta",
             "delta": _stop(reply, self._asked, called=self._reader.called),
             "usage": _usage(reply.stats),
-            "timings": timings(reply.stats),
-            "metrics": metrics(reply.stats),
+            **measurements(reply.stats),
             "localspec": own(events, reply, Extras()),
         }
         return [stop, {"type": "message_stop"}]

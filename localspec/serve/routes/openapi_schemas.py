@@ -241,6 +241,7 @@ COMPONENTS: Schema = {
             "verifier": choice(*settings.VERIFIERS),
             "drafter": TEXT | {"description": "names separated by commas, or off"},
             "draft_max": whole(0, settings.MAX_K),
+            "draft_memory": FLAG | {"description": "draft from earlier requests of the client"},
             "origins": FLAG | {"description": "answer where each token came from"},
         },
     },

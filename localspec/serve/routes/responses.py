@@ -21,7 +21,7 @@ from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import new_id, own
 from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import metrics, timings
+from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.request_fields import Extras
 from localspec.serve.routes.response_items import ResponseItems
 from localspec.serve.routes.responses_fields import ResponsesRequest, read_responses_request
@@ -100,8 +100,7 @@ class _Building:
             "incomplete_details": None if whole else {"reason": "max_output_tokens"},
             "output": self.items.output,
             "usage": _usage(reply.stats, self._reader.reasoning_tokens),
-            "timings": timings(reply.stats),
-            "metrics": metrics(reply.stats),
+            **measurements(reply.stats),
             "localspec": own(events, reply, Extras()),
         }
 

@@ -1,0 +1,80 @@
+"""A request with its prompt, before it has a sequence."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from localspec.core.constraint import Constraint
+from localspec.core.events import ReplyEvent
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.decode.logprobs import TokenScorer
+from localspec.decode.request import ANY_DRAFT, DraftRules, Request
+from localspec.generation.fitting import Prompt
+from localspec.generation.stop_condition import StopCondition
+from localspec.policy import Policy
+from localspec.verifiers import Verifier
+
+
+def new_seed() -> int:
+    """A random seed for a request without one."""
+    return secrets.randbits(32)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request with its prompt, ready to be read."""
+
+    prompt: list[int]
+    processor: LogitsProcessor
+    noise: Noise
+    limit: int
+    """Most tokens to emit."""
+    ending: StopCondition
+    verifier: Verifier
+    opening: tuple[ReplyEvent, ...] = ()
+    """The first events of the reply."""
+    constraint: Constraint | None = None
+    """The grammar of the reply; None without one."""
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces."""
+    conversation: Prompt | None = None
+    """The rendered conversation; None for a raw prompt."""
+    owner: str = ""
+    """Whose request it is."""
+    stable: int | None = None
+    """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
+    scorer: TokenScorer | None = None
+    """Computes logprobs of emitted tokens."""
+    prompt_scorer: TokenScorer | None = None
+    """Computes those of the prompt."""
+    drafting: DraftRules = ANY_DRAFT
+
+    @property
+    def reusable(self) -> list[int]:
+        """The tokens of which the prefix cache may have a beginning: those of a prompt that is
+        scored are all read, since a token in the cache has no logits.
+        """
+        return self.prompt if self.prompt_scorer is None else self.prompt[:1]
+
+    def request(self, seq: int, policy: Policy | None) -> Request:
+        """The reply to be decoded in a sequence, with drafts planned by ``policy``; None: by the
+        policy that all requests of a round share.
+        """
+        return Request(
+            seq=seq,
+            tokens=list(self.prompt),
+            processor=self.processor,
+            noise=self.noise,
+            limit=self.limit,
+            stop=self.ending,
+            verifier=self.verifier,
+            policy=policy,
+            guided=self.guided,
+            scorer=self.scorer,
+            drafting=self.drafting,
+        )
+
+
+__all__ = ["Prepared", "new_seed"]

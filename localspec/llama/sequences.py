@@ -1,0 +1,152 @@
+"""The sequences of a KV cache: their lengths, their streams, and how far they can be truncated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from localspec.errors import AuditError, DecodeError
+from localspec.llama.branches import BranchSequences
+from localspec.llama.library import brief, c_api
+from localspec.llama.model import Model
+
+_last_position = brief(c_api.llama_memory_seq_pos_max)
+_remove = brief(c_api.llama_memory_seq_rm)
+
+
+class Sequences:
+    """Sequences in a KV cache, extended at their ends and truncated, never edited."""
+
+    def __init__(
+        self, memory: Any, model: Model, n_seq: int, branches: int, rollback: int | None
+    ) -> None:
+        """``memory`` is llama.cpp's, empty, for ``n_seq`` sequences and those of ``branches``; a
+        recurrent state in it can be taken back by ``rollback`` tokens, None: there is none.
+        """
+        self._memory = memory
+        self._chunked = model.chunked
+        self._lengths = [0] * n_seq
+        self._streams = list(range(n_seq + branches))
+        """Number that llama.cpp has for each sequence, see `stream`; those of branches follow."""
+        self._branches = BranchSequences(memory, branches)
+        self._revocable: dict[int, int] = {}
+        """Tokens of the last pass that a recurrent state could be taken back by, once."""
+        self.window = model.window if model.partial_removal else 0
+        """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
+        self.rollback = rollback
+        """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
+
+    def stream(self, seq: int) -> int:
+        """The number that llama.cpp has for the sequence: passes over neighbours are computed in
+        one part. See `localspec.llama.stream_order`.
+        """
+        return self._streams[seq]
+
+    def exchange(self, a: int, b: int) -> None:
+        """Exchange the streams of two sequences that are both empty.
+
+        Raises:
+            AuditError: one of them holds tokens.
+        """
+        if self._lengths[a] or self._lengths[b]:
+            raise AuditError("a sequence that holds tokens cannot change its stream")
+        streams = self._streams
+        streams[a], streams[b] = streams[b], streams[a]
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence in the cache, as llama.cpp itself has it."""
+        return int(_last_position(self._memory, self._streams[seq])) + 1
+
+    def appended(self, seq: int) -> int:
+        """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
+        return self._lengths[seq]
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence.
+
+        Raises:
+            DecodeError: this kind of cache cannot forget a part of a sequence.
+        """
+        if length >= self._lengths[seq]:
+            return
+        if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
+            # llama.cpp would take the state back further than it kept it, to something else.
+            raise DecodeError("this model's recurrent state cannot be taken back so far")
+        if length > 0 and self._begins(seq) > self._sees_from(length):
+            # A state from disk has no more of sliding layers than the last token saw.
+            raise DecodeError("what this model's sliding layers would see is gone")
+        if not _remove(self._memory, self._streams[seq], length, -1):
+            raise DecodeError("this model's cache cannot be truncated")
+        self._lengths[seq] = length
+        self._branches.cut(length)
+
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether `truncate` to ``length`` would succeed now."""
+        if length >= self._lengths[seq] or length <= 0:
+            return True
+        back = self._lengths[seq] - length
+        if self.rollback is not None and back > min(self.rollback, self._revocable.get(seq, 0)):
+            return False
+        return self._begins(seq) <= self._sees_from(length)
+
+    def _begins(self, seq: int) -> int:
+        """First token that all layers still have, which only sliding ones may not."""
+        if not self.window:
+            return 0
+        return int(c_api.llama_memory_seq_pos_min(self._memory, self._streams[seq]))
+
+    def _sees_from(self, position: int) -> int:
+        """First token that a sliding layer sees of the text before ``position``."""
+        if not self.window:
+            return 0
+        if self._chunked:
+            return position // self.window * self.window
+        return max(0, position + 1 - self.window)
+
+    def can_cut(self, saved: int, length: int) -> bool:
+        """Whether a sequence that was restored from a state of ``saved`` tokens can be truncated to
+        ``length``: a recurrent state cannot, and sliding layers have only what the last token saw.
+        """
+        if length >= saved or length == 0:
+            return True
+        return self.rollback is None and self._sees_from(saved - 1) <= self._sees_from(length)
+
+    def _taken_back(self, seq: int) -> int:
+        """Tokens by which the sequence can be taken back now; with a recurrent state, once."""
+        if self.rollback is None:
+            return self._lengths[seq]
+        return min(self.rollback, self._revocable.pop(seq, 0))
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that it holds, without those for branches."""
+        return len(self._lengths)
+
+    @property
+    def branches(self) -> int:
+        """Leaves that a tree may have beyond the first."""
+        return len(self._branches.shared)
+
+    def _undo(self, seqs: Iterable[int]) -> None:
+        """Forget what a failed pass may have left behind."""
+        for seq in seqs:
+            lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
+            stream, length = self._streams[seq], self._lengths[seq]
+            if lost or not c_api.llama_memory_seq_rm(self._memory, stream, length, -1):
+                self._lengths[seq] = max(1, self._lengths[seq])
+                self.truncate(seq, 0)
+
+    def adopt(self, seq: int) -> None:
+        """Update the length of a sequence that changed by other ways than a pass."""
+        self._lengths[seq] = self.length(seq)
+        self._revocable.pop(seq, None)  # the states before are those of another pass
+
+    def audit(self) -> None:
+        """Compare our lengths with llama.cpp's, of branches too; not between a tree and `truncate`.
+
+        Raises:
+            AuditError: they differ.
+        """
+        for seq, length in enumerate((*self._lengths, *self._branches.shared)):
+            if self.length(seq) != length:
+                raise AuditError(f"KV cache of {self.length(seq)} tokens, expected {length}")

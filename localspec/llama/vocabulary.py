@@ -1,0 +1,100 @@
+"""The vocabulary of a model file: tokens, their texts, and the tokens of a text."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from localspec.llama import library
+from localspec.llama.library import c_api
+
+
+class Vocabulary:
+    """The tokens of a loaded model."""
+
+    def __init__(self, vocab: Any) -> None:
+        """``vocab`` is the llama_vocab pointer; null for a part of a model, such as a head."""
+        self._vocab = vocab
+
+    @functools.cached_property
+    def n_vocab(self) -> int:
+        """V, the width of a row of logits."""
+        return int(c_api.llama_vocab_n_tokens(self._vocab))
+
+    @functools.cached_property
+    def vocab_type(self) -> int:
+        """LLAMA_VOCAB_TYPE_*."""
+        return int(c_api.llama_vocab_type(self._vocab))
+
+    @functools.cached_property
+    def special_ids(self) -> dict[str, int]:
+        """bos, eos, eot; -1 where there is none."""
+        return {
+            "bos": int(c_api.llama_vocab_bos(self._vocab)),
+            "eos": int(c_api.llama_vocab_eos(self._vocab)),
+            "eot": int(c_api.llama_vocab_eot(self._vocab)),
+        }
+
+    @functools.cached_property
+    def adds_bos(self) -> bool:
+        """Whether prompts begin with bos."""
+        return bool(c_api.llama_vocab_get_add_bos(self._vocab))
+
+    def grammar_vocabulary(self) -> Any:
+        """An ``llguidance.LLTokenizer`` of the vocabulary; the model must outlive it."""
+        from localspec.llama.grammar_vocabulary import grammar_vocabulary
+
+        return grammar_vocabulary(self._vocab, self.end_ids)
+
+    @functools.cached_property
+    def end_ids(self) -> frozenset[int]:
+        """Every end-of-generation token."""
+        return frozenset(i for i in range(self.n_vocab) if c_api.llama_vocab_is_eog(self._vocab, i))
+
+    @functools.cached_property
+    def control_texts(self) -> frozenset[str]:
+        """Texts that `tokenize` takes for control tokens with ``special`` alone."""
+        attributes, vocabulary = library.brief(c_api.llama_vocab_get_attr), self._vocab
+        kinds = c_api.LLAMA_TOKEN_ATTR_CONTROL | c_api.LLAMA_TOKEN_ATTR_UNKNOWN
+        found = (self.marker(i) for i in range(self.n_vocab) if attributes(vocabulary, i) & kinds)
+        return frozenset(filter(None, found))
+
+    def token_text(self, token: int) -> bytes:
+        """The vocabulary's raw entry for a token."""
+        return c_api.llama_vocab_get_text(self._vocab, token) or b""
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """Token ids; ``special`` lets markers such as <|im_end|> become their tokens."""
+        # Unpaired surrogates cannot be encoded; they replaced bytes that were not UTF-8.
+        raw = text.encode("utf-8", "replace")
+        size = len(raw) + 8
+        while True:
+            buffer = (c_api.llama_token * size)()
+            n = c_api.llama_tokenize(self._vocab, raw, len(raw), buffer, size, bos, special)
+            if n >= 0:
+                return list(buffer[:n])
+            size = -n
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token, none for control tokens; may split a character."""
+        known = self._pieces.get(token)
+        if known is None:
+            size = 64
+            while True:
+                buffer = ctypes.create_string_buffer(size)
+                n = c_api.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
+                if n >= 0:
+                    known = buffer.raw[:n]
+                    break
+                size = -n
+            self._pieces[token] = known
+        return known
+
+    @functools.cached_property
+    def _pieces(self) -> dict[int, bytes]:
+        return {}
+
+    def marker(self, token: int) -> str:
+        """A control token as text, for templates; "" for -1."""
+        return self.token_text(token).decode("utf-8", "replace") if token >= 0 else ""

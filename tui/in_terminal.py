@@ -1,0 +1,123 @@
+"""Runs the interface in this terminal, for the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+import click
+
+from localspec.chats.saver import Saver
+from localspec.chats.values import Chat
+from localspec.config import paths
+from localspec.config import settings as config_settings
+from localspec.core.safe_text import safe_line
+from localspec.core.sampling_params import Sampling
+from localspec.core.settings_schema import FIGURES
+from localspec.engine.client import EngineClient
+from tui.app import ChatApp
+from tui.input import keymap
+from tui.session.ports import Settings
+from tui.session.recorder import ChatRecorder
+from tui.terminal.refresh_rate import MESSAGE_SECONDS
+from tui.terminal.theme import wanted
+
+if TYPE_CHECKING:
+    from localspec.loading.options import Options
+
+
+def run(
+    options: Options,
+    sampling: Sampling,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    system: str | None = None,
+    resume: Chat | None = None,
+    *,
+    race: bool = False,
+) -> int:
+    """Run the interface in this terminal, with a ``race`` at its start; the exit code.
+
+    An unexpected exception is raised after the terminal is restored.
+    """
+    options = dataclasses.replace(options, save_states=True)
+    engine = EngineClient(options, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS)
+    app = ChatApp(
+        engine,
+        Settings(sampling, max_tokens, seed),
+        name=options.model,
+        verifier=options.verifier,
+        system=system,
+        recorder=ChatRecorder(Saver(), options.model, options.draft),
+        resume=resume,
+        options=options,
+        reopen=lambda other: EngineClient(
+            other, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS
+        ),
+        race=race,
+        **configured(),
+    )
+    return run_app(app, Path(options.model).name)
+
+
+class Configured(TypedDict):
+    """The part of the user's config.toml that concerns the interface."""
+
+    keys: Mapping[str, str]
+    theme: str
+    expert: bool
+
+
+def configured() -> Configured:
+    """The settings of the interface.
+
+    Raises:
+        UsageError: one of them is refused.
+    """
+    found = config_settings.settings()
+    figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
+    return Configured(keys=keymap.overrides(found), theme=wanted(found), expert=figures == "all")
+
+
+def run_app(app: ChatApp, name: str) -> int:
+    """Run an interface in this terminal, ``name`` in its title; the exit code.
+
+    An unexpected exception is raised after the terminal is restored.
+    """
+    for line in config_settings.unknown():
+        app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")
+    app.in_terminal = True
+    with _window_title(f"localspec · {name}"):
+        app.run()
+    if app.failure is not None:
+        _tell(str(app.failure))
+    if app.unsaved is not None:
+        _tell(f"the last messages could not be saved: {app.unsaved}")
+    if app.defect is not None:
+        raise app.defect
+    return app.return_code or 0
+
+
+def _tell(message: str) -> None:
+    """An exit message, one line on stderr."""
+    click.echo(f"localspec: {safe_line(message)}", err=True)
+
+
+@contextlib.contextmanager
+def _window_title(title: str) -> Iterator[None]:
+    """The title of the terminal window, put back at the end where the terminal can."""
+    terminal = sys.__stderr__
+    if terminal is None or not terminal.isatty():
+        yield
+        return
+    terminal.write(f"\x1b[22;2t\x1b]2;{safe_line(title)}\x07")
+    terminal.flush()
+    try:
+        yield
+    finally:
+        terminal.write("\x1b[23;2t")
+        terminal.flush()
