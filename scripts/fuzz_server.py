@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import random
 import sys
@@ -125,10 +126,10 @@ class Fuzzer:
         before = set(self.findings)
         example = self._examples.get(operation.path)
         chance = random.Random(f"{operation.label} {turn}")
-        for _ in range(examples if example is not None else 0):
+        bodies = itertools.islice(_bodies(example, chance), examples if example is not None else 0)
+        for body in bodies:
             if time.monotonic() >= end:
                 break
-            body = neighbour(example, chance)
             case = operation.Case(body=body, media_type="application/json")
             self._send(operation.label, case)
         return [found for key, found in self.findings.items() if key not in before]
@@ -180,6 +181,14 @@ class Fuzzer:
             text = repr(body)
         key = (label, failure.split("{", maxsplit=1)[0])
         self.findings.setdefault(key, Finding(label, failure, text[:_LONGEST]))
+
+
+def _bodies(example: dict[str, Any], chance: random.Random) -> Iterator[Any]:
+    """The example, streamed and not, and then its neighbours without end."""
+    yield example
+    yield example | {"stream": True}
+    while True:
+        yield neighbour(example, chance)
 
 
 def _examples(description: dict[str, Any]) -> dict[str, Any]:

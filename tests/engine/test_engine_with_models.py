@@ -92,7 +92,11 @@ def test_states_are_kept_on_disk_only_where_that_is_asked_for(monkeypatch, saved
     from localspec.runtime import Runtime
 
     kept = []
-    monkeypatch.setattr(Runtime, "keep_states", kept.append)
+
+    def note(runtime):
+        kept.append(runtime)
+
+    monkeypatch.setattr(Runtime, "keep_states", note)
     options = codec.encode(Options(model="demo", save_states=saved))
     runtime = open_runtime(options, lambda event: None, lambda: False)
     runtime.close()

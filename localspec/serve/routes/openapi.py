@@ -82,7 +82,7 @@ class _Operation:
         if self.answer:
             content = {self.media_type: {"schema": ref(self.answer)}}
         if self.stream:
-            content["text/event-stream"] = {"schema": schemas.TEXT}
+            content["text/event-stream"] = {"schema": schemas.EVENT}
         return {"description": "the answer", "content": content}
 
     def _failures(self) -> Schema:

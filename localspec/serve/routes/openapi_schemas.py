@@ -48,6 +48,11 @@ def either(*schemas: Schema) -> Schema:
     return {"anyOf": list(schemas)}
 
 
+EVENT: Schema = record({"event": TEXT, "data": TEXT}) | {
+    "description": "an event of the stream; OpenAPI 3.1 has no form of its own for streams"
+}
+
+
 def ref(name: str) -> Schema:
     """A named schema."""
     return {"$ref": f"#/components/schemas/{name}"}
@@ -433,6 +438,7 @@ __all__ = [
     "CHAT",
     "COMPLETION",
     "COMPONENTS",
+    "EVENT",
     "COUNT",
     "DETOKENIZE",
     "MESSAGE",
