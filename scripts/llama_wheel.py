@@ -122,8 +122,12 @@ def unpack(archive: Path, target: Path) -> None:
         return
     scratch = target.with_name("unpacking")
     shutil.rmtree(scratch, ignore_errors=True)
-    with tarfile.open(archive) as bundle:
-        bundle.extractall(scratch, filter="data")
+    # Python 3.11.0 to 3.11.3, Debian 12's among them, has no filters. The archive is as it was
+    # locked by its digest either way.
+    if hasattr(tarfile, "data_filter"):
+        shutil.unpack_archive(archive, scratch, filter="data")
+    else:
+        shutil.unpack_archive(archive, scratch)
     (top,) = scratch.iterdir()
     top.rename(target)
     scratch.rmdir()

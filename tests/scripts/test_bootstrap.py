@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from dataclasses import replace
@@ -300,6 +301,27 @@ def test_the_key_names_version_and_backend_for_people():
 )
 def test_the_cache_is_where_the_user_wants_it(environ, system, expected):
     assert llama_wheel.cache_directory(environ, system) == Path(expected).expanduser()
+
+
+@pytest.mark.parametrize("filters", [True, False])
+def test_an_archive_is_unpacked_by_every_python(tmp_path, monkeypatch, filters):
+    """Python before 3.11.4, which Debian 12 has, knows no filters of archives."""
+    source = tmp_path / "some-1.0"
+    source.mkdir()
+    (source / "file").write_text("text")
+    archive = shutil.make_archive(str(tmp_path / "some"), "gztar", tmp_path, "some-1.0")
+    if not filters:
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+        unpacked = shutil.unpack_archive
+
+        def unpack_archive(archive, target):  # takes no filter, as there
+            unpacked(archive, target)
+
+        monkeypatch.setattr(shutil, "unpack_archive", unpack_archive)
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("this Python has no filters")
+    llama_wheel.unpack(Path(archive), tmp_path / "target")
+    assert (tmp_path / "target" / "file").read_text() == "text"
 
 
 def test_a_kept_wheel_is_found_again_and_a_changed_one_is_not(tmp_path):

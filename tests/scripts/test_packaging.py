@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from llama_wheel import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -35,10 +35,8 @@ def sdist(tmp_path_factory):
     """The source archive, unpacked."""
     folder = tmp_path_factory.mktemp("sdist")
     archive = build("sdist", ROOT, folder / "built")
-    with tarfile.open(archive) as bundle:
-        bundle.extractall(folder / "unpacked", filter="data")
-    (top,) = (folder / "unpacked").iterdir()
-    return top
+    unpack(archive, folder / "unpacked")
+    return folder / "unpacked"
 
 
 @pytest.fixture(scope="module")

@@ -232,7 +232,7 @@ class _Generation:
         return kept
 
     def _verified(self, grams: _Places, at: _Places, text: NDArray[np.int32]) -> _Places:
-        """Those of the grams that are the tokens before their places ``at``."""
+        """The grams whose tokens stand before their places ``at``: the hashes only found them."""
         size = SIZES[0]
         for back in range(-size, 0):
             if not len(grams):

@@ -109,7 +109,9 @@ class Suffix(Drafter):
     def _copied(
         self, ask: Ask, passage: Passage, k: int
     ) -> tuple[list[int], list[float], list[int]]:
-        """As `_voted`, from a passage and those that continue where it ends."""
+        """Tokens and confidences as `_voted` has them, copied from a passage and from those that
+        continue where it ends.
+        """
         assert ask.recalls is not None
         tokens: list[int] = []
         confidences: list[float] = []

@@ -16,8 +16,9 @@ from localspec import __version__
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.routes import openapi_examples as examples
-from localspec.serve.routes import openapi_schemas as schemas
-from localspec.serve.routes.openapi_schemas import Schema, ref
+from localspec.serve.routes import openapi_requests as requests
+from localspec.serve.routes.openapi_components import COMPONENTS, EVENT
+from localspec.serve.routes.openapi_shapes import ANY_OBJECT, TEXT, Schema, ref
 
 PATH = "/openapi.json"
 _FAILURES = {
@@ -66,7 +67,7 @@ class _Operation:
         }
         if self.parameter:
             found["parameters"] = [
-                {"name": self.parameter, "in": "path", "required": True, "schema": schemas.TEXT}
+                {"name": self.parameter, "in": "path", "required": True, "schema": TEXT}
             ]
         if self.body is not None:
             content: Schema = {"schema": self.body}
@@ -78,11 +79,11 @@ class _Operation:
 
     def _answer(self) -> Schema:
         kind = self.media_type if self.body is not None else "text/plain"
-        content: Schema = {kind: {"schema": schemas.TEXT}}
+        content: Schema = {kind: {"schema": TEXT}}
         if self.answer:
             content = {self.media_type: {"schema": ref(self.answer)}}
         if self.stream:
-            content["text/event-stream"] = {"schema": schemas.EVENT}
+            content["text/event-stream"] = {"schema": EVENT}
         return {"description": "the answer", "content": content}
 
     def _failures(self) -> Schema:
@@ -104,13 +105,13 @@ OPERATIONS: dict[str, _Operation] = {
     "/v1/embeddings": _Operation(
         "Refused: this server has no embeddings",
         "Object",
-        schemas.ANY_OBJECT,
+        ANY_OBJECT,
         aliases=("/embeddings",),
     ),
     "/v1/chat/completions": _Operation(
         "A reply to a conversation, in OpenAI's shape",
         "ChatCompletion",
-        schemas.CHAT,
+        requests.CHAT,
         example=examples.CHAT,
         stream=True,
         aliases=("/chat/completions",),
@@ -118,7 +119,7 @@ OPERATIONS: dict[str, _Operation] = {
     "/v1/completions": _Operation(
         "The rest of a text, in OpenAI's shape",
         "Completion",
-        schemas.COMPLETION,
+        requests.COMPLETION,
         example=examples.COMPLETION,
         stream=True,
         aliases=("/completions",),
@@ -126,7 +127,7 @@ OPERATIONS: dict[str, _Operation] = {
     "/v1/responses": _Operation(
         "A response in OpenAI's newer shape; nothing is stored",
         "Response",
-        schemas.RESPONSE,
+        requests.RESPONSE,
         example=examples.RESPONSE,
         stream=True,
         aliases=("/responses",),
@@ -134,7 +135,7 @@ OPERATIONS: dict[str, _Operation] = {
     "/v1/messages": _Operation(
         "A message in Anthropic's shape",
         "Message",
-        schemas.MESSAGE,
+        requests.MESSAGE,
         example=examples.MESSAGE,
         stream=True,
         error="AnthropicError",
@@ -142,7 +143,7 @@ OPERATIONS: dict[str, _Operation] = {
     "/v1/messages/count_tokens": _Operation(
         "The tokens that the prompt of a message has",
         "Count",
-        schemas.COUNT,
+        requests.COUNT,
         example=examples.COUNT,
         error="AnthropicError",
     ),
@@ -150,29 +151,29 @@ OPERATIONS: dict[str, _Operation] = {
     "/localspec/reply": _Operation(
         "A reply as the engine protocol has it, one message a line",
         "",
-        schemas.ANY_OBJECT,
+        ANY_OBJECT,
         example=examples.NATIVE,
         media_type="application/x-ndjson",
     ),
     "/localspec/examine": _Operation(
         "Probabilities at one place of a reply, as the engine protocol has them",
         "",
-        schemas.ANY_OBJECT,
+        ANY_OBJECT,
         example=examples.EXAMINE,
         media_type="application/x-ndjson",
     ),
     "/tokenize": _Operation(
         "The tokens of a text or conversation",
         "Tokens",
-        schemas.TOKENIZE,
+        requests.TOKENIZE,
         example=examples.TOKENIZE,
     ),
     "/detokenize": _Operation(
-        "The text of tokens", "Text", schemas.DETOKENIZE, example=examples.DETOKENIZE
+        "The text of tokens", "Text", requests.DETOKENIZE, example=examples.DETOKENIZE
     ),
     "/tokenizer_info": _Operation("The tokens that begin and end a text", "Object"),
     "/apply-template": _Operation(
-        "The prompt of a conversation", "Prompt", schemas.TEMPLATE, example=examples.TEMPLATE
+        "The prompt of a conversation", "Prompt", requests.TEMPLATE, example=examples.TEMPLATE
     ),
     PATH: _Operation("This description", "Object"),
 }
@@ -198,7 +199,7 @@ def description() -> dict[str, Any]:
             for path, operation in OPERATIONS.items()
         },
         "components": {
-            "schemas": schemas.COMPONENTS,
+            "schemas": COMPONENTS,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
