@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.drafters.base import Ask
 from localspec.drafters.cascade import Cascade
+from localspec.drafters.lookup import request_memory
 from localspec.drafters.lookup.request_memory import LONGEST, SIZES, Passage, RequestMemory
 from localspec.drafters.lookup.suffix import Suffix
 
@@ -21,6 +23,16 @@ ROOM = 4_000_000
 SHORTEST = min(SIZES)
 LARGE = 1 << 18
 """More tokens than most vocabularies have."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _same_hashes() -> Iterator[None]:
+    """Owners have random secrets, and an entry is lost where hashes meet: for one of a thousand
+    passages here. The same secrets each time make that the same passages.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request_memory.secrets, "randbits", random.Random(0).getrandbits)
+        yield
 
 
 def novel(n: int, seed: int = 0) -> list[int]:
@@ -84,8 +96,22 @@ def test_every_place_of_a_text_without_repetition_is_found(
     end = data.draw(st.integers(SHORTEST, len(known) - 1))
     length = data.draw(st.integers(SHORTEST, min(end, LONGEST)))
     found = memory.recall("", [5, *known[end - length : end]], 5)
-    least = Passage(known[end : end + 5], length)
-    assert found in {None, least} if length < min(SIZES) else found == least
+    # None where its entry was lost to another: the next test counts how often that may be.
+    assert found in (None, Passage(known[end : end + 5], length))
+
+
+def test_few_places_are_lost_to_others_of_the_same_hash() -> None:
+    memory = RequestMemory(ROOM)
+    text = novel(10_000)
+    memory.learn("", text)
+    ends = range(LONGEST, len(text))
+    found = [memory.recall("", text[end - LONGEST : end], 1) for end in ends[:-1]]
+    whole = 0
+    for end, passage in zip(ends, found, strict=False):
+        assert passage is None or passage.following == [text[end]]
+        whole += passage == Passage([text[end]], LONGEST)
+    # Where a long text is divided into pieces, fewer tokens before a place are compared.
+    assert whole > 0.98 * len(found)
 
 
 def test_of_passages_as_long_the_newest_is_recalled() -> None:
