@@ -104,7 +104,7 @@ def copies(drafter: Drafter, text: Text, n_vocab: int) -> Copies:
         n, rest = 0, text.reply[place:]
         while n < min(len(draft), len(rest)) and draft.tokens[n] == rest[n]:
             n += 1
-        kept = pace.confidences[: min(len(draft), n + 6)]
+        kept = pace.confidences[: len(draft)]
         lengths.append(len(kept))
         accepted.append(n)
         confidences += kept
