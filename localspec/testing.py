@@ -22,7 +22,7 @@ Table = Callable[[Tokens], Logits]
 
 
 class TableTarget:
-    """A `CacheableTarget` that looks its logits up. Its KV cache is a list of tokens."""
+    """A `ServingTarget` that looks its logits up. Its KV cache is a list of tokens."""
 
     aborts = True
 
@@ -68,6 +68,10 @@ class TableTarget:
         """Row 0 after the pending token, row 1 + i after node i."""
         self._last = {w.seq: w for w in work}
         return [Scores(np.stack([self._row(w, i) for i in range(-1, len(w.draft))])) for w in work]
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """No device computes."""
+        work()
 
     def _row(self, work: Work, node: int) -> Logits:
         return self.table([*self.cache.get(work.seq, ()), work.pending, *work.draft.prefix(node)])

@@ -87,6 +87,22 @@ class Hooked(TableTarget):
         return super().score(work)
 
 
+class Device(Hooked):
+    """A device computes its passes, and the processor is free meanwhile."""
+
+    waiting: Callable[[], None] | None = None
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        self.waiting = work
+
+    def score(self, work: Sequence[Work]) -> list[Scores]:
+        self.before_score()
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting()
+        return TableTarget.score(self, work)
+
+
 @dataclass
 class Costs:
     """Controls that save nothing, or fail to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -160,4 +160,15 @@ class CacheableTarget(Target, SavesState, Protocol):
     """A target that a prefix cache can serve."""
 
 
-__all__ = ["CacheableTarget", "SavesState", "Target", "Work"]
+class ServingTarget(CacheableTarget, Protocol):
+    """A target that a scheduler runs."""
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do ``work`` while a device computes the next pass; now, where the processor computes it.
+
+        One work waits at most: a second one takes its place.
+        """
+        ...
+
+
+__all__ = ["CacheableTarget", "SavesState", "ServingTarget", "Target", "Work"]

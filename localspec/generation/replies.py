@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from localspec.core.events import Finished, Notice, ReplyEvent
 from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Off
 from localspec.errors import Interrupted
+from localspec.generation.delivery import Deliveries, Delivery
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
@@ -61,6 +63,7 @@ class RunningReplies:
         self._round_seconds = 0.0
         """Duration of the last round."""
         self._reported: set[str] = set()
+        self.deliveries = Deliveries(pair.target)
 
     def free(self) -> list[int]:
         """Sequences that no reply uses."""
@@ -71,6 +74,7 @@ class RunningReplies:
         """Begin a reply in the free sequence that suits its prompt best; there must be one."""
         if not ready.job.begin():  # stopped while it waited
             return
+        self.deliveries.complete()
         doing(f"answering with {self._pair.target_model.path}")
         prepared = ready.prepared
         seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
@@ -102,6 +106,7 @@ class RunningReplies:
         """
         reading = [running for running in self.running if running.reading]
         if reading:
+            self.deliveries.complete()
             shortest = min(reading, key=lambda running: self._prefill.unread(running.generation))
             self._guarded((reading[0], shortest)[next(self._turn) % 2], self._read_part)
 
@@ -149,14 +154,10 @@ class RunningReplies:
             for running in [*self.running]:
                 self._fail(running, error)
             return
-        by_seq = {result.request.seq: result for result in results}
-        self._round_seconds = max((result.seconds for result in results), default=0.0)
-        notices = self._notices(results)
-        for running in decoding:
-            result = by_seq.get(running.seq)
-            self._deliver(running, result, notices, alone=len(requests) == 1)
+        self._deliver(decoding, results)
         for running in [one for one in self.running if one.generation.postponed]:
             if not running.reading:
+                self.deliveries.complete()
                 self._guarded(running, self._resume_drafts)
 
     def _resume_drafts(self, running: Running) -> None:
@@ -173,25 +174,25 @@ class RunningReplies:
         company = sum(not other.reading for other in self.running)
         self._prefill.catch_up(running.generation, running.drafter, running.policy, company)
 
-    def _deliver(
-        self,
-        running: Running,
-        result: RoundResult | None,
-        notices: Sequence[Notice],
-        *,
-        alone: bool,
-    ) -> None:
-        """Hand over the events of a round, and end the reply where it is complete."""
-        generation = running.generation
-        if result is None:
-            error = generation.request.error
-            self._fail(running, error or AssertionError("a request without result or error"))
-            return
-        events = generation.events(result, running.policy, alone=alone)
-        if generation.finish is None:
-            running.job.mailbox.put([*events, *notices])
-        else:
-            self.finish(running, [*events, *notices])
+    def _deliver(self, decoding: Sequence[Running], results: Sequence[RoundResult]) -> None:
+        """Hand over the events of a round; end the replies that are complete or have failed."""
+        ended, alone = time.perf_counter(), len(decoding) == 1
+        by_seq = {result.request.seq: result for result in results}
+        self._round_seconds = max((result.seconds for result in results), default=0.0)
+        notices = self._notices(results)
+        going_on: list[Delivery] = []
+        for running in decoding:
+            result, request = by_seq.get(running.seq), running.generation.request
+            if result is None:
+                failed = AssertionError("a request without result or error")
+                self._fail(running, request.error or failed)
+                continue
+            delivery = Delivery(running, result, notices, ended, alone)
+            if request.finish is None:
+                going_on.append(delivery)
+            else:
+                self.finish(running, delivery.events())
+        self.deliveries.after_round(going_on)
 
     def _notices(self, results: Sequence[RoundResult]) -> list[Notice]:
         """Notices for users after a round; each problem is reported once."""
@@ -215,6 +216,7 @@ class RunningReplies:
 
     def finish(self, running: Running, events: Sequence[ReplyEvent] = ()) -> None:
         """End a reply after its last ``events``; as interrupted, where it is not complete."""
+        self.deliveries.complete()
         self.running.remove(running)
         generation = running.generation
         if generation.finish is None:
@@ -250,6 +252,7 @@ class RunningReplies:
 
     def _fail(self, running: Running, error: Exception) -> None:
         """End a reply with an error; its sequence is not trusted any more."""
+        self.deliveries.complete()
         self.running.remove(running)
         self._prefill.reset(running.seq)
         running.job.interrupt.watch(None)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from localspec.core.events import Notice
 from localspec.core.interrupt import StopSignal
-from localspec.core.target import CacheableTarget
+from localspec.core.target import ServingTarget
 from localspec.drafters.base import Drafter
 from localspec.generation.grammars import GrammarModel
 from localspec.generation.prompt import Tokenizer
@@ -65,7 +65,7 @@ class RunnablePair(Protocol):
         ...
 
     @property
-    def target(self) -> CacheableTarget:
+    def target(self) -> ServingTarget:
         """Scores drafts."""
         ...
 

@@ -232,6 +232,7 @@ class Scheduler:
         for call in [*self._calls]:
             free = self.replies.free()
             if free or not call.needs_sequence:
+                self.replies.deliveries.complete()
                 self._calls.remove(call)
                 with self._stop.computing_for(()):
                     call.run(free)

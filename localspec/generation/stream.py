@@ -97,8 +97,12 @@ class Generation:
         """End the reply here; emitted tokens stay."""
         self.request.finish = "interrupt"
 
-    def events(self, result: RoundResult, policy: Policy, *, alone: bool) -> list[ReplyEvent]:
-        """The events of one of its rounds; ``alone`` if that had no other request."""
+    def events(
+        self, result: RoundResult, policy: Policy, *, ended: float, alone: bool
+    ) -> list[ReplyEvent]:
+        """The events of its last round, which ended at that time (`time.perf_counter`); ``alone``
+        if it had no other request. The next round may have begun, and not emitted anything.
+        """
         if alone:
             self._speedup.add(result, policy.costs)
         tokens = [
@@ -107,9 +111,9 @@ class Generation:
         ]
         planner = self.request.policy or policy
         self._speculation = planner.speculation_of(self.seq)
-        return [*tokens, self._event(result, self._speculation)]
+        return [*tokens, self._event(result, self._speculation, ended)]
 
-    def _event(self, result: RoundResult, speculation: Speculation) -> Round:
+    def _event(self, result: RoundResult, speculation: Speculation, ended: float) -> Round:
         return Round(
             drafted=len(result.draft),
             verified=result.verdict.verified,
@@ -121,7 +125,7 @@ class Generation:
             source=result.draft.source,
             context_used=len(self.tokens),
             speculation=speculation,
-            speedup=self._speedup_at(time.perf_counter()),
+            speedup=self._speedup_at(ended),
             forced=len(result.draft.forced),
             forced_accepted=len(result.draft.forced.intersection(result.verdict.path)),
         )

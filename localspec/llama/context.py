@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -98,6 +99,14 @@ class Context(Sequences):
         """Threads that wait for more work after a pass."""
         self.kv_type = kv_type
         self._keeps_states = False
+        self._submitting, self._submitted = 0.0, 0.0
+        """Seconds of the last `llama_decode`, and when it returned."""
+        self.overlaps = False
+        """Whether most of the last pass with rows was still to be computed then. It is measured,
+        since it differs by backend and by the places of layers.
+        """
+        self.meanwhile: Callable[[], None] | None = None
+        """Work to be done once, when the next pass was submitted and before its rows are there."""
 
     def _adjust(self, params: Any) -> None:
         """Change the parameters, for contexts of another kind."""
@@ -187,9 +196,20 @@ class Context(Sequences):
             self._lengths[seq] += count
             self._revocable[seq] = count - 1
         if every:
-            views = self._logits.views(counts)
+            views = self._rows(counts)
             return [r[e - w[2] : e] for r, e, w in zip(views, needed, work, strict=True)]
-        return self._logits.views([outputs for _, _, outputs in work])
+        return self._rows([outputs for _, _, outputs in work])
+
+    def _rows(self, counts: Sequence[int]) -> list[Logits]:
+        """The rows of the pass that was submitted, once they are computed."""
+        work, self.meanwhile = self.meanwhile, None
+        if work is not None:
+            work()
+        views = self._logits.views(counts)
+        if any(counts):
+            waited = time.perf_counter() - self._submitted
+            self.overlaps = waited > self._submitting and self.on_device
+        return views
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:
         """The first n tokens of the batch."""
@@ -207,8 +227,11 @@ class Context(Sequences):
         whole = self.rollback is not None and (outputs > 0 or n <= OUTPUTS)
         if whole:
             c_api.llama_set_abort_callback(self._ptr, _NEVER, None)
+        began = time.perf_counter()
         with self.model.waiting(n):
             error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
+        self._submitted = time.perf_counter()
+        self._submitting = self._submitted - began
         if whole:
             c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:
@@ -244,7 +267,7 @@ class Context(Sequences):
             self.truncate(0, start)
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
-        return self._logits.views([n])[0][m - 1 :] if every else self._logits.views([n - m + 1])[0]
+        return self._rows([n])[0][m - 1 :] if every else self._rows([n - m + 1])[0]
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None

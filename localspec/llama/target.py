@@ -135,6 +135,13 @@ class LlamaTarget:
                 if self._features is not None:
                     self._features.cut(seq, length)
 
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """See `ServingTarget`."""
+        if self._context.overlaps:
+            self._context.meanwhile = work
+        else:
+            work()
+
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """One pass over the pending tokens and drafts; if it raises, the cache is as before, or
         empty where the model is recurrent.

@@ -79,6 +79,9 @@ class CostFilter:
         self._tuning = tuning
         self._x = np.zeros(2)
         self._p = np.diag([tuning.slowness**2, tuning.steepness**2])
+        self._drifts = np.array([tuning.slowness_drift**2, tuning.steepness_drift**2])
+        """Variance that each part gains with an observation, while it has less than `_most`."""
+        self._most = np.array([math.inf, tuning.steepness_most**2])
         self._noise = dict.fromkeys(Kind, tuning.noise**2)
         self._drafts: list[int] = []
         """Offsets of drafts, which may have been measured at another time than passes."""
@@ -98,6 +101,8 @@ class CostFilter:
         """Another offset, of that standard deviation; its index."""
         n = len(self._x)
         self._x = np.append(self._x, 0.0)
+        self._drifts = np.append(self._drifts, self._tuning.offset_drift**2)
+        self._most = np.append(self._most, self._tuning.offset_most**2)
         p = np.zeros((n + 1, n + 1))
         p[:n, :n] = self._p
         p[n, n] = deviation**2
@@ -173,13 +178,8 @@ class CostFilter:
             self._x[self.SLOWNESS] += common
 
     def _drift(self, count: int) -> None:
-        tuning, p = self._tuning, self._p
-        variances = p.diagonal()
-        drift = np.full(len(variances), tuning.offset_drift**2)
-        drift[0], drift[1] = tuning.slowness_drift**2, tuning.steepness_drift**2
-        most = np.full(len(variances), tuning.offset_most**2)
-        most[0], most[1] = math.inf, tuning.steepness_most**2
-        p.flat[:: len(variances) + 1] += np.where(variances < most, count * drift, 0.0)
+        variances = self._p.reshape(-1)[:: len(self._x) + 1]  # a view of the diagonal
+        variances += (variances < self._most) * (count * self._drifts)
 
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
         """Adapt the noise to the size of surprises relative to their expected variance."""

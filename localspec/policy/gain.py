@@ -7,6 +7,7 @@ of known confidence) and takes t(k + 1) + k * cost.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,18 +60,23 @@ class Prices:
             self._most = most_gain(self.curve, self.cost)
         return self._most
 
+    @functools.cached_property
+    def _makes_up(self) -> tuple[Curve, NDArray[np.int64], Curve]:
+        """(K,) each loss, and the tokens that make up for it: whole ones, and a part of one."""
+        lengths = np.arange(1, len(self.curve))
+        losses = np.maximum(self.losses, 0.0)
+        whole = np.minimum(losses.astype(np.int64), lengths)
+        return losses, whole, np.where(whole < lengths, losses - whole, 0.0)
+
     def shortfall(self, expected: Expected) -> NDArray[np.float64]:
         """(BINS, K) expected tokens by which a draft falls short of its cost.
 
         E[max(0, L - X)] for a loss L and X accepted tokens, where P(X > j) = s * m^j: L less a term
         for each token that would make up for a part of it, whole ones first.
         """
-        lengths = np.arange(1, len(self.curve))
-        losses = np.maximum(self.losses, 0.0)
-        whole = np.minimum(losses.astype(np.int64), lengths)
-        part = np.where(whole < lengths, losses - whole, 0.0)
+        losses, whole, part = self._makes_up
         reach = expected.sums[whole] + part * expected.powers[whole]
-        found: NDArray[np.float64] = losses[None, :] - expected.table[:, None] * reach[None, :]
+        found: NDArray[np.float64] = losses - expected.table[:, None] * reach
         return np.maximum(found, 0.0, out=found)
 
 

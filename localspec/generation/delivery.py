@@ -1,0 +1,69 @@
+"""The events of a round, on their way from the round to those who read them.
+
+They are made and handed over while a device computes the next pass of the target. Whoever reads
+them wants Python's lock as well, and would hold up the work between two passes. What somebody waits
+for is not put off: the first tokens of a reply, and its end. Nor is anything where the processor
+computes the passes, since it would have to wait for the end of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.core.events import Notice, ReplyEvent
+from localspec.core.target import ServingTarget
+from localspec.decode.round import RoundResult
+from localspec.generation.reply_job import Running
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A round of a reply whose events are still to be made."""
+
+    running: Running
+    result: RoundResult
+    notices: Sequence[Notice]
+    ended: float
+    """When the round ended, by `time.perf_counter`."""
+    alone: bool
+    """Whether the round had no other request."""
+
+    def events(self) -> list[ReplyEvent]:
+        """The events, and the notices after them."""
+        running = self.running
+        found = running.generation.events(
+            self.result, running.policy, ended=self.ended, alone=self.alone
+        )
+        return [*found, *self.notices]
+
+    def hand_over(self) -> None:
+        """Hand the events over."""
+        self.running.job.mailbox.put(self.events())
+
+
+class Deliveries:
+    """Hands over the events of replies that go on."""
+
+    def __init__(self, target: ServingTarget) -> None:
+        self._target = target
+        self._late: list[Delivery] = []
+
+    def after_round(self, round_: Sequence[Delivery]) -> None:
+        """Hand over the events of a round, or have that done in the next pass."""
+        for each in round_:
+            if each.running.generation.request.tally.rounds == 1:
+                each.hand_over()
+            else:
+                self._late.append(each)
+        if self._late:
+            self._target.meanwhile(self.complete)
+
+    def complete(self) -> None:
+        """Hand over what was put off: before anything that ends a reply, or takes long."""
+        late, self._late = self._late, []
+        for each in late:
+            each.hand_over()
+
+
+__all__ = ["Deliveries", "Delivery"]
