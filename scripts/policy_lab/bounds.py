@@ -48,8 +48,9 @@ KNOWN = AcceptanceTuning(prior=0.5, caution=0.0, spread=1e-6)
 def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
     """The time of the reply in plain tokens with drafts by the controller's own rule, where the
     acceptance by confidence and the frequency of confidences are those of the whole reply, and any
-    loss is affordable. A policy that sees confidences only cannot do much better; what separates it
-    from `clairvoyant` is not knowable before the target's pass.
+    loss is affordable. A policy that sees confidences only cannot do much better, and one that sees
+    more gains 0 to 4 % with the evidence there is (docs/LOG.md, 2026-11-23). Rates are counted in
+    the reply that they are used for, which is worth up to 0.03 of `clairvoyant` by itself.
     """
     cost = relative(curve.table())[1 : LONGEST + 2]
     paces = []
