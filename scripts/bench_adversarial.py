@@ -48,7 +48,7 @@ class Case:
     full: bool = False
     """The context ends with the reply."""
     contended: bool = False
-    drafter: tuple[str, ...] = ()
+    drafter: tuple[str, ...] | None = None
 
 
 def shuffled(draft: Path) -> Path:

@@ -1,13 +1,14 @@
 """The speed of drafting against plain decoding by the length of the reply, from the first one on.
 
 Sides alternate: plain, drafted, plain. The two plain runs of a prompt say how much equal runs
-differ.
+differ. A reply that ends by itself may be shorter than its length; ``--long`` forbids the ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +21,9 @@ _LENGTHS = (8, 16, 32, 64, 128, 512)
 
 
 def ratios(
-    runtime: Runtime, prompts: Sequence[str], length: int, temperature: float
+    runtime: Runtime, prompts: Sequence[str], length: int, sampling: Sampling
 ) -> tuple[list[float], list[float]]:
-    """(Drafted by plain, plain by plain) seconds a token, by prompt."""
-    sampling = Sampling(temperature=temperature)
+    """(Drafted by plain, plain by plain) tokens a second, by prompt."""
     found, noise = [], []
     for seed, prompt in enumerate(prompts):
         speeds = [
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("-t", "--temperature", type=float, default=0.0)
     parser.add_argument("-n", "--length", type=int, action="append")
     parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--long", action="store_true", help="forbid the end of replies")
     parser.add_argument(
         "--save", type=Path, help="write each length's figures here, and skip those that it has"
     )
@@ -76,10 +77,13 @@ def main() -> None:
     saved = Saved(args.save)
     print("tokens   mean  least   10 %   mean of plain by plain, spread")
     with Runtime.open(options) as runtime:
+        ends = sorted(runtime.ends) if args.long else []
+        bias = tuple((token, -math.inf) for token in ends)
+        sampling = Sampling(temperature=args.temperature, logit_bias=bias)
         for length in args.length or _LENGTHS:
-            found, noise = saved.of(length) or ratios(runtime, prompts, length, args.temperature)
+            found, noise = saved.of(length) or ratios(runtime, prompts, length, sampling)
             saved.keep(length, found, noise)
-            tenth = statistics.quantiles(found, n=10)[0]
+            tenth = statistics.quantiles(found, n=10, method="inclusive")[0]
             print(
                 f"{length:6} {statistics.mean(found):6.2f} {min(found):6.2f} {tenth:6.2f} "
                 f"{statistics.mean(noise):10.2f} {statistics.pstdev(noise):10.2f}",

@@ -24,6 +24,7 @@ from localspec.bench.peers import Mode, Peer, Question, Setting, llama_server
 from localspec.bench.speedup import answer
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli.bench_against import modes
+from localspec.core.drafter_registry import Family, get
 from localspec.core.events import Message
 from localspec.core.logits import Sampling
 
@@ -226,8 +227,10 @@ def main() -> None:
     workloads = _prompts(args.prompts) if args.prompts else WORKLOADS
     with Runtime.open(options) as runtime:
         info = runtime.info
-        found = modes(args.against, args.k or _LENGTHS, "model" if info.draft else None)
-        found += copying(args.against) if info.draft else []
+        free = {Family.LOOKUP, Family.GRAMMAR}
+        computing = [name for name in info.drafters if get(name).family not in free]
+        found = modes(args.against, args.k or _LENGTHS, next(iter(computing), None))
+        found += copying(args.against) if computing else []
         setting = Setting(
             target=Path(info.target),
             draft=Path(info.draft) if info.draft else None,

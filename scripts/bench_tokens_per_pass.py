@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--ctx", type=int, default=768)
     asked = parser.parse_args()
     plain_options = Options(
-        model=str(asked.target), draft="none", drafter=(), context=asked.ctx, offline=True
+        model=str(asked.target), draft="none", drafter=("off",), context=asked.ctx, offline=True
     )
     with Runtime.open(plain_options) as runtime:
         plain = Ours(runtime, "plain")

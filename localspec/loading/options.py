@@ -63,6 +63,8 @@ class Options:
         object.__setattr__(self, "drafter", _names(self.drafter))
         for spec in _SPECS:
             spec.require(getattr(self, spec.python_name))
+        if self.drafter == ():
+            raise UsageError("drafter is empty; name drafters, or 'off' for plain decoding")
         if endpoints(self.rpc) and self.gpu_layers == 0:
             raise UsageError(
                 "rpc puts layers of the target on workers, and gpu_layers 0 leaves none for them"

@@ -194,6 +194,12 @@ def test_options_take_drafters_as_the_flag_takes_them(given: Any, kept: object) 
     assert Options(drafter=given).drafter == kept
 
 
+@pytest.mark.parametrize("given", [(), []])
+def test_no_drafter_at_all_is_refused_since_it_may_mean_two_things(given: Any) -> None:
+    with pytest.raises(UsageError, match="'off' for plain decoding"):
+        Options(model="demo", drafter=given)
+
+
 @pytest.mark.parametrize(
     "given",
     [
