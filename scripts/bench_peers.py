@@ -24,7 +24,7 @@ from localspec.bench.peers import Mode, Peer, Question, Setting, llama_server
 from localspec.bench.speedup import answer
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli.bench_against import modes
-from localspec.core.drafter_registry import Family, get
+from localspec.core.drafter_registry import computing
 from localspec.core.events import Message
 from localspec.core.logits import Sampling
 
@@ -227,10 +227,9 @@ def main() -> None:
     workloads = _prompts(args.prompts) if args.prompts else WORKLOADS
     with Runtime.open(options) as runtime:
         info = runtime.info
-        free = {Family.LOOKUP, Family.GRAMMAR}
-        computing = [name for name in info.drafters if get(name).family not in free]
-        found = modes(args.against, args.k or _LENGTHS, next(iter(computing), None))
-        found += copying(args.against) if computing else []
+        own = next(iter(computing(info.drafters)), None)
+        found = modes(args.against, args.k or _LENGTHS, own)
+        found += copying(args.against) if own else []
         setting = Setting(
             target=Path(info.target),
             draft=Path(info.draft) if info.draft else None,

@@ -14,7 +14,7 @@ from localspec.cli.flags import model_argument, model_flags, sampling_flags, sor
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
 from localspec.cli.working import Working
-from localspec.core.drafter_registry import Family, get
+from localspec.core.drafter_registry import computing
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,9 +112,8 @@ def command(
         for notice in runtime.info.notices:
             tell(notice)
         info = runtime.info
-        free = {Family.LOOKUP, Family.GRAMMAR}
-        computing = [name for name in info.drafters if get(name).family not in free]
-        modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), next(iter(computing), None))
+        own = next(iter(computing(info.drafters)), None)
+        modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), own)
         measuring = Measuring(runtime, chosen, temperatures, max_tokens=max_tokens)
         working = Working(ctrl_c)
         with Unfinished() as unfinished:

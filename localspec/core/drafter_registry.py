@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,6 +212,12 @@ def any_of(names: tuple[str, ...], *families: Family) -> bool:
     return any(get(name).family in families for name in names)
 
 
+def computing(names: Iterable[str]) -> list[str]:
+    """Those of the drafters that compute something, unlike those that copy from what is known."""
+    copying = {Family.LOOKUP, Family.PREDICTION, Family.GRAMMAR, Family.NONE}
+    return [name for name in names if get(name).family not in copying]
+
+
 def by_file(kind: str | None) -> DrafterSpec | None:
     """The drafter that a draft file of that kind is made for, if this version has one."""
     return next((spec for spec in TABLE if kind is not None and spec.file == kind), None)
@@ -233,6 +239,7 @@ __all__ = [
     "TreeShape",
     "any_of",
     "by_file",
+    "computing",
     "find",
     "get",
     "of",

@@ -178,7 +178,7 @@ class CostFilter:
             self._x[self.SLOWNESS] += common
 
     def _drift(self, count: int) -> None:
-        variances = self._p.reshape(-1)[:: len(self._x) + 1]  # a view of the diagonal
+        variances = np.einsum("ii->i", self._p)  # a view that can be written to
         variances += (variances < self._most) * (count * self._drifts)
 
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:

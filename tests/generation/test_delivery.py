@@ -128,23 +128,25 @@ def test_one_reply_alone_has_the_same_events(device: Served, processor: Served) 
     assert boxes[0].timeless() == boxes[1].timeless()
 
 
-def test_events_are_handed_over_in_the_next_pass(device: Served) -> None:
+def rounds_before_passes(served: Served) -> list[int]:
+    """The rounds of a reply that were handed over before each pass, and after the last one."""
     box = Box()
     seen: list[int] = []
-    device.target.before_score = lambda: seen.append(box.rounds)
-    device.ask("bcd", 30, box)
-    device.end()
+    served.target.before_score = lambda: seen.append(box.rounds)
+    served.ask("bcd", 30, box)
+    served.end()
+    return [*seen, box.rounds]
+
+
+def test_events_are_handed_over_in_the_next_pass(device: Served) -> None:
+    *seen, rounds = rounds_before_passes(device)
     # The first round's tokens are waited for; those of later ones come a pass later.
     assert seen == [0, 1, *range(1, len(seen) - 1)]
-    assert box.rounds == len(seen)
+    assert rounds == len(seen)
 
 
 def test_a_processor_hands_them_over_before_it_computes(processor: Served) -> None:
-    box = Box()
-    seen: list[int] = []
-    processor.target.before_score = lambda: seen.append(box.rounds)
-    processor.ask("bcd", 30, box)
-    processor.end()
+    seen = rounds_before_passes(processor)
     assert seen == [*range(len(seen))]
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import Files
 
 from localspec.core.target import Work
-from localspec.core.values import no_draft
+from localspec.core.values import Logits, no_draft
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
@@ -27,6 +27,20 @@ def context(files: Files) -> Iterator[Context]:
     yield made
     made.close()
     model.close()
+
+
+@pytest.fixture
+def target(context: Context) -> LlamaTarget:
+    made = LlamaTarget(context)
+    made.read(0, [3, 4])
+    return made
+
+
+def scored(target: LlamaTarget) -> Logits:
+    """The rows of a pass over the pending token, which is kept."""
+    (scores,) = target.score(PENDING)
+    target.keep(0, ())
+    return scores.logits
 
 
 @pytest.fixture
@@ -50,62 +64,50 @@ def calls(context: Context, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_a_device_computes_while_the_work_is_done(context: Context, calls: list[str]) -> None:
-    target = LlamaTarget(context)
-    target.read(0, [3, 4])
-    target.score(PENDING)
-    target.keep(0, ())
+def test_a_device_computes_while_the_work_is_done(target: LlamaTarget, calls: list[str]) -> None:
+    scored(target)
     target.meanwhile(lambda: calls.append("work"))
     calls.clear()
-    target.score(PENDING)
+    scored(target)
     assert calls == ["submit", "work", "wait"]
-    target.keep(0, ())
     calls.clear()
-    target.score(PENDING)
+    scored(target)
     assert calls == ["submit", "wait"]
-    target.keep(0, ())
     target.audit(0)
 
 
-def test_rows_are_those_of_passes_without_work(context: Context, calls: list[str]) -> None:
-    target = LlamaTarget(context)
+def test_rows_are_those_of_passes_without_work(target: LlamaTarget, calls: list[str]) -> None:
     rows = []
     for has_work in (False, True):
-        target.truncate(0, 0)
-        target.read(0, [3, 4])
+        target.truncate(0, 2)
         for _ in range(3):
             if has_work:
                 target.meanwhile(lambda: calls.append("work"))
-            (scores,) = target.score(PENDING)
-            target.keep(0, ())
-        rows.append(scores.logits.copy())
+            last = scored(target)
+        rows.append(last.copy())
     assert np.array_equal(*rows)
     assert calls.count("work") == 3
 
 
-def test_a_pass_without_rows_does_not_put_the_work_off(context: Context, calls: list[str]) -> None:
-    target = LlamaTarget(context)
-    target.read(0, [3, 4])
-    target.score(PENDING)
-    target.keep(0, ())
+def test_a_pass_without_rows_does_not_put_the_work_off(
+    target: LlamaTarget, calls: list[str]
+) -> None:
+    scored(target)
     target.meanwhile(lambda: calls.append("work"))
     calls.clear()
     target.read(0, [6, 7])
     assert calls == ["submit", "work"]
 
 
-def test_the_processor_does_the_work_before_its_pass(context: Context) -> None:
-    target = LlamaTarget(context)
-    target.read(0, [3, 4])
-    target.score(PENDING)
-    target.keep(0, ())
+def test_the_processor_does_the_work_before_its_pass(target: LlamaTarget) -> None:
+    scored(target)
     done = []
     target.meanwhile(lambda: done.append("now"))
     assert done == ["now"]
 
 
 def test_a_device_that_answers_when_it_has_computed_is_a_processor(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    target: LlamaTarget, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some layers of such a pass are computed by the processor, or the backend waits by itself."""
     monkeypatch.setattr(Context, "on_device", True)
@@ -116,7 +118,5 @@ def test_a_device_that_answers_when_it_has_computed_is_a_processor(
         return decode(*arguments)
 
     monkeypatch.setattr(c_api, "llama_decode", slow)
-    target = LlamaTarget(context)
-    target.read(0, [3, 4])
-    target.score(PENDING)
+    scored(target)
     assert not context.overlaps

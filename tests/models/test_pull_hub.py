@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import importlib.util
 import json
 import os
@@ -612,14 +613,14 @@ def test_a_range_from_another_place_is_not_taken(
 # -- network file systems --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("refusal", [NotImplementedError(), OSError(errno.ENOLCK, "no locks")])
+@pytest.mark.parametrize("refusal", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_pulled_to(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise refusal
+    def refuse(*_: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
 
-    monkeypatch.setattr(download.filelock.FileLock, "acquire", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     data = os.urandom(100_000)
     assert obtained(hub, data)[0].read_bytes() == data
 

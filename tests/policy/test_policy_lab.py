@@ -23,6 +23,12 @@ def replies() -> list[Recorded]:
     return [with_constructed(reply) for reply in load()[::16]]
 
 
+@pytest.fixture(scope="module")
+def session() -> list[Recorded]:
+    """Enough replies that several of them follow the first tokens, in which costs are corrected."""
+    return [with_constructed(reply) for reply in load()[::9]]
+
+
 def test_evidence_comes_back_as_it_was_recorded(replies: list[Recorded], tmp_path) -> None:
     save(tmp_path / "some", replies)
     for ours, theirs in zip(replies, load(tmp_path / "some"), strict=True):
@@ -138,11 +144,11 @@ def test_several_requests_are_no_slower_than_batched_plain_decoding(
     ids=lambda belief: belief.name,
 )
 def test_passes_correct_costs_that_were_measured_wrongly(
-    replies: list[Recorded], belief: Belief
+    session: list[Recorded], belief: Belief
 ) -> None:
     """A session that begins with wrong costs gains nearly as much as one without them."""
     curve, drafters = BY_NAME["server"], ("suffix", "model")
-    least = healed(replies, curve, STEADY, drafters, BELIEFS[0])
-    found = healed(replies, curve, STEADY, drafters, belief)
+    least = healed(session, curve, STEADY, drafters, BELIEFS[0])
+    found = healed(session, curve, STEADY, drafters, belief)
     assert found.early >= 0.75 * least.early
-    assert found.late >= 0.88 * least.late
+    assert found.late >= 0.9 * least.late

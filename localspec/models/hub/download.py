@@ -127,7 +127,7 @@ def _locked(
     """Hold the lock of a file. Waits while another pull holds it."""
     path = hf_cache.lock(job.repo, job.entry.etag)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path, mode=0o664)
+    lock = filelock.FileLock(path, mode=0o664, fallback_to_soft=False)
     progress.state = "waiting"
     while True:
         try:
@@ -136,11 +136,11 @@ def _locked(
         except filelock.Timeout:
             if cancel.is_set():
                 raise Interrupted("interrupted") from None
-        except (NotImplementedError, OSError) as error:
-            # Some network file systems have no locks: flock fails with one of _NO_LOCKS, and for
-            # ENOSYS filelock raises NotImplementedError instead. Two pulls then fetch a file
-            # twice, which is harmless: both write the same bytes to the same places.
-            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+        except OSError as error:
+            # Some network file systems have no locks (filelock's own answer to that is a warning in
+            # the middle of the output). Two pulls then fetch a file twice, which is harmless: both
+            # write the same bytes to the same places.
+            if error.errno not in _NO_LOCKS:
                 raise
             break
     try:
