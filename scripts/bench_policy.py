@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from policy_lab import hindsight
 from policy_lab.beliefs import BELIEFS, healed
 from policy_lab.curves import CURVES, DISTURBANCES
 from policy_lab.evidence import load
@@ -30,6 +31,11 @@ def main() -> None:
     parser.add_argument(
         "--beliefs", action="store_true", help="sessions that begin with wrong costs"
     )
+    parser.add_argument(
+        "--workloads",
+        action="store_true",
+        help="beside the draft length that was best for each kind of work",
+    )
     args = parser.parse_args()
     replies = [with_constructed(reply) for reply in load()[:: args.every]]
     (disturbance,) = [d for d in _DISTURBANCES if d.name == args.disturbance]
@@ -46,6 +52,9 @@ def main() -> None:
                 for belief in BELIEFS:
                     found = healed(replies, curve, disturbance, sources, belief)
                     print(f"  {belief.name:24} {found}", flush=True)
+            elif args.workloads:
+                for line in hindsight.lines(replies, curve, disturbance, sources):
+                    print(line, flush=True)
             else:
                 for line in lines(replies, curve, disturbance, sources, args.requests):
                     print(line, flush=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from .model import Model
+from .precision import arithmetic
 from .tokenizer import render
 from .training import distance
 
@@ -89,7 +90,7 @@ def learn(
             tokens, weights = _padded([lessons[i] for i in order[at : at + _ROWS]])
             for group in optimizer.param_groups:
                 group["lr"] = rate * min(1.0, (turn + 1) / 3, 0.05 + 1.5 * (1 - turn / turns))
-            with torch.autocast("cpu", torch.bfloat16):
+            with arithmetic():
                 logits = model(tokens[:, :-1], None, quant)
                 loss = _loss(logits, tokens[:, 1:], weights[:, 1:])
                 if teacher is not None:

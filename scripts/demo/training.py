@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from .batches import Batch
 from .model import Model, Shape
+from .precision import arithmetic
 
 TARGET = Shape(vocab=2048, width=256, layers=6, heads=4, kv_heads=2, hidden=768)
 DRAFT = Shape(vocab=2048, width=128, layers=3, heads=2, kv_heads=1, hidden=384)
@@ -138,7 +139,7 @@ class Trainer:
             assert source is not None
             batch = next(source)
             goal = None
-            with torch.autocast("cpu", torch.bfloat16):
+            with arithmetic():
                 if self.goal is not None and self.share() >= plan.teach_from:
                     with torch.no_grad():
                         goal = self.goal(batch.tokens, batch.talk, True)

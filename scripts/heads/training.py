@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from demo.batches import Batch
 from demo.model import Model
+from demo.precision import arithmetic
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -113,7 +114,7 @@ class Run:
                 phase, source = now_in, stream(self.seed * 1_000_003 + self.step, now_in)
             assert source is not None
             batch = next(source)
-            with torch.autocast("cpu", torch.bfloat16):
+            with arithmetic():
                 loss, parts = self.loss(batch)
             loss.backward()
             peaks = (self.plan.matrix_rate, self.plan.other_rate)
