@@ -37,9 +37,10 @@ from localspec.core.plan import (
     RequestState,
 )
 from localspec.policy.costs import Costs
-from localspec.policy.gain import GainPace, Outlook
+from localspec.policy.gain import Outlook
 from localspec.policy.learning import Learning
 from localspec.policy.ledger import Ledger
+from localspec.policy.pace import GainPace
 from localspec.policy.parts import Parts, Planned
 from localspec.policy.pass_costs import bucket_of
 from localspec.policy.reading import PromptReading

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from localspec.policy.acceptance import AcceptanceEstimate, AcceptanceTuning, bin_of
-from localspec.policy.gain import Expected, GainPace, Outlook, Prices
+from localspec.policy.gain import Expected, Outlook, Prices
+from localspec.policy.pace import GainPace
 from policy_lab.curves import Curve, relative
 from policy_lab.evidence import LONGEST, Recorded
 from policy_lab.world import ASKING

@@ -18,8 +18,9 @@ from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Expected, GainPace, Outlook, Prices
+from localspec.policy.gain import Expected, Outlook, Prices
 from localspec.policy.ledger import Credits, Ledger
+from localspec.policy.pace import GainPace
 from localspec.policy.pass_costs import quickest
 from localspec.policy.probes import ProbeSchedule
 from localspec.policy.sharing import Sharing
