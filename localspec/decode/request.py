@@ -54,8 +54,8 @@ class StopRule:
 NEVER = StopRule()
 MATCH = Match()
 
-_MOST = 31
-"""Most nodes of a draft with the tokens that a grammar forces: 32 rows in a pass."""
+_MOST = 62
+"""Most nodes of a draft with the tokens that a grammar forces: 63 rows in a pass."""
 
 
 class CachedRows:

@@ -81,6 +81,14 @@ def accelerators() -> tuple[Device, ...]:
     return tuple([d for d in found if d.kind == "gpu"] or found)
 
 
+@functools.cache
+def has_matrix_library() -> bool:
+    """Whether a library for matrix products (Accelerate, BLAS) takes wide ones from the processor's
+    own kernels. It rounds otherwise.
+    """
+    return any(device.kind == "accelerator" for device in devices())
+
+
 def computes_with(n_bytes: int) -> bool:
     """Whether the GPU computes with tensors of that size; some have a limit.
 

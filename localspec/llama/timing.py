@@ -18,7 +18,7 @@ from localspec.llama.heads.medusa import Medusa
 from localspec.llama.passes import Passes, ordinary_tokens
 from localspec.processes.activity import doing
 
-_WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14)
+_WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14, 63, 48)
 """In the order of what is most worth knowing when time runs out."""
 _LONG_WIDTHS = (1, 4, 8)
 _TURNS = 4

@@ -11,8 +11,7 @@ from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.devices import devices, driver
-from localspec.llama.limits import OUTPUTS
+from localspec.llama.devices import devices, driver, has_matrix_library
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
@@ -30,9 +29,10 @@ _REMOTE_S = 6.0
 pass of each width takes some round trips more, which no reply should wait for."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
-_CARRIED_ROWS = 32
-"""Rows of a pass from which on llama.cpp carries weights on the host to the device, in every pass:
-``op_offload_min_batch_size`` of its back ends."""
+_HANDED_OVER = 32
+"""Rows of a pass from which on llama.cpp computes with weights on the host elsewhere: it carries
+them to the device in every pass (``op_offload_min_batch_size`` of its back ends), or hands them to
+a matrix library (``min_batch`` of its BLAS back end)."""
 _THOROUGH_S = 30.0
 """Seconds at most, where the user asked for measurements and waits for them."""
 
@@ -72,7 +72,7 @@ def off(reason: str) -> Control:
 
 def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
     """The draft length that the user wants; ``branching`` has the drafters of trees."""
-    nodes = _CARRIED_ROWS - 2 if _is_split(target) else OUTPUTS - 1
+    nodes = longest_draft(target)
     most = max(1, nodes // max(1, k))
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
@@ -149,15 +149,11 @@ def automatic(
 
 
 def longest_draft(target: Context) -> int:
-    """Most tokens of a draft: where a device has a part of the layers, its pass stays below the
-    width from which on the other layers' weights are carried there.
+    """Most tokens of a draft: its pass stays below the width from which on weights on the host are
+    computed with elsewhere, slowly or with other rounding.
     """
-    return min(K_MAX, _CARRIED_ROWS - 2) if _is_split(target) else K_MAX
-
-
-def _is_split(target: Context) -> bool:
-    """Whether a device has a part of the layers, and the host the others."""
-    return target.on_device and target.model.on_host
+    elsewhere = target.model.on_host and (target.on_device or has_matrix_library())
+    return min(K_MAX, _HANDED_OVER - 2) if elsewhere else K_MAX
 
 
 def _curves(

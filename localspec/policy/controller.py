@@ -49,8 +49,8 @@ from localspec.policy.storage import Knowledge
 from localspec.policy.trials import Trials
 from localspec.policy.tuning import ControllerTuning
 
-K_MAX = 31
-"""The longest draft: 32 rows in a pass."""
+K_MAX = 62
+"""The longest draft: 63 rows in a pass, the most whose logits are those of plain decoding."""
 
 
 class Controller:

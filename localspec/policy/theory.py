@@ -17,7 +17,7 @@ def expected_tokens(alpha: float, k: float) -> float:
 
 
 def best_fixed(
-    acceptance: Sequence[float], curve: Mapping[int, float], cost: float, k_max: int = 31
+    acceptance: Sequence[float], curve: Mapping[int, float], cost: float, k_max: int = 62
 ) -> tuple[float, int]:
     """(Speed relative to plain decoding, K) of the best draft length for all rounds.
 

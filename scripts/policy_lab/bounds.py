@@ -15,7 +15,7 @@ from policy_lab.curves import Curve, relative
 from policy_lab.evidence import LONGEST, Recorded
 from policy_lab.world import ASKING
 
-LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15)
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 11, 15, 31, 62)
 """Fixed lengths that are tried."""
 
 

@@ -15,13 +15,18 @@ import numpy as np
 
 from localspec.policy.costs import Costs
 
-WIDEST = 272
-"""Rows of a pass at most: 8 requests with 33 each, and some."""
+WIDEST = 520
+"""Rows of a pass at most: 8 requests with 63 each, and some."""
 
 
 def _speeds(*tokens_per_second: float) -> dict[int, float]:
     """Milliseconds by width, from the speed of passes over 1, 2, 3, ... tokens."""
     return {n: 1000 * n / speed for n, speed in enumerate(tokens_per_second, 1)}
+
+
+def _batches(tokens_per_second: Mapping[int, float]) -> dict[int, float]:
+    """Milliseconds by width, from the speed of passes by width."""
+    return {n: 1000 * n / speed for n, speed in tokens_per_second.items()}
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,12 @@ CURVES = (
         "rtx3090",
         "llama.cpp#15802: RTX 3090, CUDA, 8B Q4_0, pp512 with microbatches of 1 to 8",
         _speeds(155.02, 277.36, 390.23, 468.95, 514.50, 529.37, 559.17, 570.67)
-        | {16: 1000 * 16 / 914.1, 32: 1000 * 32 / 1197.13},
+        | _batches({16: 914.1, 32: 1197.13}),
+    ),
+    Curve(
+        "rtx3090-32k",
+        "llama.cpp#17891: RTX 3090, CUDA, 7B Q4_0 after 32,768 tokens, pp512 with microbatches",
+        _batches({1: 40.05, 2: 76.19, 4: 146.7, 8: 250.73, 16: 504.32, 32: 905.59, 64: 1475.74}),
     ),
     Curve(
         "rtx3090-vulkan-2024",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FILE = Path(__file__).parent / "evidence.bin"
-LONGEST = 31
+LONGEST = 62
 """Tokens of a chain at most."""
 _STEPS = 250.0
 _NEAREST = 1e-4

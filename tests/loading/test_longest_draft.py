@@ -16,12 +16,26 @@ from localspec.loading.policy import fixed_length, longest_draft
 
 @pytest.mark.parametrize(
     ("on_device", "on_host", "longest"),
-    [(False, True, 31), (True, False, 31), (True, True, 30)],
+    [(False, True, 62), (True, False, 62), (True, True, 30)],
     ids=["processor", "device", "both"],
 )
 def test_passes_stay_below_the_width_at_which_weights_are_carried_to_the_device(
-    on_device: bool, on_host: bool, longest: int
+    on_device: bool, on_host: bool, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(policy, "has_matrix_library", lambda: False)
+    context = SimpleNamespace(on_device=on_device, model=SimpleNamespace(on_host=on_host))
+    assert longest_draft(cast("Context", context)) == longest
+
+
+@pytest.mark.parametrize(
+    ("on_device", "on_host", "longest"),
+    [(False, True, 30), (True, False, 62), (True, True, 30)],
+    ids=["processor", "device", "both"],
+)
+def test_so_they_do_where_a_matrix_library_would_round_otherwise(
+    on_device: bool, on_host: bool, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "has_matrix_library", lambda: True)
     context = SimpleNamespace(on_device=on_device, model=SimpleNamespace(on_host=on_host))
     assert longest_draft(cast("Context", context)) == longest
 
