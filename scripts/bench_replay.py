@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
-from replay_texts import Text, texts
+from replay_texts import Text, edited_files, texts
 
 from localspec import Options, Runtime, Sampling
 from localspec.core.events import Speculation
@@ -39,6 +39,8 @@ from localspec.testing import Fixed
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
 """Milliseconds by width: two cores of an EPYC, a 1 GB target."""
 _GREEDY = Sampling(temperature=0)
+_FILES = 3
+"""Whole files that are edited: each has thousands of tokens."""
 
 
 class Lookup(Drafter):
@@ -179,7 +181,7 @@ def main() -> None:
         model = runtime.pair.target_model
         work = {
             kind: [_tokens(text, model.tokenize) for text in some]
-            for kind, some in texts(args.each).items()
+            for kind, some in (texts(args.each) | {"whole files": edited_files(_FILES)}).items()
         }
         v = model.n_vocab
     print(f"{'':22} tokens per round at length {args.length:<3}     with the controller: suffix")

@@ -155,11 +155,11 @@ def _parked(costs: Costs) -> list[str]:
     """Lines about drafters that would gain nothing even if all of their guesses were right."""
     import numpy as np
 
-    from localspec.policy.controller import K_MAX
+    from localspec.core.settings_schema import MAX_K
     from localspec.policy.gain import GainTuning, most_gain
 
     one = costs.verify(1)
-    passes = np.array([costs.verify(k + 1) / one for k in range(K_MAX + 1)])
+    passes = np.array([costs.verify(k + 1) / one for k in range(MAX_K + 1)])
     quickest = np.minimum.accumulate(passes[::-1])[::-1]  # passes may be padded
     quickest[0] = 1.0
     if most_gain(quickest, 0.0) <= 0:

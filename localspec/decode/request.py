@@ -10,6 +10,7 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
+from localspec.core.settings_schema import MAX_K
 from localspec.core.target import Target
 from localspec.core.values import (
     Distribution,
@@ -53,9 +54,6 @@ class StopRule:
 
 NEVER = StopRule()
 MATCH = Match()
-
-_MOST = 62
-"""Most nodes of a draft with the tokens that a grammar forces: 63 rows in a pass."""
 
 
 class CachedRows:
@@ -207,7 +205,7 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
-            room=min(self._room(target, company), _MOST) if self.guided else 0,
+            room=min(self._room(target, company), MAX_K) if self.guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
             prediction=self.drafting.prediction,

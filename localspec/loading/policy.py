@@ -9,13 +9,14 @@ from pathlib import Path
 from localspec.config import paths
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
+from localspec.core.settings_schema import MAX_K
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver, has_matrix_library
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
-from localspec.policy.controller import K_MAX, Controller, bucket_of
+from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
 from localspec.policy.storage import Knowledge, load, name_of, save
@@ -153,7 +154,7 @@ def longest_draft(target: Context) -> int:
     computed with elsewhere, slowly or with other rounding.
     """
     elsewhere = target.model.on_host and (target.on_device or has_matrix_library())
-    return min(K_MAX, _HANDED_OVER - 2) if elsewhere else K_MAX
+    return min(MAX_K, _HANDED_OVER - 2) if elsewhere else MAX_K
 
 
 def _curves(

@@ -36,6 +36,7 @@ from localspec.core.plan import (
     Outcome,
     RequestState,
 )
+from localspec.core.settings_schema import MAX_K
 from localspec.policy.costs import Costs
 from localspec.policy.gain import Outlook
 from localspec.policy.learning import Learning
@@ -49,9 +50,6 @@ from localspec.policy.storage import Knowledge
 from localspec.policy.trials import Trials
 from localspec.policy.tuning import ControllerTuning
 
-K_MAX = 62
-"""The longest draft: 63 rows in a pass, the most whose logits are those of plain decoding."""
-
 
 class Controller:
     """The measured `Policy`: drafts where that is expected to be faster than plain decoding."""
@@ -63,7 +61,7 @@ class Controller:
         *,
         free: Collection[str] = (),
         branching: Mapping[str, Branching] | None = None,
-        k_max: int = K_MAX,
+        k_max: int = MAX_K,
         pads: bool = False,
         tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
     ) -> None:
@@ -303,4 +301,4 @@ class Controller:
         self._standing.learn(outcomes)
 
 
-__all__ = ["K_MAX", "Controller", "bucket_of"]
+__all__ = ["Controller", "bucket_of"]

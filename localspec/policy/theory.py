@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from localspec.core.settings_schema import MAX_K
+
 
 def expected_tokens(alpha: float, k: float) -> float:
     """E[tokens of a round] = (1 - alpha^(K+1)) / (1 - alpha).
@@ -17,7 +19,7 @@ def expected_tokens(alpha: float, k: float) -> float:
 
 
 def best_fixed(
-    acceptance: Sequence[float], curve: Mapping[int, float], cost: float, k_max: int = 62
+    acceptance: Sequence[float], curve: Mapping[int, float], cost: float, k_max: int = MAX_K
 ) -> tuple[float, int]:
     """(Speed relative to plain decoding, K) of the best draft length for all rounds.
 
