@@ -30,6 +30,10 @@ _PATIENCE = 2.0
 """Budgets that a sweep takes at most on a machine that does not settle."""
 _DRAFT_S = 0.2
 """Most seconds for measuring a drafter's passes."""
+_READ_TOKENS = 16
+"""Tokens of the pass that shows what a drafter needs to read one of many."""
+_READ_ONCE_S = 0.1
+"""Such a pass is made once where it takes longer."""
 _SMALL = 300_000_000
 """Bytes of weights that one core reads in a few hundredths of a second."""
 _SHORT = 32
@@ -214,6 +218,10 @@ class Timed(Protocol):
         """Measure what a drafted token costs now, in seconds."""
         ...
 
+    def read_seconds(self) -> float | None:
+        """Measure what it costs to read one token together with others; None: not known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TimedContext:
@@ -239,6 +247,20 @@ class TimedContext:
     def seconds(self) -> float:
         """See `Timed`."""
         return least_seconds(Passes(self.context).seconds, [1], _DRAFT_S)[1]
+
+    def read_seconds(self) -> float | None:
+        """See `Timed`."""
+        context, seconds = self.context, list[float]()
+        if context.capacity < _READ_TOKENS or context.length(0):
+            return None
+        tokens = ordinary_tokens(context.model, _READ_TOKENS)
+        on_device = context.model.gpu_layers > 0  # the first pass there loads kernels
+        while len(seconds) < 3 and (on_device or not seconds or seconds[0] < _READ_ONCE_S):
+            began = time.perf_counter()
+            context.forward([(0, tokens, 1)])
+            seconds.append(time.perf_counter() - began)
+            context.truncate(0, 0)
+        return min(seconds[on_device:]) / len(tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +288,10 @@ class TimedBlocks:
         """See `Timed`."""
         return block_seconds(self.head)
 
+    def read_seconds(self) -> float | None:
+        """See `Timed`."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class TimedMedusa:
@@ -286,3 +312,7 @@ class TimedMedusa:
             self.heads.guess(states, self.heads.count)
             seconds.append(time.perf_counter() - began)
         return statistics.median(seconds[1:]) / self.heads.count
+
+    def read_seconds(self) -> float | None:
+        """See `Timed`: they read nothing."""
+        return None

@@ -140,6 +140,7 @@ def automatic(
             branching=branching,
             k_max=deepest,
             pads=pads,
+            read_shares=_read_shares(drafting, knowledge),
         ),
         exercise=Exercise([s for s in sources if s != PREDICTION], branching, deepest),
         target=target,
@@ -187,6 +188,17 @@ def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str,
 def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
     """Seconds a token, by drafter that computes."""
     return {name: timed.seconds() for name, timed in drafting.items()}
+
+
+def _read_shares(drafting: Mapping[str, Timed], knowledge: Knowledge) -> dict[str, float]:
+    """See `Controller`."""
+    drafts = knowledge.costs[min(knowledge.costs)].drafts()
+    seconds = {name: timed.read_seconds() for name, timed in drafting.items()}
+    return {
+        name: each / drafts[name]
+        for name, each in seconds.items()
+        if each is not None and drafts.get(name)
+    }
 
 
 def state_identity(target: Context) -> str:

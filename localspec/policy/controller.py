@@ -63,15 +63,20 @@ class Controller:
         branching: Mapping[str, Branching] | None = None,
         k_max: int = MAX_K,
         pads: bool = False,
+        read_shares: Mapping[str, float] | None = None,
         tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
     ) -> None:
         """``knowledge`` has costs for at least one bucket of context length and is updated;
         ``sources`` are the names of the drafters in order of preference, ``free`` those of them
         that copy from the text, ``branching`` those that draft trees where the budget has room.
         ``pads``: whether the target pads passes over one request to wider ones that are quicker.
+        ``read_shares``: by drafter, the time for a token that it reads with others, as a share of
+        that for a drafted one; where it is missing, drafters read as the target's passes do.
         """
         self.knowledge = knowledge
-        self._parts = Parts(knowledge, sources, free, branching or {}, k_max, pads, tuning)
+        self._parts = Parts(
+            knowledge, sources, free, branching or {}, k_max, pads, read_shares or {}, tuning
+        )
         self._trials = Trials(self._parts)
         self._reading = PromptReading(self._parts, self._trials)
         self._learning = Learning(self._parts, self._trials)

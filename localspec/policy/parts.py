@@ -43,11 +43,13 @@ class Parts:
         branching: Mapping[str, Branching],
         k_max: int,
         pads: bool,
+        read_shares: Mapping[str, float],
         tuning: ControllerTuning,
     ) -> None:
         """See `localspec.policy.controller.Controller`."""
         self.sources, self.free = tuple(sources), frozenset(free)
         self.tuning = tuning
+        self.read_shares = dict(read_shares)
         self.passes = PassCosts(knowledge.costs, k_max, tuning.curve_every, pads=pads)
         self.prices = PriceList()
         self.trees = Trees(branching, tuning.trees)

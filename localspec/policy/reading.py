@@ -60,7 +60,8 @@ class PromptReading:
         factor = parts.sharing.expected_factor(state.company)
         prices = Prices(1 + (parts.passes.curve - 1) * factor, cost)
         passes = parts.costs.verify(max(1, state.unread)) / parts.costs.verify(1)
-        reading, tokens = cost * passes, parts.replies.expected(state)
+        each, tokens = parts.read_shares.get(source), parts.replies.expected(state)
+        reading = cost * (passes if each is None else max(1.0, each * state.unread))
         if most_gain(prices.curve, cost) <= tuning.margin:
             hoped = self._trials.hoped(source, prices)
             if not parts.unconfirmed or most_gain(hoped.curve, hoped.cost) <= tuning.margin:

@@ -299,3 +299,24 @@ def test_a_swept_pass_touches_as_many_experts_as_one_of_a_real_round(
         alike = mean(experts.touched[4])
     assert swept == pytest.approx(real, rel=0.15)
     assert alike < 0.85 * real
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["processor", "device"])
+def test_reading_is_measured_without_the_pass_that_loads_kernels(
+    on_device: bool, machine: Machine
+) -> None:
+    machine.on_device, machine.first_s, machine.token_s = on_device, 0.03, 1e-3
+    found = timing.TimedContext(cast(Context, machine)).read_seconds()
+    assert found == pytest.approx(1e-3)
+    assert machine.held == 0
+
+
+def test_a_slow_drafter_reads_once_to_be_measured(machine: Machine) -> None:
+    machine.token_s = 0.02
+    assert timing.TimedContext(cast(Context, machine)).read_seconds() == pytest.approx(0.02)
+    assert machine.widths == [16]
+
+
+def test_reading_is_not_measured_behind_a_text(machine: Machine) -> None:
+    machine.held = 5
+    assert timing.TimedContext(cast(Context, machine)).read_seconds() is None

@@ -287,6 +287,9 @@ class Priced:
     def seconds(self) -> float:
         return 1.0
 
+    def read_seconds(self) -> float | None:
+        return None
+
 
 def test_a_draft_on_a_device_has_other_costs_than_one_on_the_host(files: Files) -> None:
     target = placed(files.target)

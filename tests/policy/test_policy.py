@@ -156,6 +156,19 @@ def test_a_draft_does_not_read_a_prompt_that_it_cannot_win_back(state: RequestSt
     assert not auto(CPU, 1.5).expects_drafts(state)
 
 
+def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
+    """A small draft that waits for a core's overhead with one token reads many of them quickly."""
+    costs, prompt = Costs(CPU, {"model": 1.5}), replace(PROMPT, length=500, unread=500)
+
+    def reads(shares: dict[str, float]) -> bool:
+        policy = Controller(Knowledge({0: costs}), ["model"], read_shares=shares)
+        return policy.expects_drafts(prompt)
+
+    assert not reads({})  # as the target's passes do
+    assert not reads({"model": 0.9})
+    assert reads({"model": 0.05})
+
+
 def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
     state = replace(PROMPT, length=4000, unread=40)
     assert auto(CPU, 1.5).expects_drafts(state)
