@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from fake_engine import FakeEngine, Script
+from textual import events
 
 from localspec.config import paths
 from localspec.core.events import Speculation
@@ -114,6 +115,37 @@ async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):
         await c.until(lambda: c.composer.text == "hi")
         await c.until(lambda: Held.engine_made.closed)
         assert not leftovers()
+
+
+async def test_keys_that_come_in_faster_than_the_race_closes_reach_the_composer(chat, machine):
+    """On a busy machine several wait for the screen before it handles the first one."""
+
+    class Held(Quiet):
+        def scripts(self):
+            return [Script(TEXT, hold_at=1)]
+
+    machine(Held)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("1 of 2: plain decoding")
+        race = c.app.screen
+        for key in ("h", "i", "space", "t"):
+            race.post_message(events.Key(key, " " if key == "space" else key))
+        race.post_message(events.Paste("here"))
+        await c.until(lambda: c.composer.text == "hi there")
+        assert len(c.app.screen_stack) == 1
+
+
+async def test_a_screen_that_is_closed_twice_closes_no_other(chat, machine):
+    machine(Known)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("identical: all")
+        race = c.app.screen
+        for _ in range(3):
+            race.call_later(race.action_leave)
+        await c.sees("Everything runs on this machine")
+        assert len(c.app.screen_stack) == 1
 
 
 async def test_enter_after_the_race_pulls_the_best_pair(chat, machine, monkeypatch):

@@ -174,15 +174,21 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         return action != "take" or (self._race.over and self._race.best is not None)
 
     def on_key(self, event: events.Key) -> None:
-        """Leave by typing."""
-        if event.is_printable and event.character:
+        """Leave by typing. Keys that come in after the first one go where they were meant to."""
+        if not self.is_current:
+            event.stop()
+            self.app.post_message(events.Key(event.key, event.character))
+        elif event.is_printable and event.character:
             event.stop()
             self.dismiss(Typed(event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         """Leave by pasting."""
         event.stop()
-        self.dismiss(Typed(event.text))
+        if self.is_current:
+            self.dismiss(Typed(event.text))
+        else:
+            self.app.post_message(events.Paste(event.text))
 
     def action_leave(self) -> None:
         """Back to the chat; a running race is stopped."""

@@ -1,10 +1,11 @@
-"""Screens that are laid out once for each terminal size."""
+"""Screens that are laid out once for each terminal size, and closed once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from textual import events
+from textual.await_complete import AwaitComplete
 from textual.geometry import Size
 from textual.screen import Screen, ScreenResultType
 
@@ -31,6 +32,12 @@ class SizedScreen(Screen[ScreenResultType]):
         """Change what depends on the size, before the layout."""
         if self.take_size(size):
             self.update_node_styles(animate=False)
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Close the screen and report the result. Keys typed before it was gone may still come in
+        afterwards; they do not close the screen below it, nor report a second time.
+        """
+        return super().dismiss(result) if self.is_current else AwaitComplete()
 
     def take_size(self, size: Size) -> bool:
         """Set the classes of a size without computing styles; whether they changed."""
