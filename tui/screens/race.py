@@ -57,6 +57,10 @@ Left = Typed | TakeBest | ListModels
 """How the race was left; None is the way back to the chat."""
 
 
+_PAUSE_S = 0.05
+"""Seconds without a key after which those that came in at once are complete."""
+
+
 class Side(Vertical):
     """One side: its speed above its text."""
 
@@ -110,6 +114,12 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         self._offered = False
         self._texts: tuple[Content, Content] | None = None
         """Title and result that are shown."""
+        self._typed = ""
+        """The beginning of a message, with which the screen is left."""
+        self._later: list[events.Key | events.Paste] = []
+        """What came in from the first key on that is no text, such as Enter."""
+        self._heard = 0
+        """Keys that came in since leaving began."""
 
     def compose(self) -> ComposeResult:
         """The question above the two sides, the result below them."""
@@ -171,24 +181,48 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the best model once it is known and the race is over."""
         del parameters
+        if self._typed:
+            return False
         return action != "take" or (self._race.over and self._race.best is not None)
 
     def on_key(self, event: events.Key) -> None:
-        """Leave by typing. Keys that come in after the first one go where they were meant to."""
-        if not self.is_current:
+        """Leave by typing."""
+        if not self.is_current:  # it was left just now
             event.stop()
             self.app.post_message(events.Key(event.key, event.character))
+        elif self._typed and (self._later or not event.is_printable):
+            event.stop()
+            self._later.append(events.Key(event.key, event.character))
+            self._heard += 1
         elif event.is_printable and event.character:
             event.stop()
-            self.dismiss(Typed(event.character))
+            self._leave_with(event.character)
 
     def on_paste(self, event: events.Paste) -> None:
         """Leave by pasting."""
         event.stop()
-        if self.is_current:
-            self.dismiss(Typed(event.text))
-        else:
+        if not self.is_current:
             self.app.post_message(events.Paste(event.text))
+        elif self._later:
+            self._later.append(events.Paste(event.text))
+        else:
+            self._leave_with(event.text)
+
+    def _leave_with(self, text: str) -> None:
+        """Leave once no more keys come in at once, with all that was typed, in its order."""
+        begun, self._typed = bool(self._typed), self._typed + text
+        self._heard += 1
+        if not begun:
+            self._leave_after(0)
+
+    def _leave_after(self, heard: int) -> None:
+        if heard != self._heard:
+            now = self._heard
+            self.set_timer(_PAUSE_S, lambda: self._leave_after(now))
+            return
+        self.dismiss(Typed(self._typed))
+        for event in self._later:
+            self.app.post_message(event)
 
     def action_leave(self) -> None:
         """Back to the chat; a running race is stopped."""
