@@ -213,7 +213,7 @@ def any_of(names: tuple[str, ...], *families: Family) -> bool:
 
 
 def computing(names: Iterable[str]) -> list[str]:
-    """Those of the drafters that compute something, unlike those that copy from what is known."""
+    """The names of drafters that compute; the others copy from what is known."""
     copying = {Family.LOOKUP, Family.PREDICTION, Family.GRAMMAR, Family.NONE}
     return [name for name in names if get(name).family not in copying]
 

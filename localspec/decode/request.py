@@ -10,7 +10,6 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
-from localspec.core.settings_schema import MAX_K
 from localspec.core.target import Target
 from localspec.core.values import (
     Distribution,
@@ -205,7 +204,7 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
-            room=min(self._room(target, company), MAX_K) if self.guided else 0,
+            room=self._room(target, company) if self.guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
             prediction=self.drafting.prediction,

@@ -20,9 +20,9 @@ from localspec.errors import (
 )
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
-from localspec.llama.devices import accelerators, backend
+from localspec.llama.devices import accelerators, backend, has_matrix_library
 from localspec.llama.library import c_api
-from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
+from localspec.llama.limits import HANDED_OVER, KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.make_context import context_params, make_context
 from localspec.llama.model import Model
@@ -127,6 +127,14 @@ class Context(Sequences):
     def on_device(self) -> bool:
         """Whether layers of the model may be computed by something else than the processor."""
         return self.model.offloads and (backend() != "cpu" or self.model.remote is not None)
+
+    @property
+    def widest(self) -> int:
+        """Rows of a sequence in a pass at most: below the width from which on weights on the host
+        are computed with elsewhere, slowly or with other rounding.
+        """
+        elsewhere = self.model.on_host and (self.on_device or has_matrix_library())
+        return HANDED_OVER - 1 if elsewhere else OUTPUTS
 
     @property
     def leaves_device(self) -> bool:

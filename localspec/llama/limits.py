@@ -14,6 +14,11 @@ llama.cpp computes attention with another kernel, whose logits differ from those
 llama.cpp reserves memory for the rows; left alone it would for every token of a batch, which with a
 large vocabulary is hundreds of megabytes for rows that nobody asks for."""
 
+HANDED_OVER = 32
+"""Rows of a pass from which on llama.cpp computes with weights on the host elsewhere: it carries
+them to the device in every pass (``op_offload_min_batch_size`` of its back ends), or hands them to
+a matrix library (``min_batch`` of its BLAS back end)."""
+
 LEAST_ROWS = 2
 """Rows of each sequence in a pass of strict mode: attention over a single row rounds otherwise, in
 about one number of a thousand, whatever the type of the weights."""
@@ -49,6 +54,7 @@ def decode_error(code: int) -> LocalspecError | None:
 
 
 __all__ = [
+    "HANDED_OVER",
     "KV_TYPES",
     "LEAST_ROWS",
     "OUTPUTS",

@@ -83,7 +83,7 @@ class LlamaTarget:
     def deepest(self, sequences: int) -> int:
         """See `Target`. Several recurrent states must be taken back by what was padded, too."""
         context = self._context
-        rows = min(OUTPUTS, context.outputs // sequences)
+        rows = min(context.widest, context.outputs // sequences)
         if sequences > 1 and context.rollback is not None:
             rows = min(rows, 1 + context.rollback)
         return rows - 1

@@ -9,10 +9,9 @@ from pathlib import Path
 from localspec.config import paths
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
-from localspec.core.settings_schema import MAX_K
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.devices import devices, driver, has_matrix_library
+from localspec.llama.devices import devices, driver
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
@@ -30,10 +29,6 @@ _REMOTE_S = 6.0
 pass of each width takes some round trips more, which no reply should wait for."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
-_HANDED_OVER = 32
-"""Rows of a pass from which on llama.cpp computes with weights on the host elsewhere: it carries
-them to the device in every pass (``op_offload_min_batch_size`` of its back ends), or hands them to
-a matrix library (``min_batch`` of its BLAS back end)."""
 _THOROUGH_S = 30.0
 """Seconds at most, where the user asked for measurements and waits for them."""
 
@@ -73,8 +68,7 @@ def off(reason: str) -> Control:
 
 def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
     """The draft length that the user wants; ``branching`` has the drafters of trees."""
-    nodes = longest_draft(target)
-    most = max(1, nodes // max(1, k))
+    most = max(1, (target.widest - 1) // max(1, k))
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
     leaves = min(breadth * each, 1 + target.branches)
@@ -131,7 +125,7 @@ def automatic(
     else:
         seen = glance(target) if here else sweep(target, _REMOTE_S)
         _renew(knowledge, seen, _draft_costs(drafting))
-    deepest = longest_draft(target)
+    deepest = target.widest - 1
     return MeasuredControl(
         policy=Controller(
             knowledge,
@@ -148,14 +142,6 @@ def automatic(
         file=file,
         knowledge=knowledge,
     )
-
-
-def longest_draft(target: Context) -> int:
-    """Most tokens of a draft: its pass stays below the width from which on weights on the host are
-    computed with elsewhere, slowly or with other rounding.
-    """
-    elsewhere = target.model.on_host and (target.on_device or has_matrix_library())
-    return min(MAX_K, _HANDED_OVER - 2) if elsewhere else MAX_K
 
 
 def _curves(
@@ -243,7 +229,6 @@ __all__ = [
     "automatic",
     "costs_file",
     "fixed_length",
-    "longest_draft",
     "off",
     "state_identity",
 ]

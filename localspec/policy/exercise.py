@@ -17,10 +17,10 @@ from localspec.core.plan import (
     RequestState,
 )
 
-_DEPTHS = (4, 2, 7, 1, 12, 3, 31, 5, 4, 2, 7, 1, 12, 3, 62, 5)
+_DEPTHS = (4, 2, 7, 1, 12, 3, 31, 5, 62, 20)
 """Tokens one after the other, round by round."""
 _BREADTHS = (3, 1, 2, 4)
-"""Nodes at each depth, each for half of the depths."""
+"""Nodes at each depth, once for all depths."""
 _REST_EVERY = 16
 """One round in this many drafts nothing; every second one of these probes."""
 
@@ -73,7 +73,7 @@ class Exercise:
         turn, place = divmod(at, len(_DEPTHS))
         first = (at + turn) % len(self._sources)
         order = (*self._sources[first:], *self._sources[:first])
-        breadth = _BREADTHS[2 * at // len(_DEPTHS) % len(_BREADTHS)]
+        breadth = _BREADTHS[turn % len(_BREADTHS)]
         return DraftPlan(
             tuple(DraftStep(s, self._budget(s, _DEPTHS[place], breadth)) for s in order)
         )

@@ -5,7 +5,6 @@ afterwards.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,8 +12,8 @@ from itertools import groupby
 from policy_lab.bounds import LENGTHS, fixed
 from policy_lab.curves import Curve, Disturbance
 from policy_lab.evidence import Recorded
-from policy_lab.report import controller
-from policy_lab.world import Running, World
+from policy_lab.report import session
+from policy_lab.world import Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,10 @@ HEADER = f"{'workload':26}   T tokens   ours  fixed   K  ratio"
 def by_workload(
     replies: Sequence[Recorded], curve: Curve, disturbance: Disturbance, sources: Sequence[str]
 ) -> list[Beside]:
-    """The second half of a session with all replies twice, in random order (see `report.warm`):
-    all of it, then every kind of work and temperature. The fixed lengths know each group's best.
+    """All of what `session` plays, then every kind of work and temperature; each with the fixed
+    length that is best for it.
     """
-    order = list(replies)
-    random.Random(1).shuffle(order)
-    world = World(controller(curve, disturbance, sources, 0), curve, disturbance, 0, sources)
-    played = world.play([*order, *order])[len(order) :]
+    played = session(replies, curve, disturbance, sources)
 
     def kind(p: Running) -> tuple[str, float]:
         return p.reply.workload, p.reply.temperature
@@ -86,10 +82,10 @@ def lines(
     replies: Sequence[Recorded], curve: Curve, disturbance: Disturbance, sources: Sequence[str]
 ) -> Iterator[str]:
     """The report of one machine and one set of drafters."""
-    session, *kinds = by_workload(replies, curve, disturbance, sources)
+    whole, *kinds = by_workload(replies, curve, disturbance, sources)
     yield f"{curve.name}, {disturbance.name}, {' + '.join(sources)}"
     yield f"  {HEADER}"
-    for found in (session, *kinds):
+    for found in (whole, *kinds):
         yield f"  {found}"
     ratios = [found.ratio for found in kinds]
     mean = math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))

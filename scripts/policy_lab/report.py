@@ -134,12 +134,25 @@ def warm(
     *,
     limited: bool = False,
 ) -> Reached:
-    """The second half of a session with all replies twice, in random order; see `cold`."""
+    """The second half of a `session`; see `cold`."""
+    played = session(replies, curve, disturbance, sources, limited=limited)
+    return Reached.of(played, sources, curve)
+
+
+def session(
+    replies: Sequence[Recorded],
+    curve: Curve,
+    disturbance: Disturbance,
+    sources: Sequence[str],
+    *,
+    limited: bool = False,
+) -> list[Running]:
+    """The second half of a session with all replies twice, in random order."""
     order = list(replies)
     random.Random(1).shuffle(order)
     policy = controller(curve, disturbance, sources, 0)
     world = World(policy, curve, disturbance, 0, sources, limited=limited)
-    return Reached.of(world.play([*order, *order])[len(order) :], sources, curve)
+    return world.play([*order, *order])[len(order) :]
 
 
 def together(

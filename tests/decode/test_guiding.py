@@ -259,9 +259,14 @@ def test_forced_tokens_never_fill_the_context_beyond_its_end() -> None:
 
 
 def test_a_long_stretch_is_drafted_in_parts() -> None:
-    one = rounds(request(n=100, rule=script(*[2, 1] * 40)), GrammarDrafter())
+    class Narrow(TableTarget):
+        def deepest(self, sequences: int) -> int:
+            return 31
+
+    one = request(n=100, rule=script(*[2, 1] * 40))
+    rounds(one, GrammarDrafter(), target=Narrow(TARGET))
     assert one.finish == "stop"
-    assert one.tally.rounds == 2  # at most 62 drafted tokens a pass
+    assert one.tally.rounds == 3  # at most 31 drafted tokens a pass
 
 
 def test_masks_of_every_draft_are_asked_for_before_the_pass() -> None:

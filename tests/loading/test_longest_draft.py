@@ -1,4 +1,4 @@
-"""How long drafts may be where a device has a part of the layers."""
+"""How long drafts may be where weights on the host are computed with elsewhere in wide passes."""
 
 from __future__ import annotations
 
@@ -6,46 +6,56 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from conftest import Files
 
 from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
+from localspec.llama import context as contexts
 from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.target import LlamaTarget
 from localspec.loading import policy
-from localspec.loading.policy import fixed_length, longest_draft
+from localspec.loading.policy import fixed_length
 
 
+@pytest.mark.parametrize("library", [False, True], ids=["its own kernels", "a matrix library"])
 @pytest.mark.parametrize(
-    ("on_device", "on_host", "longest"),
-    [(False, True, 62), (True, False, 62), (True, True, 30)],
+    ("on_device", "on_host", "handed_over"),
+    [(False, True, False), (True, False, False), (True, True, True)],
     ids=["processor", "device", "both"],
 )
-def test_passes_stay_below_the_width_at_which_weights_are_carried_to_the_device(
-    on_device: bool, on_host: bool, longest: int, monkeypatch: pytest.MonkeyPatch
+def test_passes_stay_below_the_width_at_which_weights_on_the_host_are_handed_over(
+    on_device: bool,
+    on_host: bool,
+    handed_over: bool,
+    library: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(policy, "has_matrix_library", lambda: False)
+    monkeypatch.setattr(contexts, "has_matrix_library", lambda: library)
     context = SimpleNamespace(on_device=on_device, model=SimpleNamespace(on_host=on_host))
-    assert longest_draft(cast("Context", context)) == longest
+    widest = Context.widest.fget(cast("Context", context))  # type: ignore[attr-defined]
+    assert widest == (31 if handed_over or (on_host and library) else 63)
 
 
-@pytest.mark.parametrize(
-    ("on_device", "on_host", "longest"),
-    [(False, True, 30), (True, False, 62), (True, True, 30)],
-    ids=["processor", "device", "both"],
-)
-def test_so_they_do_where_a_matrix_library_would_round_otherwise(
-    on_device: bool, on_host: bool, longest: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("library", "longest"), [(False, 62), (True, 30)])
+def test_so_do_all_drafts_whoever_chose_their_length(
+    files: Files, library: bool, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "has_matrix_library", lambda: True)
-    context = SimpleNamespace(on_device=on_device, model=SimpleNamespace(on_host=on_host))
-    assert longest_draft(cast("Context", context)) == longest
+    """Forced tokens and a length that the user chose are limited by the target alone."""
+    monkeypatch.setattr(contexts, "has_matrix_library", lambda: library)
+    model = Model(files.target)
+    context = Context(model, n_ctx=256, n_batch=64, threads=1)
+    assert LlamaTarget(context).deepest(1) == longest
+    context.close()
+    model.close()
 
 
-@pytest.mark.parametrize(("on_host", "nodes"), [(False, 45), (True, 30)], ids=["device", "both"])
+@pytest.mark.parametrize(("widest", "nodes"), [(63, 45), (31, 30)])
 def test_so_do_trees_of_the_depth_that_the_user_chose(
-    on_host: bool, nodes: int, monkeypatch: pytest.MonkeyPatch
+    widest: int, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy, "sweep", lambda *_: {1: 0.01, 4: 0.02})
-    context = SimpleNamespace(on_device=True, branches=8, model=SimpleNamespace(on_host=on_host))
+    context = SimpleNamespace(branches=8, widest=widest)
     control = fixed_length(15, cast("Context", context), {"tree": Branching()})
     (plan,) = control.policy.plan([RequestState(0, 10, 0, "greedy")])
     assert [step.budget.nodes for step in plan.steps] == [nodes]

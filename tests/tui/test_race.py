@@ -82,6 +82,13 @@ def flat(c):
     return " ".join(c.screen_text.split())
 
 
+class Held(Quiet):
+    """Stands still after the first token."""
+
+    def scripts(self):
+        return [Script(TEXT, hold_at=1)]
+
+
 def leftovers():
     return list((paths.cache_dir() / "race").glob("pair-*"))
 
@@ -103,10 +110,6 @@ async def test_f3_in_an_empty_chat_races_and_says_that_the_texts_are_identical(c
 
 
 async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):
-    class Held(Quiet):
-        def scripts(self):
-            return [Script(TEXT, hold_at=1)]
-
     machine(Held)
     async with chat() as c:
         await c.pilot.press("f3")
@@ -119,10 +122,6 @@ async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):
 
 async def test_keys_that_come_in_faster_than_the_race_closes_reach_the_composer(chat, machine):
     """On a busy machine several wait for the screen before it handles the first one."""
-
-    class Held(Quiet):
-        def scripts(self):
-            return [Script(TEXT, hold_at=1)]
 
     machine(Held)
     async with chat() as c:

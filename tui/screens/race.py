@@ -118,8 +118,6 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         """The beginning of a message, with which the screen is left."""
         self._later: list[events.Key | events.Paste] = []
         """What came in from the first key on that is no text, such as Enter."""
-        self._heard = 0
-        """Keys that came in since leaving began."""
 
     def compose(self) -> ComposeResult:
         """The question above the two sides, the result below them."""
@@ -193,7 +191,6 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         elif self._typed and (self._later or not event.is_printable):
             event.stop()
             self._later.append(events.Key(event.key, event.character))
-            self._heard += 1
         elif event.is_printable and event.character:
             event.stop()
             self._leave_with(event.character)
@@ -211,14 +208,14 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def _leave_with(self, text: str) -> None:
         """Leave once no more keys come in at once, with all that was typed, in its order."""
         begun, self._typed = bool(self._typed), self._typed + text
-        self._heard += 1
         if not begun:
-            self._leave_after(0)
+            self._leave_unless_more_than(0)
 
-    def _leave_after(self, heard: int) -> None:
-        if heard != self._heard:
-            now = self._heard
-            self.set_timer(_PAUSE_S, lambda: self._leave_after(now))
+    def _leave_unless_more_than(self, heard: int) -> None:
+        """Leave, or wait for a pause if more has come in."""
+        now = len(self._typed) + len(self._later)
+        if now > heard:
+            self.set_timer(_PAUSE_S, lambda: self._leave_unless_more_than(now))
             return
         self.dismiss(Typed(self._typed))
         for event in self._later:
