@@ -55,6 +55,30 @@ def test_every_line_is_answered_as_it_would_be_alone_in_the_order_of_the_lines(
         assert set(item) == {"index", *alone}
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1e"])
+def test_only_line_feeds_and_carriage_returns_end_a_line(tmp_path: Path, mark: str) -> None:
+    file = tmp_path / "prompts"
+    file.write_bytes(f"one{mark}a\r\ntwo{mark}b\n\nthree\rfour".encode())
+    assert [(line.number, line.text) for line in read_prompts(str(file))] == [
+        (1, f"one{mark}a"),
+        (2, f"two{mark}b"),
+        (4, "three"),
+        (5, "four"),
+    ]
+
+
+def test_json_lines_may_hold_line_separators_and_begin_with_a_byte_order_mark(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "prompts"
+    texts = ["one\u2028two", "three\x85four"]
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
+    file.write_text("\n".join(lines), encoding="utf-8-sig")
+    found = read_prompts(str(file))
+    requests = [line.request(ReplyRequest(), system=None, raw=False) for line in found]
+    assert [request.prompt for request in requests] == texts
+
+
 def test_a_bad_line_is_an_error_of_its_own(
     files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
