@@ -196,7 +196,11 @@ class GrammarMatcher:
                 self._begin = self._begin_of(before)
             if begin is not None and self._begin is not None:
                 if token in self._ends:
+                    # It may be the first token, where the grammar allows an empty reply.
                     self._ended = True
+                    self._complete = self._seek(place, self._begin) and bool(
+                        self._matcher.is_accepting()
+                    )
                     return False
                 if not self._seek(before, self._begin):
                     raise AuditError("a token was emitted that the grammar forbids")

@@ -59,6 +59,15 @@ def test_whatever_is_emitted_fits_the_schema(matcher, model):
         jsonschema.validate(json.loads(text(model, tokens)), PERSON)
 
 
+@pytest.mark.parametrize("spec", [GrammarSpec.regex("(yes)?"), GrammarSpec.regex("a{0}")])
+def test_a_reply_that_ends_at_once_is_complete_where_the_grammar_allows_it(matcher, model, spec):
+    one, end = matcher(spec), min(model.end_ids)
+    assert not one.complete
+    assert one.mask([]).allows_token(end)
+    one.take([end])
+    assert one.complete
+
+
 def test_masks_and_forced_tokens_do_not_depend_on_where_the_matcher_stood(matcher, model):
     tokens = walk(matcher(SPEC), model, 3)
     one, rng = matcher(SPEC), np.random.default_rng(0)
