@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-GrammarWay = Literal["vllm", "sglang", "llama.cpp", "schema"]
+GrammarWay = Literal["localspec", "vllm", "sglang", "llama.cpp", "schema"]
 ThinkingWay = Literal["template", "effort"]
 
 
@@ -69,7 +69,7 @@ LOCALSPEC = Dialect(
     always={"return_token_ids": True, "localspec": {"origins": True}},
     continues={},
     thinking="template",
-    grammar="llama.cpp",
+    grammar="localspec",
     switches=True,
 )
 OLLAMA = Dialect("Ollama", continues={}, thinking="effort")

@@ -159,6 +159,10 @@ def _grammar(grammar: GrammarSpec, dialect: Dialect) -> dict[str, Any]:
         return {"response_format": {"type": "json_object"}}
     choices = grammar.choices
     ways: dict[tuple[str, str], dict[str, Any]] = {
+        ("localspec", "regex"): {"structured_outputs": {"regex": text}},
+        ("localspec", "choice"): {"structured_outputs": {"choice": list(choices)}},
+        ("localspec", "gbnf"): {"grammar": text},
+        ("localspec", "lark"): {"grammar": text},
         ("vllm", "regex"): {"structured_outputs": {"regex": text}},
         ("vllm", "choice"): {"structured_outputs": {"choice": list(choices)}},
         ("vllm", "gbnf"): {"structured_outputs": {"grammar": text}},
