@@ -123,7 +123,8 @@ class ParallelRun:
     def _wait(self, answer: Future[dict[str, Any]], pool: ThreadPoolExecutor) -> None:
         """Until the answer is there, or is not wanted any more."""
         stopping = False
-        while not wait([answer], timeout=_LOOK_SECONDS).done:
+        # `wait` does not count an answer as done that was cancelled before it began.
+        while not (wait([answer], timeout=_LOOK_SECONDS).done or answer.done()):
             self._show()
             if self._ctrl_c.pressed and not stopping:
                 stopping = True

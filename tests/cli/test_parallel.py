@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,40 @@ def test_what_was_answered_before_an_interruption_is_written(
     found = objects(capfd.readouterr().out)
     assert [item["error"] for item in found[:2]] == ["answered one", "answered two"]
     assert len(found) < 4
+
+
+class Running(Slow):
+    """A runtime whose replies, one for each worker, run until the user interrupts them."""
+
+    def __init__(self, ctrl_c: CtrlC) -> None:
+        super().__init__(ctrl_c)
+        self._ended = threading.Event()
+
+    def submit(self, request: ReplyRequest) -> Any:
+        self.asked.append(request.messages[-1].content)
+        if len(self.asked) == 1 + self.info.parallel:
+            self._ctrl_c.pressed = True
+        assert self._ended.wait(20)
+        raise UsageError("answered")
+
+    def interrupt(self) -> None:
+        self._ended.set()
+
+
+@pytest.mark.timeout(30)
+def test_an_interruption_ends_the_run_where_lines_wait_behind_a_reply(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = read_prompts(written(tmp_path, *"abcdefgh"))
+    ctrl_c = CtrlC()
+    runtime: Any = Running(ctrl_c)
+    batch = parallel.ParallelRun(
+        runtime, lines, ReplyRequest(), system=None, raw=False, ctrl_c=ctrl_c
+    )
+    assert batch.run() == 130
+    captured = capfd.readouterr()
+    assert [item["error"] for item in objects(captured.out)] == ["answered"] * 2
+    assert "6 left out" in captured.err
 
 
 @pytest.mark.parametrize(
