@@ -15,8 +15,13 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int = 0o600, suffix: str = ".part") -> Iterator[BinaryIO]:
+def replacing(
+    path: Path, *, mode: int = 0o600, suffix: str = ".part", sync: bool = True
+) -> Iterator[BinaryIO]:
     """A file to write; it becomes ``path`` when the block ends, unless that raises.
+
+    Without ``sync`` a power failure may leave a damaged file: for what is checked when it is read
+    and can be made again.
 
     Raises:
         OSError: it cannot be written; what was at ``path`` is there still.
@@ -25,8 +30,9 @@ def replacing(path: Path, *, mode: int = 0o600, suffix: str = ".part") -> Iterat
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         if mode != 0o600:
             part.chmod(mode)
         part.replace(path)
@@ -34,16 +40,17 @@ def replacing(path: Path, *, mode: int = 0o600, suffix: str = ".part") -> Iterat
         with contextlib.suppress(OSError):
             part.unlink()
         raise
-    sync_folder(path.parent)
+    if sync:
+        sync_folder(path.parent)
 
 
-def replace(path: Path, parts: Iterable[bytes], *, mode: int = 0o600) -> None:
-    """Write a file in place of what is at ``path``.
+def replace(path: Path, parts: Iterable[bytes], *, mode: int = 0o600, sync: bool = True) -> None:
+    """Write a file in place of what is at ``path``; ``sync`` as in `replacing`.
 
     Raises:
         OSError: see `replacing`.
     """
-    with replacing(path, mode=mode) as file:
+    with replacing(path, mode=mode, sync=sync) as file:
         for part in parts:
             file.write(part)
 

@@ -26,8 +26,8 @@ NOTHING_YET = Speculation(
 """No drafter that copies has proposed anything in this reply."""
 MEASURING = Speculation(
     "parked",
-    "the draft is not measured yet: none of its guesses was compared with the target",
-    "the draft is not measured yet",
+    "the draft model is not measured yet: none of its guesses was compared with the target",
+    "the draft model is not measured yet",
 )
 """A drafter that computes has not been compared with the target yet."""
 NO_ROOM = Speculation(

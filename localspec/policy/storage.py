@@ -65,11 +65,13 @@ def save(path: Path, knowledge: Knowledge) -> None:
 def write(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a file of JSON in one step.
 
+    Not synced: a reply would wait for the disk at its end, and a damaged file is measured again.
+
     Raises:
         OSError: it cannot be written; the old file stays.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    whole_file.replace(path, [json.dumps(data).encode()])
+    whole_file.replace(path, [json.dumps(data).encode()], sync=False)
 
 
 def _plain(knowledge: Knowledge) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def test_no_share_is_given_where_nothing_was_judged() -> None:
     state = RequestState(0, 500, 0, "greedy", unread=500)
     policy.plan([state])
     shown = policy.speculation_of(0)
-    assert shown.brief == "the draft is not measured yet"
+    assert shown.brief == "the draft model is not measured yet"
     assert "%" not in (shown.reason or "")
     free = lookups("suffix")
     rounds(free, 40)
