@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.policy.cost_filter import CostFilter, CostFilterTuning, Kind
 
@@ -120,6 +121,14 @@ class Costs:
         if found is None:
             found = self._now[width] = math.exp(self._slowness) * self._quiet(width)
         return found
+
+    def passes(self, widths: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`verify` of each of these widths, at once."""
+        known = sorted(self._base)
+        own = [self._own(n) for n in known]
+        found = np.interp(widths, known, own)
+        found *= np.maximum(1.0, widths / known[-1])
+        return math.exp(self._slowness) * found
 
     @property
     def _slowness(self) -> float:

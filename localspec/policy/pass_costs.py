@@ -106,7 +106,7 @@ class PassCosts:
         if changed or now % self._every == 1:
             self._changes, self._draft_doubts = curves[bucket].changes, {}
             self._bucket, self.costs, self._batch = bucket, curves[bucket], batch
-            seconds = np.array([self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)])
+            seconds = self.costs.passes(batch * np.arange(1, self._k_max + 2))
             self.curve = self.unpadded = seconds / seconds[0]
             self.doubt = self.costs.doubt(_USUAL)
             self.widths = quickest(seconds) if self._pads and batch == 1 else ()

@@ -296,6 +296,17 @@ def test_unmeasured_widths_are_interpolated(width: int) -> None:
     assert Costs({1: 1.0, 4: 4.0, 8: 8.0}).verify(width) == pytest.approx(width)
 
 
+@pytest.mark.parametrize("known", [{4: 2.0}, {1: 1.0, 2: 1.5, 8: 3.0, 16: 6.5}, {3: 1.0, 9: 2.0}])
+def test_all_widths_at_once_cost_what_each_does(known: dict[int, float]) -> None:
+    costs = Costs(known)
+    for width, seconds in ((1, 1.3), (5, 2.6), (2, 1.1)) * 3:
+        costs.passed(width, seconds)
+    costs.passed(9, 3.0)
+    widths = np.arange(1, 80)
+    each = [costs.verify(int(width)) for width in widths]
+    assert costs.passes(widths) == pytest.approx(each, rel=1e-12)
+
+
 def test_a_single_slow_pass_does_not_stay() -> None:
     costs = Costs({1: 1.0, 4: 1.2})
     costs.passed(4, 1000.0)
