@@ -7,6 +7,7 @@ All output of the command line goes through the functions of this module, and so
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 LARGEST_TEXT = 16 << 20
 """Bytes of a prompt, or of a file of prompts."""
+_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class ReaderGoneError(Exception):
@@ -68,6 +70,13 @@ def decode(raw: bytes, place: str) -> str:
             f"{place} is not valid UTF-8 (byte {error.start} is 0x{raw[error.start]:02x}); convert "
             "it, for example with iconv"
         ) from None
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a file of prompts, without a byte order mark. Unlike those of `str.splitlines`
+    they may hold all that JSON and prompts may, as U+2028.
+    """
+    return _LINE_END.split(text.removeprefix("\ufeff"))
 
 
 def require_text(text: str) -> str:

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.cli.output import decode, read_within, require_text
+from localspec.cli.output import decode, lines_of, read_within, require_text
 from localspec.core import codec
 from localspec.core.events import Message
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import LocalspecError, UsageError
-
-_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +85,7 @@ def read_prompts(place: str) -> list[PromptLine]:
                 text = decode(read_within(file, place), place)
         except OSError as error:
             raise UsageError(f"{place} cannot be read: {error.strerror}") from None
-    # `str.splitlines` would also cut at characters that JSON and prompts may hold, as U+2028.
-    every = _LINE_END.split(text.removeprefix("\ufeff"))
-    lines = [(i, line) for i, line in enumerate(every, 1) if line.strip()]
+    lines = [(i, line) for i, line in enumerate(lines_of(text), 1) if line.strip()]
     if not lines:
         raise UsageError(f"{'stdin' if place == '-' else place} has no line with a prompt")
     is_json = _is_object(lines[0][1])

@@ -16,6 +16,7 @@ from localspec.cli.output import (
     decode,
     in_lines,
     json_line,
+    lines_of,
     read_within,
     tell,
     write,
@@ -202,7 +203,7 @@ def _compare(
 def _read(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
-            lines = decode(read_within(file, str(path)), str(path)).splitlines()
+            lines = lines_of(decode(read_within(file, str(path)), str(path)))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     texts = [line for line in lines if line.strip()]

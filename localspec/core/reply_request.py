@@ -85,6 +85,8 @@ class ReplyRequest:
         given = (bool(self.messages), self.prompt is not None, self.prompt_tokens is not None)
         if sum(given) > 1:
             raise UsageError("a request has messages, a raw prompt or prompt tokens, one of them")
+        if "" in self.stop:
+            raise UsageError("a stop text is empty; it would end every reply")
         _require_alternatives("logprobs", self.logprobs)
         _require_alternatives("prompt_logprobs", self.prompt_logprobs)
         schema.DRAFTER.require(self.drafter)

@@ -98,7 +98,7 @@ def _too_long(
 ) -> ContextError:
     tokens = len(prompt.tokens)
     of_system = sum(len(encode(m.content)) for m in messages if m.role in SYSTEM)
-    size = f"{tokens} tokens, which exceeds the available context size of {capacity}"
+    size = f"{tokens} tokens, which with a reply exceeds the available context size of {capacity}"
     if 2 * of_system > tokens:
         what = f"the system prompt does not fit: with the message it has {size}"
         return ContextError(f"{what}; shorten it, or raise --ctx")

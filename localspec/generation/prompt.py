@@ -221,8 +221,8 @@ class PromptBuilder:
     def _fitting(self, tokens: list[int]) -> list[int]:
         if len(tokens) >= self._capacity:
             raise ContextError(
-                f"the prompt has {len(tokens)} tokens, which exceeds the available context size of "
-                f"{self._capacity}; shorten it, or raise --ctx"
+                f"the prompt has {len(tokens)} tokens, which with a reply exceeds the available "
+                f"context size of {self._capacity}; shorten it, or raise --ctx"
             )
         return tokens
 

@@ -252,7 +252,9 @@ class GrammarMatcher:
         """
         if self._matcher.is_error():
             reason = " ".join(self._matcher.get_error().split())[:200]
-            raise GrammarError(f"the grammar is too complex to be followed here: {reason}")
+            raise GrammarError(
+                f"the grammar cannot be followed: no text fits it, or it is too complex ({reason})"
+            )
 
 
 __all__ = ["GrammarMatcher"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from localspec.core import drafter_registry
@@ -97,6 +97,7 @@ class Drafters:
         texts = self._texts(computes=isinstance(draft, DraftFile) or selection.has_head)
         opened: list[Opened] = []
         refused: list[Refused] = []
+        absent: list[str] = []
         for name in selection.names:
             spec = drafter_registry.get(name)
             taken = any(one.features is not None for one in opened)
@@ -107,10 +108,13 @@ class Drafters:
                 if not (refused or selection.has_lookup):
                     opened.append(_lookup(drafter_registry.get(_FALLBACK), texts))
                 refused.append(found)
+            elif found is None and selection.options.drafter is not None:
+                absent += self._absent(spec)
         notices = [
             *(draft.notices if isinstance(draft, DraftFile) else ()),
             *(notice for one in opened for notice in one.notices),
             *(f"{one.reason}; drafting from the text instead" for one in refused),
+            *absent,
         ]
         return Drafting(
             drafters=tuple(one.drafter for one in opened),
@@ -141,6 +145,14 @@ class Drafters:
                 return self._head(spec, taken=head_taken)
             case Family.NONE:
                 return None
+
+    def _absent(self, spec: DrafterSpec) -> Iterator[str]:
+        """Why a drafter that the user named is not there."""
+        if spec.family is Family.MODEL:
+            name = self.target_file.path.name
+            yield f"{spec.name} drafts nothing: {name} has no draft model; name one with -d"
+        elif spec.needs_branching:
+            yield f"{spec.name} drafts nothing: it needs draft trees"
 
     def _head(self, spec: DrafterSpec, *, taken: bool) -> Opened | Refused:
         """A head, or why text is drafted from in its place.

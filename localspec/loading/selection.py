@@ -90,13 +90,14 @@ class Selection:
         shapes = [get(name).tree for name in self._drafting_trees(self.names)]
         most = max((shape.leaves for shape in shapes if shape is not None), default=0)
         asked = self.asks_for_trees
+        chains = any(not get(name).needs_branching for name in self._drafting_trees(self.names))
         if most and (not can_branch or sequences > 1):
             why = f"{model} keeps a cache that cannot branch"
             if sequences > 1:
                 why = "with several requests at a time every one has cells of its own"
             if self.options.strict:
                 why = "strict mode keeps the tokens of a text in adjoining cells"
-            told = f"{why}: drafting chains, not trees"
+            told = f"{why}: {'drafting chains, not trees' if chains else 'no draft trees'}"
             return Branches(0, (told,) if asked else ())
         if asked and not most:
             told = f"this kind of {', '.join(self.names)} head drafts chains, not trees"

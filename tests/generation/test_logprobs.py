@@ -157,7 +157,11 @@ def test_tokens_are_a_prompt_as_they_are() -> None:
         ((), UsageError, "at least one token"),
         ((1, 26), UsageError, "token 26 of the prompt is outside this model's vocabulary, 0 to 25"),
         ((-1,), UsageError, "token -1"),
-        ((1,) * 600, ContextError, "600 tokens, which exceeds the available context size of 512"),
+        (
+            (1,) * 600,
+            ContextError,
+            "600 tokens, which with a reply exceeds the available context size of 512",
+        ),
     ],
 )
 def test_tokens_that_cannot_be_a_prompt_are_refused(

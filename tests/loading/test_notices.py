@@ -193,8 +193,17 @@ def test_a_damaged_draft_model_that_was_named_is_an_error(open_drafters: Open) -
         open_drafters("model", draft="draft.gguf")
 
 
-def test_without_a_draft_file_there_is_no_notice_and_no_replacement(open_drafters: Open) -> None:
-    assert open_drafters(None, drafter=("model",)) == Drafting()
+def test_a_drafter_that_was_named_says_that_it_is_not_there_and_is_not_replaced(
+    open_drafters: Open,
+) -> None:
+    assert open_drafters(None, drafter=("model",)) == Drafting(
+        notices=("model drafts nothing: target.gguf has no draft model; name one with -d",)
+    )
+    assert open_drafters(None, drafter=("lookahead",), branching=False) == Drafting(
+        notices=("lookahead drafts nothing: it needs draft trees",)
+    )
+    assert names(open_drafters(None)) == ["suffix"]
+    assert not open_drafters(None).notices
     with pytest.raises(DraftIncompatibleError, match="there is no draft model"):
         open_drafters(None, require_draft=True)
 

@@ -121,7 +121,6 @@ def test_room_for_trees_is_made_where_something_drafts_them(
     ("which", "drafter", "told"),
     [
         ("model", ("tree",), True),
-        ("none", ("lookahead",), True),
         ("medusa", None, True),
         ("mtp", None, False),
         ("mtp", ("tree",), True),
@@ -136,6 +135,11 @@ def test_a_cache_that_cannot_branch_is_told_where_trees_were_expected(
     )
     expected = "t.gguf keeps a cache that cannot branch: drafting chains, not trees"
     assert notices == ((expected,) if told else ())
+
+
+def test_lookahead_has_no_chains_instead_of_trees(choose: Choose) -> None:
+    room = choose("none", drafter=("lookahead",)).branches("t.gguf", can_branch=False, sequences=1)
+    assert room == Branches(0, ("t.gguf keeps a cache that cannot branch: no draft trees",))
 
 
 def test_a_head_of_several_layers_drafts_chains_and_says_so_to_who_asked_for_a_tree(

@@ -79,11 +79,11 @@ class ModelNames:
         names = [ListedModel(self.present, loaded=self._slot.info is not None)]
         first = public(self._slot.first.model)
         others = [(first, ""), *await self._other_models()]
+        aliases = [alias for alias in self._settings.aliases if alias not in {"*", self.present}]
         for name, about in dict(others).items():
-            if name != self.present:
+            if name not in {self.present, *aliases}:
                 names.append(ListedModel(name, loaded=False, about=about))
         loaded = self._slot.info is not None and self.present == first
-        aliases = (alias for alias in self._settings.aliases if alias != "*")
         return [*names, *(ListedModel(alias, loaded=loaded) for alias in aliases)]
 
     async def _other_models(self) -> tuple[tuple[str, str], ...]:
