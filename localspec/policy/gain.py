@@ -34,6 +34,9 @@ class GainTuning:
     ahead: int = 16
     """Tokens beyond the one in question that may justify it: more than the widest step of a known
     curve (on AVX-512, from four tokens to sixteen)."""
+    steady: float = 0.5
+    """How far copied tokens beyond the one in question are accepted like it, not like the mean: a
+    long copy goes on being right, which matters where the curve has steps."""
     shortfall: float = 3.0
     """How much the expected shortfall of a draft counts against what may be lost."""
     rejected: float = 3.0

@@ -14,7 +14,7 @@ class GainPace:
 
     __slots__ = (
         "_ahead", "_allowed", "_cost", "_curve", "_instead", "_longest", "_mean", "_most",
-        "_outlook", "_rates", "_table",
+        "_outlook", "_rates", "_steady", "_table",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +44,7 @@ class GainPace:
         self._curve = outlook.prices.curve.tolist()
         self._cost = outlook.prices.cost
         self._ahead = outlook.tuning.ahead
+        self._steady = 0.0 if self._cost else outlook.tuning.steady
 
     @property
     def depth(self) -> int:
@@ -69,14 +70,16 @@ class GainPace:
             reach *= table[bin_of(confidence)]
             emitted += reach
         enough = emitted - rate * curve[k - 1]
-        reach *= table[bin_of(confidences[-1])]
+        here = table[bin_of(confidences[-1])]
+        later = self._mean + self._steady * max(0.0, here - self._mean)
+        reach *= here
         extra = 0.0
         for longer in range(k, min(k + self._ahead, longest + 1)):
             emitted += reach
             if emitted - rate * (curve[longer] + extra) >= enough:
                 return True
             extra += self._cost
-            reach *= self._mean
+            reach *= later
         return False
 
     def further(self, confidences: Sequence[float]) -> bool:

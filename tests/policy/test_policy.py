@@ -15,10 +15,10 @@ from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Outcome, RequestState
 from localspec.core.values import Probed
 from localspec.policy import storage
-from localspec.policy.acceptance import AcceptanceEstimate
+from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
 from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Expected, Outlook, Prices
+from localspec.policy.gain import Expected, GainTuning, Outlook, Prices
 from localspec.policy.ledger import Credits, Ledger
 from localspec.policy.pace import GainPace
 from localspec.policy.pass_costs import quickest
@@ -487,6 +487,27 @@ def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
     assert pace.more([0.93, 0.93, 0.93])
     assert not pace.more([0.93] * 4)
     assert not pace.more([0.05])
+
+
+def test_a_long_copy_goes_over_a_step_that_the_mean_of_all_copies_would_not() -> None:
+    """On this curve, as on two cores, up to 16 tokens cost a step more than four."""
+    known = [18.7, 33.4, 51.5, 45, 61.9, 70.4, 80.6, 123.3, 125, 190, 250]
+    curve = np.interp(np.arange(1, 33), [1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32], known) / known[0]
+    copied = AcceptanceEstimate(tuning=AcceptanceTuning(expected=COPIED))
+    for i in range(40):
+        copied.learn(0, 0.97, i % 25 != 24)
+        if i % 3 == 0:
+            copied.learn(0, 0.5, i % 2 == 0)
+
+    def length(steady: float) -> int:
+        outlook = Outlook(Expected(copied, 31), Prices(curve, 0.0), GainTuning(steady=steady))
+        pace, confidences = GainPace(outlook), [0.97]
+        while pace.more(confidences):
+            confidences.append(0.97)
+        return len(confidences) - 1
+
+    assert length(0.0) == 3
+    assert length(GainTuning().steady) == 15
 
 
 def test_what_a_reply_may_lose_grows_with_its_tokens_and_with_what_was_won() -> None:
