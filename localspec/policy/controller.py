@@ -21,6 +21,7 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from localspec.core.branching import Branching
@@ -82,6 +83,8 @@ class Controller:
         self._learning = Learning(self._parts, self._trials)
         self._plain_round = 0
         """The last round in which nothing was drafted."""
+        self._plain_seen: Counter[tuple[int, int]] = Counter()
+        """Such rounds by bucket of context length and number of requests."""
         self._copying: set[int] = set()
         """Sequences whose last draft was copied from the text and accepted at least in part."""
         self._standing = Standing(self._parts, self._trials, self._reading)
@@ -126,11 +129,14 @@ class Controller:
                 self._begin(state)
         parts.sharing.among([s.seq for s in states if not s.foreign], parts.passes.curve)
         plans = [PLAIN if state.foreign else self._plan(state) for state in states]
-        known = parts.costs.seen(1) >= parts.tuning.plain_known
+        known = self._plain_seen[self._company()] >= parts.tuning.plain_known
         every = parts.tuning.plain_every if known else parts.tuning.plain_first
         if parts.planned.number - self._plain_round >= every:
             return [PLAIN] * len(states)
         return plans
+
+    def _company(self) -> tuple[int, int]:
+        return self._parts.passes.bucket, self._parts.planned.requests
 
     def _is_new(self, state: RequestState) -> bool:
         """Whether this is the first round of a reply that it plans; one before may have been plain,
@@ -298,8 +304,11 @@ class Controller:
         """Update times by width, acceptance by confidence, and the ledgers by the gain."""
         if not outcomes:
             return
-        if all(o.width == 1 for o in outcomes):
+        # Tokens that a grammar forces count as plain, or where many requests have some in every
+        # round, none would ever be plain and nothing drafted. So do those of foreign policies.
+        if not any((o.proposed or o.padding) and not o.foreign for o in outcomes):
             self._plain_round = self._parts.planned.number
+            self._plain_seen[self._company()] += 1
         free = self._parts.free
         self._copying = {o.seq for o in outcomes if o.accepted and o.source in free}
         self._learning.learn(outcomes, evidence)

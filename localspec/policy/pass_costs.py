@@ -75,6 +75,11 @@ class PassCosts:
         self.unpadded: Curve = self.curve
         """The same for passes that are not padded, as of trees."""
 
+    @property
+    def bucket(self) -> int:
+        """The bucket that was read last; see `bucket_of`."""
+        return self._bucket
+
     def draft_doubt(self, source: str) -> float:
         """See `Costs.draft_doubt`."""
         if source not in self._draft_doubts:

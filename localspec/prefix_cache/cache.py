@@ -189,9 +189,13 @@ class PrefixCache:
         self._live.pop(seq, None)
 
     def clear(self) -> None:
-        """Forget everything but the files."""
+        """Forget everything but the files, and of running requests all but what they read."""
         self._memory.clear()
-        self._live.clear()
+        for seq, live in [*self._live.items()]:
+            if live.running:
+                live.checkpoints = ()
+            else:
+                del self._live[seq]
 
     def take_notices(self) -> list[str]:
         """New notices for the user."""
@@ -211,8 +215,9 @@ class PrefixCache:
         for seq, live in list(self._live.items()):
             whole = self._target.length(seq) == len(live.tokens) and not live.running
             if whole and not cancelled() and disk.wants(live.owner, live.tokens):
-                moving = rates.disk.seconds(self._target.state_size(seq))
-                if self._spares(len(live.tokens), moving):
+                size = self._target.state_size(seq)
+                moving = rates.disk.seconds(size)
+                if self._spares(len(live.tokens), moving) and disk.may_hold(size):
                     seconds = rates.reading.seconds(len(live.tokens))
                     disk.write(self._state(seq, live), seconds, cancelled)
         for state in self._memory.all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,13 @@ from localspec.prefix_cache.files import DamagedError, KvStore, Saved
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
 
 DAMAGED = "a saved state of an earlier chat was damaged and is ignored; it is read again"
+_REFUSED = 1024
+"""States that could not be written, of which that is remembered."""
+
+
+def _digest(owner: str, tokens: TokenIds) -> bytes:
+    whose = hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(tokens.tobytes(), key=whose, digest_size=16).digest()
 
 
 class DiskStates:
@@ -26,8 +34,8 @@ class DiskStates:
         """States by owner, and the version of the folder that they were listed at."""
         self._ready: tuple[Saved, State, float] | None = None
         """One that is at hand, and the seconds that it took to read."""
-        self._refused: set[tuple[str, bytes]] = set()
-        """Owner and tokens of states that could not be written, which is not tried again."""
+        self._refused: dict[bytes, None] = {}
+        """Digests of the last states that could not be written, which is not tried again."""
         self._told: set[Path] = set()
         self._said: set[str] = set()
         self.notices: list[str] = []
@@ -80,12 +88,16 @@ class DiskStates:
 
     def wants(self, owner: str, tokens: TokenIds) -> bool:
         """Whether a state of these tokens is neither there nor was refused."""
-        if not len(tokens) or (owner, tokens.tobytes()) in self._refused:
+        if not len(tokens) or _digest(owner, tokens) in self._refused:
             return False
         return not any(
             len(s.tokens) == len(tokens) and bool((s.tokens == tokens).all())
             for s in self.of(owner)
         )
+
+    def may_hold(self, n_bytes: int) -> bool:
+        """Whether a state of so many bytes may fit: it takes long to copy one."""
+        return self._store.may_hold(n_bytes)
 
     def write(self, state: State, seconds: float, cancelled: Callable[[], bool]) -> None:
         """Write a state that spares ``seconds``, in place of those that it covers."""
@@ -100,7 +112,9 @@ class DiskStates:
                 self.notices.append(line)
             done = False
         if not done and not cancelled():
-            self._refused.add((state.owner, state.tokens.tobytes()))
+            self._refused[_digest(state.owner, state.tokens)] = None
+            if len(self._refused) > _REFUSED:
+                del self._refused[next(iter(self._refused))]
 
     def _covers(self, state: State, saved: Saved) -> bool:
         return covers(

@@ -150,6 +150,15 @@ class KvStore:
         digest = hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=10)
         return self._root / f"{self._identity}-{digest.hexdigest()}"
 
+    def may_hold(self, n_bytes: int) -> bool:
+        """Whether a state of so many bytes would fit, were all others removed."""
+        try:
+            free = shutil.disk_usage(self._root).free
+        except OSError:  # the folder is not there yet, or `put` will tell
+            return n_bytes <= self._limit
+        taken = sum(_size(path) for path in self._root.glob("*/*.state"))
+        return n_bytes <= min(self._limit, taken + free // 2)
+
     def _make_room(self, wanted: int) -> bool:
         """Remove the least valuable states, of all settings, until ``wanted`` bytes fit."""
         for part in self._root.glob("*/*.part"):  # its writer was killed

@@ -14,8 +14,10 @@ from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampli
 from localspec.bench.exactness import verify
 from localspec.bench.lab import Lab
 from localspec.bench.verify_prompts import VERIFY
+from localspec.core.events import Reading
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.decode.request import Request
@@ -192,3 +194,14 @@ def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
     bins = lambda x: np.append(x[~rare], x[rare].sum())  # noqa: E731 - used twice, right here
     chi2 = float(((bins(observed) - bins(expected)) ** 2 / np.maximum(bins(expected), 1e-9)).sum())
     assert stats.chi2.sf(chi2, int((~rare).sum())) > 1e-4
+
+
+def test_a_reply_whose_prompt_is_being_read_outlives_forgetting() -> None:
+    with Runtime.open(Options(model="demo", parallel=2)) as runtime:
+        prompt = "the cat sat on the mat. " * 70
+        stream = runtime.submit(ReplyRequest(prompt=prompt, max_tokens=4))
+        next(event for event in stream if isinstance(event, Reading))
+        runtime.forget()
+        *_, end = stream
+    assert isinstance(end, Finished)
+    assert end.reply.tokens

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from localspec.drafters.base import DraftState
+from localspec.prefix_cache.disk import DiskStates
 from localspec.prefix_cache.files import DamagedError, KvStore
 from localspec.prefix_cache.states import Checkpoint, Conversation, State, token_ids
 
@@ -145,3 +146,22 @@ def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None
     else:
         assert damaged == [saved.path]
     assert not saved.path.exists()
+
+
+def test_a_state_that_can_never_fit_is_known_before_it_is_copied(tmp_path: Path) -> None:
+    shelf = KvStore("this", tmp_path / "states", limit=10_000)
+    assert shelf.may_hold(9_000)
+    assert not shelf.may_hold(11_000)
+    for start in (0, 100):
+        assert shelf.put(state([start, start + 1], STATE[:3000]), 1.0, cancelled=lambda: False)
+    assert shelf.may_hold(9_000)
+
+
+def test_refused_states_are_not_tried_again_and_take_no_memory(tmp_path: Path) -> None:
+    disk = DiskStates(KvStore("this", tmp_path / "states", limit=100), cuts_anywhere=True)
+    refused = state([*range(5000)])
+    assert disk.wants("", refused.tokens)
+    disk.write(refused, 1.0, lambda: False)
+    assert not disk.wants("", refused.tokens)
+    assert disk.wants("another", refused.tokens)
+    assert sum(map(len, disk._refused)) <= 16

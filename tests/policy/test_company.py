@@ -1,0 +1,61 @@
+"""Many requests at once: rounds without drafts are seldom, whatever their grammars force."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from localspec.core.plan import Evidence, Outcome, RequestState
+from localspec.policy.controller import Controller
+from localspec.policy.costs import Costs
+from localspec.policy.storage import Knowledge
+
+FLAT = {n: 0.02 * (1 + 0.01 * n) for n in (1, 2, 3, 4, 8, 16, 32, 63)}
+"""Seconds by width: drafts pay."""
+
+
+def shares(requests: int, forced: float, rounds: int = 600) -> tuple[float, int]:
+    """(Share of rounds that nobody may draft in, most of them in a row), where a round of a request
+    has tokens that its grammar forces with that chance, and all that is copied is right.
+    """
+    policy = Controller(Knowledge({0: Costs(FLAT)}), ["suffix"], free=["suffix"])
+    rng = random.Random(1)
+    lengths = [100] * requests
+    plain = longest = running = 0
+    for _ in range(rounds):
+        states = [
+            RequestState(seq, lengths[seq], lengths[seq] - 100, "greedy", company=requests)
+            for seq in range(requests)
+        ]
+        plans = policy.plan(states)
+        none = all(not plan.steps for plan in plans)
+        running = running + 1 if none else 0
+        plain, longest = plain + none, max(longest, running)
+        drafts = []
+        for plan in plans:
+            confidences = [0.97]
+            while plan.steps and len(confidences) <= 8 and plan.steps[0].pace.more(confidences):
+                confidences.append(0.97)
+            drafts.append((len(confidences) - 1, 3 * (rng.random() < forced)))
+        width = max(1 + drafted + more for drafted, more in drafts)
+        seconds = 0.02 * (1 + 0.01 * width * requests) + requests * 1e-5
+        outcomes = [
+            Outcome(seq, "suffix", n, n, n, n, 1e-5, seconds, forced=more)
+            for seq, (n, more) in enumerate(drafts)
+        ]
+        seen = [
+            Evidence(o.seq, "suffix", i, 0.97, True) for o in outcomes for i in range(o.proposed)
+        ]
+        policy.learn(outcomes, seen)
+        for o in outcomes:
+            lengths[o.seq] += 1 + o.accepted + o.forced
+    return plain / rounds, longest
+
+
+@pytest.mark.parametrize("requests", [1, 4, 8])
+@pytest.mark.parametrize("forced", [0.0, 0.3, 0.9])
+def test_rounds_without_drafts_stay_seldom(requests: int, forced: float) -> None:
+    share, longest = shares(requests, forced)
+    assert longest <= 2
+    assert share < 0.05
