@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -66,16 +65,15 @@ class LogitsProcessor:
         """Whether logits change before candidates are selected."""
 
     @property
-    def lookback(self) -> int:
-        """The number of tokens before a row that it reads; 0 if none. A grammar reads them all."""
-        if self.constraint is not None:
-            return sys.maxsize
-        return self.sampling.penalty_last_n if self.sampling.penalises else 0
+    def reads_text(self) -> bool:
+        """Whether a distribution depends on the tokens before its row."""
+        return self.constraint is not None or self.sampling.penalises
 
     def __call__(self, row: Logits, before: Sequence[int]) -> Distribution:
         """The distribution of the next token by ``row`` (V,), after the tokens ``before``.
 
-        ``before`` needs only the last ``lookback`` tokens. The row is not changed.
+        ``before`` is the whole text; where nothing of it is read (`reads_text`), it may be empty.
+        The row is not changed.
 
         Raises:
             NothingAllowedError: bias and grammar together forbid every token of the row.

@@ -11,6 +11,7 @@ from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
+from localspec.core.token_view import TokenView
 from localspec.core.values import (
     Distribution,
     Draft,
@@ -59,12 +60,10 @@ class CachedRows:
     """`TargetRows` that are computed once, and kept for the drafter to learn from."""
 
     def __init__(
-        self, processor: LogitsProcessor, before: Sequence[int], draft: Draft, logits: Logits
+        self, processor: LogitsProcessor, tokens: Sequence[int], draft: Draft, logits: Logits
     ) -> None:
-        """``before`` are as many of the tokens before the draft as the processor looks back on;
-        ``logits`` (1 + n, V) are the scores of the draft.
-        """
-        self._processor, self._before = processor, before
+        """``tokens`` are those before the draft; ``logits`` (1 + n, V) are its scores."""
+        self._processor, self._tokens, self._length = processor, tokens, len(tokens)
         self._draft, self._logits = draft, logits
         self._together = processor.together > 1 and draft.is_chain
         """Whether a row is computed with those after it, which a correct chain will need too."""
@@ -81,10 +80,8 @@ class CachedRows:
         return found
 
     def _compute(self, i: int) -> Distribution:
-        past = self._before
-        if self._processor.lookback:
-            past = [*past, *self._draft.prefix(i - 1)]
-        return self._processor(self._logits[i], past)
+        drafted = self._draft.prefix(i - 1) if self._processor.reads_text else ()
+        return self._processor(self._logits[i], TokenView(self._tokens, drafted, self._length))
 
     def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
         """The rows after the pending token and after each node of the path."""
@@ -242,9 +239,7 @@ class Request:
 
     def rows(self, draft: Draft, scores: Scores) -> CachedRows:
         """The target's distribution of each row, given the tokens before that row."""
-        lookback = self.processor.lookback
-        before = self.tokens[-lookback:] if lookback else []
-        return CachedRows(self.processor, before, draft, scores.logits)
+        return CachedRows(self.processor, self.tokens, draft, scores.logits)
 
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
         """Emit the round's tokens. Tokens past the end of the reply are dropped."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget, Eager, Evidence, Pace
+from localspec.core.token_view import TokenView
 from localspec.core.values import Distribution, Draft, Logits, Proposal, no_draft
 from localspec.drafters.lookup.predicted_text import PredictedText
 
@@ -49,17 +50,21 @@ class Ask:
         """Position of the first token to propose."""
         return len(self.tokens)
 
+    def before(self, drafted: Sequence[int] = ()) -> TokenView:
+        """The tokens before the place after the drafted ones."""
+        return TokenView(self.tokens, drafted)
+
     def forced(self, drafted: Sequence[int] = ()) -> list[int]:
         """Tokens that the request's grammar forces after the drafted ones, as many as fit."""
         constraint, room = self.processor.constraint, self.room - len(drafted)
         if constraint is None or room <= 0:
             return []
-        return constraint.forced([*self.tokens, *drafted])[:room]
+        return constraint.forced(self.before(drafted))[:room]
 
     def over(self, drafted: Sequence[int]) -> bool:
         """Whether the reply ends with the drafted tokens, as its grammar has it."""
         constraint = self.processor.constraint
-        return constraint is not None and constraint.over([*self.tokens, *drafted])
+        return constraint is not None and constraint.over(self.before(drafted))
 
     def legal(self, drafted: Sequence[int]) -> int:
         """How many of the drafted tokens the request's grammar allows."""

@@ -1,9 +1,8 @@
-"""Conversations as prompts: the chat template, and tokens kept from turn to turn."""
+"""Conversations as prompts: the chat template."""
 
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -189,40 +188,3 @@ class Template:
 
     def _ask(self, request: dict[str, Any], cancelled: Cancelled = never) -> dict[str, Any]:
         return template_process.shared().ask(request, cancelled)
-
-
-Tokenize = Callable[[str], list[int]]
-
-
-_REMEMBERED = 64
-"""Texts whose tokens are kept: the turns of a few chats and their branches."""
-
-
-class Transcript:
-    """Turns texts into tokens, reusing those of the longest beginning that was seen before.
-
-    A reply is not tokenized again when the next turn quotes it: another split of the same text
-    would throw away the KV cache from there on, and would not be what the model wrote. A turn that
-    is asked again gets the same tokens again.
-    """
-
-    def __init__(self, tokenize_start: Tokenize, tokenize_rest: Tokenize) -> None:
-        """Tokenizers for the start of a text (adding bos where wanted) and for what follows."""
-        self._start, self._rest = tokenize_start, tokenize_rest
-        self._seen: dict[str, list[int]] = {}
-        self._lock = threading.Lock()
-
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a prompt. Callable from any thread, as is `remember`."""
-        with self._lock:
-            known = max((t for t in self._seen if text.startswith(t)), key=len, default="")
-            tokens = self._seen.get(known)
-        return self._start(text) if tokens is None else tokens + self._rest(text[len(known) :])
-
-    def remember(self, text: str, tokens: list[int]) -> None:
-        """Record that ``text`` was made of exactly these tokens."""
-        with self._lock:
-            self._seen.pop(text, None)
-            self._seen[text] = list(tokens)
-            if len(self._seen) > _REMEMBERED:
-                del self._seen[next(iter(self._seen))]

@@ -27,9 +27,9 @@ def examine(
     seed = request.seed
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are not tokens of this model")
-    prompt = scheduler.preparation.prompts.chat(request)
-    constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
-    known = [*prompt.tokens, *tokens[:-1]]
+    prompt, conversation = scheduler.preparation.prompt(request)
+    constraint = scheduler.preparation.constraint(request, prompt, conversation)
+    known = [*prompt, *tokens[:-1]]
     if len(known) > pair.target.capacity:
         raise ContextError("the context has no room for that place any more")
 

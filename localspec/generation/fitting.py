@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from localspec.core.events import Message
 from localspec.errors import ContextError, UsageError
-from localspec.generation.chat_template import Cancelled, Template, Tokenize, never
+from localspec.generation.chat_template import Cancelled, Template, never
 from localspec.generation.template_messages import SYSTEM, kept
+from localspec.generation.transcripts import Tokenize
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,9 @@ def examination(
     ``row`` (V,) are the target's logits there; ``text`` returns the text of a token.
     """
     processor = LogitsProcessor(sampling, len(row), constraint)
-    past = before[-processor.lookback :] if processor.lookback else []
-    p = processor(row, past)
+    p = processor(row, before)
     draft_row = drafter.logits(seq, before)
-    q = None if draft_row is None else _drafted(processor, draft_row, past)
+    q = None if draft_row is None else _drafted(processor, draft_row, before)
     model = _softmax(row)
 
     def candidate(token: int) -> Candidate:

@@ -60,26 +60,17 @@ class Preparation:
             ContextError: the last message does not fit into the context.
             Interrupted: ``cancelled`` returned true.
         """
-        conversation: Prompt | None = None
         stable: int | None = None
         stop, notices = request.stop, list[Notice]()
         if request.grammar is not None:
             _require_a_beginning(request)
-        if request.prompt_tokens is not None:
-            prompt = self.prompts.given(request.prompt_tokens)
-        elif request.prompt is not None:
-            prompt = self.prompts.bare(request.prompt)
-        else:
-            transcript = self.prompts.transcript(request.owner)
-            for said in self._prefix_cache.conversations(request.owner):
-                transcript.remember(said.text, list(said.tokens))
-            conversation = self.prompts.chat(request, cancelled)
+        prompt, conversation = self.prompt(request, cancelled)
+        if conversation is not None:
             if not self._cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
                 # Without a template, stop texts end the turns; a grammar may require them.
                 stop = (*stop, *self.prompts.stop)
-            prompt = conversation.tokens
             if conversation.dropped:
                 notices.append(
                     Notice(
@@ -111,6 +102,23 @@ class Preparation:
         )
         self._prefix_cache.prefetch(prepared.reusable, request.owner)
         return prepared
+
+    def prompt(
+        self, request: ReplyRequest, cancelled: Callable[[], bool] = lambda: False
+    ) -> tuple[list[int], Prompt | None]:
+        """The tokens of a request's prompt, and the conversation that they are of; None for a raw
+        prompt.
+
+        Raises:
+            UsageError, ContextError, Interrupted: as `prepared`.
+        """
+        if request.prompt_tokens is not None:
+            return self.prompts.given(request.prompt_tokens), None
+        if request.prompt is not None:
+            return self.prompts.bare(request.prompt), None
+        self.prompts.recall(self._prefix_cache.conversations(request.owner), request.owner)
+        conversation = self.prompts.chat(request, cancelled)
+        return conversation.tokens, conversation
 
     def _drafting(self, request: ReplyRequest, start: int) -> DraftRules:
         """The drafting rules of a request whose reply begins at ``start``.

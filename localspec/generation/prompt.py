@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,15 +11,14 @@ from localspec.core.events import Message, Reply
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
 from localspec.errors import ContextError, UsageError
-from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript
+from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
 from localspec.generation.fitting import Prompt, fit
 from localspec.generation.quoting import Quoting, plain
 from localspec.generation.template_messages import SYSTEM, kept
+from localspec.generation.transcripts import Transcript, Transcripts
 from localspec.grammar.tool_families import HERMES, Family
 from localspec.prefix_cache.states import Conversation
 
-_OWNERS = 64
-"""Owners whose earlier conversations are remembered."""
 _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 
@@ -83,18 +81,7 @@ class PromptBuilder:
         self.stop = () if model.template else PLAIN_STOP
         """Texts that end a reply, in addition to those of the request."""
         self._bos = bos
-        self._lock = threading.Lock()  # prompts are made in another thread than replies
-        self._transcripts: dict[str, Transcript] = {}
-        """One for each owner: how a prompt is split must tell nothing of another owner's chats."""
-
-    def transcript(self, owner: str = "") -> Transcript:
-        """The earlier conversations of an owner."""
-        with self._lock:
-            found = self._transcripts.pop(owner, None) or self._new_transcript()
-            self._transcripts[owner] = found
-            if len(self._transcripts) > _OWNERS:
-                del self._transcripts[next(iter(self._transcripts))]
-        return found
+        self._transcripts = Transcripts(self._new_transcript)
 
     def _new_transcript(self) -> Transcript:
         model, bos, quoting = self._model, self._bos, self._quoting
@@ -156,7 +143,7 @@ class PromptBuilder:
         """
         most = self._capacity if request.max_tokens is None else request.max_tokens
         reserve = max(1, min(most, self._capacity // _RESERVE_FRACTION))
-        encode = self.transcript(request.owner).encode
+        encode = self._transcripts.of(request.owner).encode
         template, messages = self._template_of(request), self._quoting.messages(request.messages)
         drop = request.drop_oldest
         return fit(messages, template, encode, self._capacity, reserve, cancelled, drop=drop)
@@ -169,7 +156,7 @@ class PromptBuilder:
         """
         messages = self._quoting.messages(request.messages)
         text = self._template_of(request).render(messages)
-        return plain(text), self.transcript(request.owner).encode(text)
+        return plain(text), self._transcripts.of(request.owner).encode(text)
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
@@ -184,7 +171,7 @@ class PromptBuilder:
             text = self._template_of(request).render(later)
         except UsageError:
             return None
-        shared = common_prefix(prompt.tokens, self.transcript(request.owner).encode(text))
+        shared = common_prefix(prompt.tokens, self._transcripts.of(request.owner).encode(text))
         if shared == len(prompt.tokens):
             return shared
         return max(0, shared - 1)  # the last one may be split differently before another reply
@@ -234,8 +221,13 @@ class PromptBuilder:
         if tokens and tokens[-1] in self._model.end_ids:
             tokens.pop()
         said = Conversation(prompt.text + reply.text, (*prompt.tokens, *tokens))
-        self.transcript(owner).remember(said.text, list(said.tokens))
+        self.recall([said], owner)
         return said
+
+    def recall(self, said: Sequence[Conversation], owner: str = "") -> None:
+        """Have later prompts of that owner use the tokens of these conversations."""
+        for one in said:
+            self._transcripts.remember(owner, one.text, one.tokens)
 
 
 def _tools(request: ReplyRequest) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from localspec.core.constraint import TokenMask
+from localspec.core.token_view import TokenView
 from localspec.core.values import Draft
 from localspec.errors import AuditError, GrammarError, LocalspecError
 from localspec.grammar.compiling import limits, refuse
@@ -158,12 +159,10 @@ class GrammarMatcher:
                 return found
             if not free:
                 return 0
-            so_far = list(before)
             for n, token in enumerate(tokens):
-                mask = self.mask(so_far)
+                mask = self.mask(TokenView(before, tokens[:n]))
                 if mask is not None and not mask.allows_token(token):
                     return n
-                so_far.append(token)
             return len(tokens)
 
     # -- a round -------------------------------------------------------------------------------
@@ -173,15 +172,17 @@ class GrammarMatcher:
         paths = [(), *(draft.prefix(node) for node in range(len(draft)))]
         missing = [path for path in paths if path not in self._masks]
         if missing and 32 * self._words >= _LARGE:
-            _WORKER.submit(self._fill, self._round, list(before), missing)
+            _WORKER.submit(self._fill, self._round, before, len(before), missing)
 
-    def _fill(self, at: int, before: list[int], paths: Sequence[tuple[int, ...]]) -> None:
+    def _fill(
+        self, at: int, text: Sequence[int], length: int, paths: Sequence[tuple[int, ...]]
+    ) -> None:
         for path in paths:
             with self._lock:
                 if self._round != at:
                     return
                 try:
-                    self.mask([*before, *path])
+                    self.mask(TokenView(text, path, length))
                 except LocalspecError:
                     return  # it is raised again where the mask is needed
 
@@ -190,7 +191,7 @@ class GrammarMatcher:
         with self._lock:
             self._round += 1
             self._masks.clear()
-            token, place = before[-1], before[:-1]
+            token, place = before[-1], TokenView(before, length=len(before) - 1)
             begin = self._begin_of(place)
             if self._begin is None:
                 self._begin = self._begin_of(before)

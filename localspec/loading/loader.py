@@ -206,7 +206,7 @@ class _Loader:
         return LoadedPair(
             info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
             target_model=context.model,
-            target=LlamaTarget(context, drafting.features, control.policy.costs),
+            target=LlamaTarget(context, drafting.features, control.times),
             drafter=Cascade(_with_prediction(drafters)) if drafters else Off(),
             verifier=judge,
             control=control,

@@ -12,6 +12,7 @@ from localspec.core.drafter_registry import PREDICTION
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
+from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
@@ -48,6 +49,11 @@ class Control:
         """A policy that drafts all that ``policy`` may draft, whether it pays or not."""
         return self.policy
 
+    @property
+    def times(self) -> PassTimes | None:
+        """The seconds of passes as the policy has them now; None where it measures none."""
+        return None if self.policy.costs is None else _CurrentTimes(self.policy)
+
     def save(self) -> None:
         """Write what the policy measured to disk, for the next session.
 
@@ -59,6 +65,19 @@ class Control:
         """Measure the seconds of passes again; None where that has no use."""
         del on_pass
         return None
+
+
+class _CurrentTimes:
+    """The `PassTimes` of the policy's last plan: those of the contexts that are decoded now."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def verify(self, n: int) -> float:
+        """Seconds of a pass over n rows."""
+        costs = self._policy.costs
+        assert costs is not None  # or there are no times
+        return costs.verify(n)
 
 
 def off(reason: str) -> Control:

@@ -140,7 +140,7 @@ def test_only_the_last_tokens_are_penalised() -> None:
     logits = np.array([4, 3, 0, 0], np.float32)
     assert LogitsProcessor(sampling, 4)(logits, [0, 2, 3]).ids.tolist() == [0]
     assert LogitsProcessor(sampling, 4)(logits, [2, 0]).ids.tolist() == [1]
-    assert LogitsProcessor(sampling, 4).lookback == 2
+    assert LogitsProcessor(sampling, 4).reads_text
 
 
 def test_bias_forbids_and_forces() -> None:

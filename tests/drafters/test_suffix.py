@@ -17,6 +17,7 @@ from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup import suffix
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.lookup.suffix_index import SIZES, Occurrence, SuffixIndex
 
@@ -68,6 +69,36 @@ def test_what_is_taken_back_leaves_no_trace(first: list[int], then: list[int], k
     fresh.follow(other)
     assert suffixes.text == fresh.text == other
     assert suffixes.matches(1000) == fresh.matches(1000)
+
+
+@given(TEXTS, TEXTS, st.integers(1, 20))
+def test_a_text_taken_in_by_pieces_is_the_same_text(
+    first: list[int], then: list[int], most: int
+) -> None:
+    suffixes, fresh = SuffixIndex(), SuffixIndex()
+    suffixes.follow(first)
+    calls = 1
+    while not suffixes.follow(then, most=most):
+        calls += 1
+    fresh.follow(then)
+    assert calls <= 1 + len(then) // most
+    assert suffixes.text == fresh.text == then
+    assert suffixes.matches(1000) == fresh.matches(1000)
+
+
+def test_a_long_text_that_was_restored_is_indexed_over_several_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All replies wait while it is; nothing is drafted until it is whole."""
+    monkeypatch.setattr(suffix, "_AT_ONCE", 100)
+    drafter, text = Suffix(), [*range(40)] * 8 + [0, 1]
+    lengths, drafts = [], []
+    for _ in range(5):
+        (draft,) = drafter.propose([ask(text, 3)])
+        lengths.append(drafter.length(0))
+        drafts.append(draft.tokens.tolist())
+    assert lengths == [100, 200, 300, 322, 322]
+    assert drafts == [[], [], [], [2, 3, 4], [2, 3, 4]]
 
 
 def test_a_quotation_is_drafted_to_its_end() -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from localspec.core.events import Message
 from localspec.errors import ContextError, UnsupportedModelError, UsageError
-from localspec.generation.chat_template import PLAIN_TEMPLATE, Template, Transcript
+from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
 from localspec.generation.detokenizer import TextStream
 from localspec.generation.fitting import fit
+from localspec.generation.transcripts import Transcript
 
 
 def pieces(raw: bytes, cuts: list[int]) -> list[bytes]:
@@ -168,12 +169,3 @@ def test_a_template_that_fails_refuses(source: str) -> None:
 def test_a_template_of_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="gives an empty prompt"):
         fit([words(1)], Template("{# #}", bos="", eos=""), WORDS.encode, 50, 10)
-
-
-def test_replies_keep_their_tokens_and_a_repeated_turn_gets_the_same_ones() -> None:
-    transcript = Transcript(lambda t: [ord(c) for c in t], lambda t: [ord(c) for c in t])
-    transcript.remember("ab", [999])
-    transcript.remember("abcd", [999, 888])
-    assert transcript.encode("abcde") == [999, 888, ord("e")]
-    assert transcript.encode("abX") == [999, ord("X")]
-    assert transcript.encode("b") == [ord("b")]

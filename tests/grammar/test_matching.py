@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.values import Draft, Proposal, chain_parents
+from localspec.core.logits import GREEDY, LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.plan import ANY, Budget, DraftStep
+from localspec.core.values import Draft, Proposal, Scores, chain_parents
+from localspec.decode.guiding import guided
+from localspec.decode.request import Request
 from localspec.errors import AuditError, GrammarError
 from localspec.grammar import matching
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.thinking import Thinking, thinking
+from localspec.testing import TableTarget
 
 PERSON = {
     "type": "object",
@@ -99,6 +105,45 @@ def test_masks_computed_ahead_are_those_computed_when_needed(matcher, model, mon
         assert (
             ahead.mask(tokens[:place]).words.tolist() == later.mask(tokens[:place]).words.tolist()
         )
+
+
+class Counting(list[int]):
+    """A list that counts how many of its tokens are read."""
+
+    read = 0
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        self.read += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self):
+        self.read += len(self)
+        return super().__iter__()
+
+
+def test_a_round_reads_the_end_of_a_long_text_alone(matcher, model, monkeypatch):
+    monkeypatch.setattr(matching, "_LARGE", 0)
+    text = Counting([5] * 50_000)
+    one = matcher(SPEC, start=len(text))
+    tokens = walk(matcher(SPEC), model, 2)[:8]
+    processor = LogitsProcessor(GREEDY, model.n_vocab, one)
+    logits = np.zeros((6, model.n_vocab), np.float32)
+    request = Request(0, text, processor, Noise(0), 100)
+    target = TableTarget(lambda before: logits[0])
+    ask = request.ask(DraftStep(ANY, Budget.chain(8)), target, 1)
+    for place in range(3):
+        part = np.array(tokens[place : place + 5], np.int32)
+        draft = Draft(part, chain_parents(5), Proposal.DETERMINISTIC, None, "x")
+        guided(draft, ask)
+        request.expect(draft)
+        rows = request.rows(draft, Scores(logits))
+        for i in range(6):
+            rows(i)
+        ask.over(part.tolist())
+        text.append(tokens[place])
+        one.take(text)
+    assert text.read < 1000
 
 
 def test_a_forbidden_token_is_never_read_silently(matcher, model):

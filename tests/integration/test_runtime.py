@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import gguf
 import gguf_tools
@@ -433,6 +434,15 @@ def test_a_place_of_a_reply_is_examined_and_the_next_reply_does_not_notice(
         assert likeliest == sorted(likeliest, reverse=True)
         assert sum(c.p for c in found.candidates) <= 1 + 1e-6
     assert ask().tokens == before.tokens
+
+
+@pytest.mark.parametrize("given", [{"prompt": "Once upon"}, {"prompt_tokens": (7, 8, 9)}])
+def test_a_reply_to_a_raw_prompt_is_examined_too(runtime: Runtime, given: dict[str, Any]) -> None:
+    request = ReplyRequest((), sampling=WARM, seed=5, max_tokens=8, **given)
+    reply = last(runtime.submit(request))
+    for at in range(1, len(reply.tokens) + 1):
+        found = runtime.examine(request, reply.tokens[:at], reply.tokens[at - 1])
+        assert found.gap == 0  # the same seed makes the same choice
 
 
 def test_what_cannot_be_examined_is_said(runtime: Runtime) -> None:

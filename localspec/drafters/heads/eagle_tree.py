@@ -194,10 +194,8 @@ class HeadTreeDrafter(Trees):
             rows = self._head.grow([tree.tokens[node] for node in frontier], above)
         self._read = [*frontier]
         processor = self._ranking(ask.processor)
-        lookback = processor.lookback
-        before = ask.tokens[-lookback:] if lookback else []
         return {
-            node: processor(row, [*before, *so_far.prefix(node)] if lookback else before)
+            node: processor(row, ask.before(so_far.prefix(node)))
             for node, row in zip(frontier, rows, strict=True)
         }
 

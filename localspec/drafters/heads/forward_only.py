@@ -45,9 +45,8 @@ class ForwardOnlyDrafter(HeadDrafter):
             ((row,),) = self._cache.extend([(ask.seq, missing, 1)])
         except CANNOT:
             return
-        lookback = ask.processor.lookback
         try:
-            q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
+            q = ask.processor(row, ask.before())
         except NotNumbersError:
             self.give_up()
             return

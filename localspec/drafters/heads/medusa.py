@@ -190,9 +190,9 @@ class MedusaDrafter(Trees):
 
     def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
         processor = self._ranking(ask.processor)
-        before = ask.tokens[-processor.lookback :] if processor.lookback else []
         self._q = [
-            processor(self._heads.row(ask.seq, ask.position + i), before) for i in range(depth)
+            processor(self._heads.row(ask.seq, ask.position + i), ask.before())
+            for i in range(depth)
         ]
         shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._q]
         return best_first(shares, ask.budget.nodes, self._leaves(ask.budget))
@@ -200,12 +200,11 @@ class MedusaDrafter(Trees):
     def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, depth = tree.ask, len(tree.confidences)
         processor = self._ranking(ask.processor)
-        lookback = processor.lookback
-        if not lookback:
+        if not processor.reads_text:
             return dict.fromkeys(frontier, self._q[depth])
         logits = self._heads.row(ask.seq, ask.position + depth)
-        before, so_far = ask.tokens[-lookback:], tree.draft(self.name)
-        return {node: processor(logits, [*before, *so_far.prefix(node)]) for node in frontier}
+        so_far = tree.draft(self.name)
+        return {node: processor(logits, ask.before(so_far.prefix(node))) for node in frontier}
 
 
 def best_first(shares: Sequence[Sequence[float]], nodes: int, leaves: int) -> list[int]:

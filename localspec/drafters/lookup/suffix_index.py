@@ -2,8 +2,9 @@
 
 A chain of positions for each gram of a few sizes: `last` is the latest place of a gram, `before`
 the place before each place. A token is taken in at constant cost, and taken back at the same cost,
-so a text that shares its beginning with the one before is not indexed again. Real match lengths are
-measured on the text itself, so an accident of hashing costs a comparison and nothing else.
+so a text that shares most of its beginning with the one before is not indexed again. Real match
+lengths are measured on the text itself, so an accident of hashing costs a comparison and nothing
+else.
 """
 
 from __future__ import annotations
@@ -34,18 +35,20 @@ class SuffixIndex:
 
     __slots__ = ("_base", "_before", "_last", "_of", "longest", "text")
 
+    text: list[int]
+    """Tokens taken in, the earlier ones first."""
+    _last: dict[int, dict[int, int]]
+    _before: dict[int, array[int]]
+    """At (end of a gram) - n: the place where the same gram occurred before, or nowhere."""
+
     def __init__(self, longest: int = 48, earlier: Sequence[int] = ()) -> None:
         """Matches are measured up to ``longest`` tokens. ``earlier`` stays in front of every text
         that is followed; it should end with a token that no text has.
         """
         self.longest = longest
-        self.text: list[int] = []
-        """Tokens taken in, the earlier ones first."""
         self._base = len(earlier)
         self._of: Sequence[int] = ()
-        self._last: dict[int, dict[int, int]] = {n: {} for n in SIZES}
-        self._before: dict[int, array[int]] = {n: array("i") for n in SIZES}
-        """At (end of a gram) - n: the place where the same gram occurred before, or nowhere."""
+        self._clear()
         for token in earlier:
             self._take_in(token)
 
@@ -53,15 +56,34 @@ class SuffixIndex:
         """Tokens of the text that is followed."""
         return len(self.text) - self._base
 
-    def follow(self, tokens: Sequence[int], upto: int | None = None) -> None:
+    def follow(
+        self, tokens: Sequence[int], upto: int | None = None, most: int | None = None
+    ) -> bool:
         """Make the text that of ``tokens``, or of the first ``upto``; the same list as last time
-        has only grown.
+        has only grown. At most ``most`` tokens are taken in; whether those were all.
         """
         if tokens is not self._of or len(tokens) < len(self):
             self._of = tokens
-            self._take_back(self._base + common_prefix(self.text[self._base :], tokens))
-        for token in tokens[len(self) : upto]:
+            self._shorten(self._base + common_prefix(self.text[self._base :], tokens))
+        end = len(tokens) if upto is None else upto
+        for token in tokens[len(self) : end if most is None else min(end, len(self) + most)]:
             self._take_in(token)
+        return len(self) >= end
+
+    def _shorten(self, length: int) -> None:
+        """Keep the first tokens of the text, by what takes in or back the fewest."""
+        if length < len(self.text) - length:
+            kept = self.text[:length]
+            self._clear()
+            for token in kept:
+                self._take_in(token)
+        else:
+            self._take_back(length)
+
+    def _clear(self) -> None:
+        self.text = []
+        self._last = {n: {} for n in SIZES}
+        self._before = {n: array("i") for n in SIZES}
 
     def _take_in(self, token: int) -> None:
         text = self.text

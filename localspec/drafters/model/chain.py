@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from localspec.core.plan import Evidence
+from localspec.core.token_view import TokenView
 from localspec.core.values import Draft, Logits, Proposal
 from localspec.drafters.base import Ask, Committed, Drafter, DraftState, compare
 from localspec.drafters.model.cache import DraftCache
@@ -223,8 +224,7 @@ class ChainDrafter(Drafter):
     def _draw(self, chain: Chain, row: Logits) -> None:
         ask = chain.ask
         chain.passes += 1
-        lookback = ask.processor.lookback
-        before = [*ask.tokens[-lookback:], *chain.tokens] if lookback else []
+        before = ask.before(chain.tokens)
         try:
             q = ask.processor(row, before)
         except NothingAllowedError:  # the target may have allowed tokens that this model lacks
@@ -273,11 +273,10 @@ class ChainDrafter(Drafter):
         except CANNOT:
             return
         first = self._cache.length(ask.seq) - rows
-        lookback = ask.processor.lookback
         for i, row in enumerate(logits):
-            before = ask.tokens[: first + i + 1]
+            before = TokenView(ask.tokens, length=first + i + 1)
             try:
-                q = ask.processor(row, before[-lookback:] if lookback else [])
+                q = ask.processor(row, before)
             except NotNumbersError:
                 self.give_up()
                 return

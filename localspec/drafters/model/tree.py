@@ -281,11 +281,6 @@ class TreeDrafter(Trees):
         (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
         logits = scores.logits[:, : self._vocabulary]
         self._model.truncate(ask.seq, len(ask.tokens) - 1)
-        lookback = processor.lookback
-        before = ask.tokens[-lookback:] if lookback else []
-
-        def q(node: int) -> Distribution:
-            past = [*before, *so_far.prefix(node)] if lookback else before
-            return processor(logits[1 + node], past)
-
-        return {node: q(node) for node in frontier}
+        return {
+            node: processor(logits[1 + node], ask.before(so_far.prefix(node))) for node in frontier
+        }

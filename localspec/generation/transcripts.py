@@ -1,0 +1,106 @@
+"""The tokens of earlier conversations, for the turns that quote them."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+
+Tokenize = Callable[[str], list[int]]
+
+_TEXTS = 64
+"""Texts of one owner whose tokens are kept: the turns of a few chats and their branches."""
+_TOKENS = 2_000_000
+"""Tokens of all owners' texts together: about 16 MB with the texts."""
+_OWNERS = 64
+"""Owners whose texts are kept."""
+
+
+class Transcript:
+    """Turns texts into tokens, reusing those of the longest beginning that was seen before.
+
+    A reply is not tokenized again when the next turn quotes it: another split of the same text
+    would throw away the KV cache from there on, and would not be what the model wrote. A turn that
+    is asked again gets the same tokens again.
+    """
+
+    def __init__(self, tokenize_start: Tokenize, tokenize_rest: Tokenize) -> None:
+        """Tokenizers for the start of a text (adding bos where wanted) and for what follows."""
+        self._start, self._rest = tokenize_start, tokenize_rest
+        self._seen: dict[str, array[int]] = {}
+        """By text; what was remembered last comes last."""
+        self._lock = threading.Lock()
+        self.size = 0
+        """Tokens that are kept."""
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a prompt. Callable from any thread, as are the others."""
+        with self._lock:
+            known = max((t for t in self._seen if text.startswith(t)), key=len, default="")
+            tokens = self._seen.get(known)
+        if tokens is None:
+            return self._start(text)
+        return [*tokens.tolist(), *self._rest(text[len(known) :])]
+
+    def remember(self, text: str, tokens: Sequence[int]) -> None:
+        """Record that ``text`` was made of exactly these tokens."""
+        with self._lock:
+            self._drop(text)
+            self._seen[text] = array("i", tokens)
+            self.size += len(tokens)
+            if len(self._seen) > _TEXTS:
+                self._drop(next(iter(self._seen)))
+
+    def forget_oldest(self) -> bool:
+        """Forget the text that was remembered first; False where only one is left, or none."""
+        with self._lock:
+            if len(self._seen) < 2:
+                return False
+            self._drop(next(iter(self._seen)))
+            return True
+
+    def _drop(self, text: str) -> None:
+        self.size -= len(self._seen.pop(text, ()))
+
+
+class Transcripts:
+    """A transcript for each owner: how a prompt is split must tell nothing of another's chats.
+
+    Bounded in all: the texts of the owners who asked least lately are forgotten first.
+    """
+
+    def __init__(self, new: Callable[[], Transcript]) -> None:
+        """``new`` makes an empty transcript."""
+        self._new = new
+        self._lock = threading.Lock()
+        self._of: dict[str, Transcript] = {}
+        """Who asked last comes last."""
+
+    @property
+    def size(self) -> int:
+        """Tokens that are kept."""
+        return sum(transcript.size for transcript in self._of.values())
+
+    def of(self, owner: str) -> Transcript:
+        """The transcript of an owner."""
+        with self._lock:
+            found = self._of.pop(owner) if owner in self._of else self._new()
+            self._of[owner] = found
+            if len(self._of) > _OWNERS:
+                del self._of[next(iter(self._of))]
+            return found
+
+    def remember(self, owner: str, text: str, tokens: Sequence[int]) -> None:
+        """Record that ``text`` of that owner was made of exactly these tokens."""
+        transcript = self.of(owner)
+        transcript.remember(text, tokens)
+        with self._lock:
+            while self.size > _TOKENS and len(self._of) > 1:
+                oldest = next(iter(self._of))
+                if not self._of[oldest].forget_oldest():
+                    del self._of[oldest]
+        while transcript.size > _TOKENS and transcript.forget_oldest():
+            pass
+
+
+__all__ = ["Tokenize", "Transcript", "Transcripts"]
