@@ -73,7 +73,7 @@ class Prefill:
         company: int = 1,
     ) -> list[ReplyEvent]:
         """Read about ``most`` further tokens of the prompt; once none is left, decoding may begin.
-        A drafter that has much to read does so after the first token (`resume_drafts`).
+        A drafter that has much to read begins after the first token (`resume_drafts`).
 
         ``company`` requests run, this one included.
 
@@ -112,10 +112,26 @@ class Prefill:
         generation.start_decoding()
         return [*events, generation.progress(len(prompt))]
 
-    def resume_drafts(self, generation: Generation, drafter: Drafter) -> None:
-        """Let a drafter read what was postponed until the first token was there."""
-        generation.resume_drafts()
-        drafter.catch_up(generation.seq, generation.tokens, len(generation.tokens) - 1)
+    def resume_drafts(self, generation: Generation, drafter: Drafter, company: int) -> None:
+        """Let a drafter read what was postponed until the first token was there: a part of it,
+        where ``company`` requests wait for that. Drafts begin once it has read it all.
+        """
+        seq, tokens = generation.seq, generation.tokens
+        unread = drafter.unread(seq, tokens)
+        self._read_on(generation, drafter, unread if company == 1 else self._part(unread))
+        left = drafter.unread(seq, tokens)
+        if left <= _BEHIND or left >= unread:  # or what is left cannot be read
+            generation.resume_drafts()
+
+    def _part(self, unread: int) -> int:
+        """Tokens that a drafter reads between two rounds."""
+        return min(unread, self.sizes.within(_CATCH_UP_S))
+
+    @staticmethod
+    def _read_on(generation: Generation, drafter: Drafter, part: int) -> None:
+        seq, tokens = generation.seq, generation.tokens
+        upto = len(tokens) - 1 - drafter.unread(seq, tokens) + part
+        drafter.catch_up(seq, tokens, upto)
 
     def _expects_drafts(
         self, generation: Generation, drafter: Drafter, policy: Policy, company: int
@@ -130,11 +146,9 @@ class Prefill:
         """Let a drafter read a part of what it has missed, where the policy has come to expect
         drafts: the others have ended, or the text is such as it knows.
         """
-        seq, tokens = generation.seq, generation.tokens
-        unread = drafter.unread(seq, tokens)
+        unread = drafter.unread(generation.seq, generation.tokens)
         if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, company):
-            part = min(unread, self.sizes.within(_CATCH_UP_S))
-            drafter.catch_up(seq, tokens, len(tokens) - 1 - unread + part)
+            self._read_on(generation, drafter, self._part(unread))
 
     def _scored(
         self, seq: int, prompt: list[int], at: int, end: int, scorer: TokenScorer

@@ -161,14 +161,15 @@ class RunningReplies:
                 self._guarded(running, self._resume_drafts)
 
     def _resume_drafts(self, running: Running) -> None:
-        self._prefill.resume_drafts(running.generation, running.drafter)
+        self._prefill.resume_drafts(running.generation, running.drafter, len(self.running))
 
     def _catch_up(self) -> None:
         """Now and then, let drafters read a part of what they have missed."""
         self._rounds += 1
         if self._rounds % LOOK == 0:
-            for running in [one for one in self.running if not one.reading]:
-                self._guarded(running, self._let_catch_up)
+            for running in [*self.running]:
+                if not running.reading and not running.generation.postponed:
+                    self._guarded(running, self._let_catch_up)
 
     def _let_catch_up(self, running: Running) -> None:
         company = sum(not other.reading for other in self.running)

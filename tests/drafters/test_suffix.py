@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tables
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
@@ -16,10 +17,13 @@ from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.core.values import Proposal
-from localspec.drafters.base import Ask, Committed
+from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.lookup import suffix
+from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.lookup.suffix_index import SIZES, Occurrence, SuffixIndex
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.testing import TableModel
 
 TEXTS = st.lists(st.integers(0, 2), max_size=60)
 
@@ -195,9 +199,25 @@ def test_a_doubtful_match_is_less_sure_than_a_long_one() -> None:
         drafter = Suffix()
         (draft,) = drafter.propose([Ask(**{**_fields(asked), "pace": _Unless(0.8)})])
         assert len(draft) == drafts
-        known = [*tokens, 1]
-        evidence = drafter.commit([Committed(0, known, [1])])
+        tokens.append(1)
+        evidence = drafter.commit([Committed(0, tokens, [1])])
         assert len(evidence) == 1
+
+
+def test_guesses_of_an_interrupted_round_are_not_judged_by_the_next_request() -> None:
+    drafters: list[Drafter] = [
+        Suffix(),
+        NGram(1, 2),
+        ChainDrafter(TableModel(tables.random_table(3, v=300)), Proposal.COUPLED),
+    ]
+    for drafter in drafters:
+        tokens = [1, 2, 3, 1, 2]
+        assert len(drafter.propose([ask(tokens, 4)])[0])
+        other = [1, 2, 3, 1, 2, 9]  # the same text, asked again, and not drafted for
+        assert drafter.commit([Committed(0, other, [9])]) == []
+        assert len(drafter.propose([ask(tokens, 4)])[0])
+        tokens.append(9)
+        assert len(drafter.commit([Committed(0, tokens, [9])])) == 1
 
 
 def _fields(asked: Ask) -> dict[str, object]:

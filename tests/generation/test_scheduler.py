@@ -178,6 +178,41 @@ def test_a_long_prompt_is_read_between_the_rounds_of_those_that_run(
     house.scheduler.close()
 
 
+def test_a_draft_model_reads_a_known_prompt_between_the_rounds_of_those_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The target has read it before, the draft model has not."""
+    monkeypatch.setattr(PartSizes, "within", lambda *_: 64)
+    house, prompt = House(2), "bcdefgh" * 100
+    right = alone(prompt, 40)
+    reply(house.submit(prompt, 1, draft=False))
+    order: list[object] = []
+    gate = Gate(house.target)
+    running = house.submit("bcd", 60)
+    gate.entered.acquire()
+    house.target.before_score = lambda: order.append("round")
+    read = ChainDrafter.catch_up
+
+    def catch_up(self: ChainDrafter, seq: int, tokens: Tokens, upto: int) -> None:
+        order.append(upto)
+        read(self, seq, tokens, upto)
+
+    monkeypatch.setattr(ChainDrafter, "catch_up", catch_up)
+    long = house.submit(prompt, 40)
+    wait_for(lambda: house.scheduler._messages.qsize() > 0)
+    gate.open()
+    assert len(reply(running).tokens) == 60
+    found = reply(long)
+    assert found.tokens == right.tokens
+    assert found.stats.cached_tokens == len(prompt) - 1
+    parts = [(i, upto) for i, upto in enumerate(order) if upto != "round"]
+    steps = np.diff([0, *(upto for _, upto in parts)])
+    assert max(steps) <= 64 + 32
+    assert len(parts) > 8
+    assert all(order[i + 1] == "round" for i, _ in parts)
+    house.scheduler.close()
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     """Until another thread has done something."""
     end = threading.Event()

@@ -52,15 +52,22 @@ class PendingGuesses:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._guesses: dict[int, tuple[Sequence[int], Sequence[float]]] = {}
+        self._guesses: dict[int, tuple[Ask, Sequence[int], Sequence[float]]] = {}
 
-    def note(self, seq: int, tokens: Sequence[int], confidences: Sequence[float]) -> None:
+    def note(self, ask: Ask, tokens: Sequence[int], confidences: Sequence[float]) -> None:
         """Store them until the round is over."""
-        self._guesses[seq] = tokens, confidences
+        self._guesses[ask.seq] = ask, tokens, confidences
 
     def compared(self, news: Committed) -> list[Evidence]:
-        """Evidence on the stored tokens; none without any."""
-        return compare(news, self._source, *self._guesses.pop(news.seq, ((), ())))
+        """Evidence on the stored tokens. None where there are none, or where they are of an earlier
+        request, whose last round was interrupted.
+        """
+        if news.seq not in self._guesses:
+            return []
+        ask, tokens, confidences = self._guesses.pop(news.seq)
+        if ask.tokens is not news.all_tokens:
+            return []
+        return compare(news, self._source, tokens, confidences)
 
     def forget(self, seq: int) -> None:
         """Drop them."""

@@ -95,7 +95,7 @@ class NGram(Drafter):
         tokens, confidences = legal_part(ask, tokens, confidences)
         if length:
             expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
-            self._pending.note(ask.seq, [*tokens, *expected], confidences)
+            self._pending.note(ask, [*tokens, *expected], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:

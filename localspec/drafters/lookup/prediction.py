@@ -44,7 +44,7 @@ class PredictionDrafter(Drafter):
             tokens.append(token)
         tokens, confidences = legal_part(ask, tokens, confidences)
         if confidences:
-            self._pending.note(ask.seq, predicted[: len(confidences)], confidences)
+            self._pending.note(ask, predicted[: len(confidences)], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:

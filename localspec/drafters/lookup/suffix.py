@@ -91,7 +91,7 @@ class Suffix(Drafter):
             tokens, confidences, refused = self._copied(ask, passage, k)
         tokens, confidences = legal_part(ask, tokens, confidences)
         if confidences:
-            self._pending.note(ask.seq, [*tokens, *refused], confidences)
+            self._pending.note(ask, [*tokens, *refused], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def _recalled(

@@ -106,7 +106,7 @@ class ChainDrafter(Drafter):
             chain = self._chains.pop(item.seq, None)
             if self._cache.belongs_to(item.seq, item.all_tokens):
                 self._cache.keep(item)
-                if chain is not None:
+                if chain is not None and chain.ask.tokens is item.all_tokens:
                     evidence += self._compared(chain, item)
             elif len(item.new_tokens) == len(item.all_tokens):  # a prompt
                 self._read_prompt(item.seq, item.all_tokens, len(item.all_tokens) - 1)
