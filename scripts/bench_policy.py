@@ -9,14 +9,14 @@ import argparse
 
 from policy_lab import hindsight
 from policy_lab.beliefs import BELIEFS, healed
-from policy_lab.curves import CURVES, DISTURBANCES
+from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN
 from policy_lab.evidence import load
 from policy_lab.gpus import GPU_CURVES, GPU_DISTURBANCES
 from policy_lab.report import SETS, lines
 from policy_lab.world import with_constructed
 
 _CURVES = (*CURVES, *GPU_CURVES)
-_DISTURBANCES = (*DISTURBANCES, *GPU_DISTURBANCES)
+_DISTURBANCES = (*DISTURBANCES, OVERRUN, *GPU_DISTURBANCES)
 
 
 def main() -> None:

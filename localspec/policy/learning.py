@@ -106,7 +106,9 @@ class Learning:
             parts.sharing.drafted(o.seq, o.proposed > 0)
             key = o.source, parts.estimates.kind(o.seq)
             if self._trials.made(key):
-                parts.probes.tried(key, parts.planned.number, o.proposed > 0, -gain)
+                parts.probes.tried(
+                    key, parts.planned.number, o.proposed > 0, -gain, doubtful=parts.doubtful
+                )
         n = len(outcomes)
         if n > 1:
             ends = 1 - parts.costs.verify(n - 1) / parts.costs.verify(n)

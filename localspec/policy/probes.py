@@ -117,13 +117,17 @@ class ProbeSchedule:
         """A trial that was due in round ``now`` would not pay either."""
         self._trials[key] = self._trials[key][0], now + self._tuning.trial_intervals[0]
 
-    def tried(self, key: Key, now: int, drafted: bool, cost: float) -> None:
-        """A trial has run. One without a draft is repeated at once."""
-        self._saved -= max(0.0, cost)
+    def tried(
+        self, key: Key, now: int, drafted: bool, cost: float, *, doubtful: bool = False
+    ) -> None:
+        """A trial has run. One without a draft is repeated at once. Where costs are ``doubtful``
+        all the same, so is what it cost, and the next one follows as soon as the first.
+        """
+        intervals = self._tuning.trial_intervals
+        self._saved -= max(0.0, min(cost, self._tuning.trial_cost) if doubtful else cost)
         if drafted:
-            intervals = self._tuning.trial_intervals
             made = min(self._trials.get(key, (0, 0))[0] + 1, len(intervals) - 1)
-            self._trials[key] = made, now + intervals[made]
+            self._trials[key] = made, now + intervals[0 if doubtful else made]
 
     def may_be_due(self, key: Key, now: int) -> bool:
         """A quick test; where it is false, `due` is false too."""

@@ -170,6 +170,8 @@ DISTURBANCES = (
     Disturbance("neighbour", factor=_neighbour),
     Disturbance("stalls", stalls=0.01),
 )
+OVERRUN = Disturbance("overrun", noise=0.9)
+"""Other programs compute on all cores: passes wait for whole time slices of theirs."""
 
 
 def swept(curve: Curve, disturbance: Disturbance, seed: int) -> dict[int, float]:

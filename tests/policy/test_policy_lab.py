@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from policy_lab.beliefs import BELIEFS, Belief, healed
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
-from policy_lab.curves import CURVES, DISTURBANCES
+from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN
 from policy_lab.evidence import Recorded, load, save
 from policy_lab.gpus import GPU_CURVES
 from policy_lab.hindsight import by_workload
-from policy_lab.report import cold, together, warm
+from policy_lab.report import cold, controller, together, warm
 from policy_lab.world import World, with_constructed
 
 from localspec.policy import Plain
@@ -123,6 +123,20 @@ def test_a_session_is_near_the_best_fixed_length_whatever_disturbs_it(
         reached = warm(replies, curve, disturbance, drafters)
         least = 1.0 if disturbance is STEADY else 0.95  # of the undisturbed machine's best
         assert reached.tokens >= least * best_fixed(replies, drafters, curve)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_session_on_an_overrun_machine_is_not_left_without_drafts(
+    session: list[Recorded], seed: int
+) -> None:
+    """Passes that take 0.2 to 6 times as long teach nonsense of what drafts cost; as long as that
+    is in doubt, drafts go on showing it.
+    """
+    curve, drafters = BY_NAME["epyc"], ("suffix", "model")
+    policy = controller(curve, OVERRUN, drafters, seed)
+    played = World(policy, curve, OVERRUN, seed, drafters).play(session)
+    late = played[len(played) // 2 :]
+    assert sum(running.drafted for running in late) > 0.1 * sum(running.at for running in late)
 
 
 @pytest.mark.slow
