@@ -210,6 +210,11 @@ def main() -> None:
         type=Path,
         help="other prompts: a JSON object of lists by workload (scripts/train_long_pair)",
     )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        help="for all programs; by default as many as are quickest here when ours is loaded",
+    )
     parser.add_argument("--workload", action="append", help="name of a workload; default all")
     parser.add_argument(
         "--long", action="store_true", help="forbid the end of replies, so all are equally long"
@@ -223,7 +228,12 @@ def main() -> None:
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the other programs must end too
     names = tuple(args.drafter.split(",")) if args.drafter else None
-    options = Options(model=args.model, draft=args.draft, **({"drafter": names} if names else {}))
+    options = Options(
+        model=args.model,
+        draft=args.draft,
+        threads=args.threads,
+        **({"drafter": names} if names else {}),
+    )
     workloads = _prompts(args.prompts) if args.prompts else WORKLOADS
     with Runtime.open(options) as runtime:
         info = runtime.info
