@@ -42,14 +42,19 @@ class Prefill:
 
     def begin(self, generation: Generation) -> list[ReplyEvent]:
         """Restore the beginning of a prompt that was read before, and forget what else the
-        sequence holds.
+        sequence holds. If it raises, the sequence is empty: what is in it half-way is neither the
+        old text nor the prompt.
 
         Raises:
-            AuditError: the KV cache is not what it is taken for.
+            LocalspecError: a pass failed, or the KV cache is not what it is taken for.
         """
         seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
         generation.start_restoring()
-        restored = self._restore(seq, prepared.reusable, prepared.owner)
+        try:
+            restored = self._restore(seq, prepared.reusable, prepared.owner)
+        except LocalspecError:
+            self.reset(seq)
+            raise
         reused = restored.length
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
         generation.start_reading(reused, restored.saved_seconds)
@@ -205,6 +210,7 @@ class Prefill:
         self.cached.pop(seq, None)
         self._prefix_cache.lost(seq)
         self._target.truncate(seq, 0)
+        self._drafter.close(seq)
 
     def _audit(self, seq: int) -> None:
         """Refuse a KV cache that is shorter than the tokens believed to be in it.

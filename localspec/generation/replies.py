@@ -79,7 +79,7 @@ class RunningReplies:
         prepared = ready.prepared
         seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
         self.running.append(self._begun(ready, seq))
-        self._guarded(self.running[-1], self._begin)
+        self._guarded(self.running[-1], self._begin, aborts=False)
 
     def end_stopped(self) -> None:
         """End the replies that were told to."""
@@ -124,10 +124,14 @@ class RunningReplies:
         else:
             self.finish(running, events)
 
-    def _guarded(self, running: Running, step: Callable[[Running], None]) -> None:
-        """Call ``step`` for one reply; if that fails, this reply alone ends."""
+    def _guarded(
+        self, running: Running, step: Callable[[Running], None], *, aborts: bool = True
+    ) -> None:
+        """Call ``step`` for one reply; if that fails, this reply alone ends. An interrupt aborts
+        its passes unless they are for what the sequence held before.
+        """
         try:
-            with self._stop.computing_for([running.job.interrupt]):
+            with self._stop.computing_for([running.job.interrupt] if aborts else []):
                 step(running)
         except Interrupted:
             self.finish(running)

@@ -115,12 +115,13 @@ class PrefixCache:
         the result: none after a restore that failed, and a notice says so.
         """
         started = time.perf_counter()
-        ids, live = token_ids(prompt), self._live.get(seq, Live())
+        ids, before = token_ids(prompt), self._live.get(seq)
+        live = Live() if before is None else before
         live.keep(token_ids(cached))
         best, opened, moving = self._opened(seq, live, ids, owner)
         self._turn += 1
         now = self._live[seq] = Live(owner, running=True, turn=self._turn)
-        if live.owner != owner:
+        if before is None or before.owner != owner:
             self._drafter.close(seq)
         if not self._put(seq, opened, best) or best.cut.length == 0:
             return NONE

@@ -133,9 +133,10 @@ def warm(
     sources: Sequence[str],
     *,
     limited: bool = False,
+    seed: int = 0,
 ) -> Reached:
     """The second half of a `session`; see `cold`."""
-    played = session(replies, curve, disturbance, sources, limited=limited)
+    played = session(replies, curve, disturbance, sources, limited=limited, seed=seed)
     return Reached.of(played, sources, curve)
 
 
@@ -146,12 +147,15 @@ def session(
     sources: Sequence[str],
     *,
     limited: bool = False,
+    seed: int = 0,
 ) -> list[Running]:
-    """The second half of a session with all replies twice, in random order."""
+    """The second half of a session with all replies twice, in random order. ``seed`` decides on the
+    order and the disturbance.
+    """
     order = list(replies)
-    random.Random(1).shuffle(order)
-    policy = controller(curve, disturbance, sources, 0)
-    world = World(policy, curve, disturbance, 0, sources, limited=limited)
+    random.Random(seed + 1).shuffle(order)
+    policy = controller(curve, disturbance, sources, seed)
+    world = World(policy, curve, disturbance, seed, sources, limited=limited)
     return world.play([*order, *order])[len(order) :]
 
 

@@ -473,6 +473,64 @@ def test_forgetting_empties_what_rests_now_and_what_runs_when_it_ends() -> None:
     house.scheduler.close()
 
 
+@pytest.mark.parametrize("error", [Interrupted("interrupted"), DecodeError("no device")])
+def test_what_fails_while_the_old_text_is_saved_leaves_no_old_text_under_the_new_one(
+    error: LocalspecError,
+) -> None:
+    """Saving a sequence may need a pass: tokens of a tree's side branch are read first."""
+    house = House(1)
+    house.pair.cache_bytes = 1 << 20
+    house.scheduler.close()
+    house.scheduler = Scheduler(house.pair)
+    old, new = "bcdefghijklmnop", "qrstuvwxyqrstuvwxyqrstuvw"
+    right = alone(new, 12).tokens
+    reply(house.submit(old, 30, owner="alice"))
+    state_size = house.target.state_size
+
+    def fails(seq: int) -> int:
+        house.target.state_size = state_size
+        raise error
+
+    house.target.state_size = fails
+    stream = house.submit(new, 12, owner="bob")
+    if isinstance(error, Interrupted):
+        assert reply(stream).finish_reason == "interrupt"
+    else:
+        with pytest.raises(DecodeError):
+            reply(stream)
+    for owner in ("alice", "bob"):
+        assert reply(house.submit(new, 12, owner=owner)).tokens == right
+    house.audit()
+    house.scheduler.close()
+
+
+def test_an_interrupt_does_not_abort_what_is_done_for_the_text_before() -> None:
+    house = House(1)
+    interrupt, flags = Interrupt(), list[bool]()
+    begin = house.scheduler.prefill.begin
+
+    def interrupted(generation: object) -> object:
+        interrupt.set()
+        flags.append(house.pair.stop.is_set())
+        return begin(generation)
+
+    house.scheduler.prefill.begin = interrupted
+    assert reply(house.submit(interrupt=interrupt)).finish_reason == "interrupt"
+    assert flags == [False]
+    house.audit()
+    house.scheduler.close()
+
+
+def test_forgetting_empties_the_draft_model_too() -> None:
+    house = House(1)
+    reply(house.submit("bcdefghijklmnopqrstu", 4, owner="alice"))
+    draft = house.drafter.members[1]
+    assert draft.length(0)
+    house.scheduler.forget()
+    assert not draft.length(0)
+    house.scheduler.close()
+
+
 def test_what_needs_a_sequence_waits_for_one_and_errors_reach_the_caller() -> None:
     house = House(1)
     running = house.submit("bcd", 30)
