@@ -56,6 +56,10 @@ class LlamaDraftModel:
         """Keep the first ``length`` tokens of the sequence."""
         self._context.truncate(seq, length)
 
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether the sequence can be truncated to ``length``."""
+        return self._context.can_truncate(seq, length)
+
     @property
     def identity(self) -> str:
         """Names everything that a state depends on."""

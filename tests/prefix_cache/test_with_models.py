@@ -12,7 +12,7 @@ import pytest
 from conftest import Files
 
 from localspec import Finished, Message, Options, Runtime, Sampling
-from localspec.core.events import Notice, Reading, Reply
+from localspec.core.events import Notice, Reading, Reply, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import DecodeError
 from localspec.llama import state as llama_saved
@@ -81,6 +81,57 @@ def test_where_layers_slide_another_end_of_a_resumed_chat_is_read_anew(tmp_path:
             runtime.keep_states()
             assert ask(runtime, said)[0].reply.tokens == right
             assert ask(runtime, said)[0].reply.stats.cached_tokens > 100
+
+
+def raw(prompt: list[int], n: int = 20) -> ReplyRequest:
+    return ReplyRequest(prompt_tokens=tuple(prompt), sampling=GREEDY, max_tokens=n, seed=1)
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("shorter", [2, 3, 10])
+@pytest.mark.parametrize("kind", ["full", "sliding"])
+def test_a_draft_model_whose_layers_slide_reads_anew_what_a_saved_state_lacks(
+    tmp_path: Path, kind: str, shorter: int
+) -> None:
+    target = memory_files.KINDS[kind](tmp_path / "target.gguf")
+    draft = head_files.write_gemma(tmp_path / "draft.gguf", window=16)
+    rng = np.random.default_rng(1)
+    one, other = (rng.integers(3, 250, 120).tolist() for _ in range(2))
+    drafts = Options(
+        str(target), draft=str(draft), drafter=("model",), draft_max=4, context=512, cache_memory=100
+    )
+    with Runtime.open(drafts) as runtime:
+        text = [*one, *runtime.answer(raw(one)).tokens]
+        runtime.answer(raw(other))
+        again = [*text[: -1 - shorter], 7, 7, 7]
+        found = runtime.answer(raw(again))
+        assert found.stats.cached_tokens > 60
+        assert found.stats.drafted > 0
+    with Runtime.open(replace(drafts, drafter=("off",))) as runtime:
+        assert runtime.answer(raw(again)).tokens == found.tokens
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_a_copy_of_a_running_text_in_a_draft_model_whose_layers_slide_disturbs_nobody(
+    tmp_path: Path,
+) -> None:
+    target = memory_files.KINDS["full"](tmp_path / "target.gguf")
+    draft = head_files.write_gemma(tmp_path / "draft.gguf", window=16)
+    prompt = np.random.default_rng(1).integers(3, 250, 120).tolist()
+    begins = [*prompt[:70], 5, 6, 7]
+    drafts = Options(
+        str(target), draft=str(draft), drafter=("model",), draft_max=4, context=512, parallel=2
+    )
+    with Runtime.open(drafts) as runtime:
+        running = runtime.submit(raw(prompt, 200))
+        next(event for event in running if isinstance(event, Token))
+        beside = runtime.answer(raw(begins))
+        *_, last = running
+        assert isinstance(last, Finished)
+        assert len(last.reply.tokens) == 200
+        assert beside.stats.drafted > 0
+    with Runtime.open(replace(drafts, drafter=("off",))) as runtime:
+        assert runtime.answer(raw(begins)).tokens == beside.tokens
 
 
 def test_a_restored_sequence_is_not_cut_where_a_sliding_layer_would_miss_something(

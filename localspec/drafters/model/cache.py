@@ -30,6 +30,7 @@ class DraftCache:
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model
+        self._saves = model if isinstance(model, SavesDraftState) else None
         self._sequences: dict[int, _CachedSequence] = {}
 
     @property
@@ -52,7 +53,7 @@ class DraftCache:
         return sequence is not None and sequence.of is tokens
 
     def common(self, seq: int, tokens: Sequence[int]) -> int:
-        """How many of the request's first tokens are cached."""
+        """How many of the request's first tokens are cached, and can be kept."""
         sequence = self._sequences.get(seq)
         if sequence is None:
             return 0
@@ -65,7 +66,7 @@ class DraftCache:
         while at < end and sequence.tokens[at] == tokens[at]:  # a list of tokens only grows
             at += 1
         sequence.common = at
-        return at
+        return at if self._can_cut(seq, sequence, at) else 0
 
     def missing(self, seq: int, tokens: Sequence[int]) -> Sequence[int]:
         """Cut the cache to a proper prefix of the request's tokens; returns the rest of them."""
@@ -100,24 +101,24 @@ class DraftCache:
     def state(self, seq: int, tokens: Sequence[int]) -> dict[str, DraftState]:
         """See `Drafter.state`; empty for a model that cannot save its cache."""
         sequence = self._sequences.get(seq)
-        if sequence is None or not isinstance(self._model, SavesDraftState):
+        if sequence is None or self._saves is None:
             return {}
         length = len(sequence.tokens)
         if not 0 < min(length, len(tokens)) <= common_prefix(sequence.tokens, tokens):
             return {}
-        return {self._model.identity: DraftState(length, self._model.state(seq))}
+        return {self._saves.identity: DraftState(length, self._saves.state(seq))}
 
     def restore(self, seq: int, tokens: Sequence[int], states: Mapping[str, DraftState]) -> None:
         """See `Drafter.restore`: what cannot be restored is read again."""
-        if not isinstance(self._model, SavesDraftState):
+        if self._saves is None:
             return
-        saved = states.get(self._model.identity)
+        saved = states.get(self._saves.identity)
         sequence = self._sequences.get(seq)
         if saved is None or (sequence and common_prefix(sequence.tokens, tokens) >= saved.length):
             return
         length = min(saved.length, len(tokens))
         try:
-            self._model.restore(seq, saved.state, length)
+            self._saves.restore(seq, saved.state, length)
         except DecodeError:
             length = 0
         self._sequences[seq] = _CachedSequence(list(tokens[:length]))
@@ -127,8 +128,15 @@ class DraftCache:
         if self._sequences.pop(seq, None) is not None:
             self._model.truncate(seq, 0)
 
+    def _can_cut(self, seq: int, sequence: _CachedSequence, length: int) -> bool:
+        if length >= len(sequence.tokens) or self._saves is None:
+            return True
+        return self._saves.can_truncate(seq, length)
+
     def _cut(self, seq: int, sequence: _CachedSequence, length: int) -> None:
+        """Forget the tokens from ``length`` on; all of them where a part cannot be forgotten."""
         if length < len(sequence.tokens):
+            length = length if self._can_cut(seq, sequence, length) else 0
             self._model.truncate(seq, length)
             del sequence.tokens[length:]
             sequence.other = None

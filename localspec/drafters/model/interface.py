@@ -62,6 +62,12 @@ class SavesDraftState(Protocol):
         """
         ...
 
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether the sequence can be truncated to ``length``: a restored one has no more of
+        sliding layers than its last token saw.
+        """
+        ...
+
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """The number of leading tokens that are equal."""
