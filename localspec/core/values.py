@@ -149,11 +149,15 @@ class Draft:
 
     def prefix(self, node: int) -> tuple[int, ...]:
         """Tokens on the path from the root to ``node``, which is included; () for ROOT."""
-        tokens: list[int] = []
+        return tuple(int(self.tokens[above]) for above in self.path(node))
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Nodes from the root to ``node``, which is included; () for ROOT."""
+        nodes: list[int] = []
         while node != ROOT:
-            tokens.append(int(self.tokens[node]))
+            nodes.append(node)
             node = int(self.parents[node])
-        return tuple(reversed(tokens))
+        return tuple(reversed(nodes))
 
 
 def chain_parents(n: int) -> Ids:

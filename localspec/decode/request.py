@@ -13,6 +13,7 @@ from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
 from localspec.core.token_view import TokenView
 from localspec.core.values import (
+    ROOT,
     Distribution,
     Draft,
     Emitted,
@@ -68,9 +69,12 @@ class CachedRows:
         self._together = processor.together > 1 and draft.is_chain
         """Whether a row is computed with those after it, which a correct chain will need too."""
         self._rows: dict[int, Distribution] = {}
+        self.asked = 0
+        """The row that was asked for last."""
 
     def __call__(self, i: int) -> Distribution:
         """The distribution of row i."""
+        self.asked = i
         found = self._rows.get(i)
         if found is None and self._together:
             self._rows.update(enumerate(self._processor.ahead(self._logits[i:]), i))
@@ -227,7 +231,7 @@ class Request:
         """
         p = self.rows(draft, scores)
         try:
-            verdict = self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
+            verdict = self._judged(draft, p)
             verdict, emitted = self.take(draft, verdict)
             if self.scorer is not None:
                 places = self.scorer.along(emitted, verdict.path, scores.logits, p)
@@ -236,6 +240,21 @@ class Request:
             self.error = error
             return None
         return Judged(verdict, emitted, p.along(verdict.path))
+
+    def _judged(self, draft: Draft, p: CachedRows) -> Verdict:
+        """The verdict; up to the last accepted token where nothing can follow it. The reply may end
+        with that token or before it, and plain decoding would not have looked further.
+
+        Raises:
+            NotNumbersError, NothingAllowedError: nothing can follow the pending token.
+        """
+        try:
+            return self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
+        except (NotNumbersError, NothingAllowedError):
+            *above, last = (ROOT, *draft.path(p.asked - 1))  # its row was asked for: it is accepted
+            if last == ROOT:
+                raise
+            return Verdict(tuple(above[1:]), int(draft.tokens[last]), len(above) - 1)
 
     def rows(self, draft: Draft, scores: Scores) -> CachedRows:
         """The target's distribution of each row, given the tokens before that row."""

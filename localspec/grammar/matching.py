@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ class GrammarMatcher:
     tokens and emitted ones are all the same to it.
 
     llguidance raises nothing: after a token that it does not allow it stays in an error state. So
-    tokens are only tried, and the state is checked after every call.
+    tokens are only tried, and the state is checked after every call. It may also come to its limits
+    with tokens that are allowed. Where drafted tokens bring it there, the reply must not notice:
+    another matcher follows the emitted ones, and it is asked for nothing that is only drafted.
     """
 
     def __init__(
@@ -55,7 +58,10 @@ class GrammarMatcher:
         """
         from llguidance import LLMatcher
 
-        self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
+        self._new = partial(LLMatcher, tokenizer, grammar, log_level=0, limits=limits())
+        self._matcher = self._new()
+        self._looks_ahead = True
+        """Whether places behind drafted tokens are looked at."""
         if self._matcher.is_error():
             refuse(kind, self._matcher.get_error())
         self._start = start
@@ -88,6 +94,8 @@ class GrammarMatcher:
             if len(before) < self._settled:  # a probe of emitted tokens
                 return self._mask(before)
             drafted = tuple(before[self._settled :])
+            if drafted and not self._looks_ahead:
+                raise GrammarError("the grammar is too complex to be followed through drafts")
             if drafted not in self._masks:
                 self._masks[drafted] = self._mask(before)
             return self._masks[drafted]
@@ -132,9 +140,12 @@ class GrammarMatcher:
         """See `Constraint.over`."""
         with self._lock:
             begin = self._begin_of(before)
-            if begin is None or begin >= len(before) or not self._seek(before, begin):
+            if begin is None or begin >= len(before) or not self._looks_ahead:
                 return False
-            return bool(self._matcher.is_stopped())
+            try:
+                return self._seek(before, begin) and bool(self._matcher.is_stopped())
+            except GrammarError:
+                return False
 
     def forced(self, before: Sequence[int]) -> list[int]:
         """See `Constraint.forced`."""
@@ -142,28 +153,40 @@ class GrammarMatcher:
             begin = self._begin_of(before)
             if begin is None or (len(before) == self._start and self._may_think()):
                 return []
-            if not self._seek(before, begin):
+            if not self._looks_ahead:
                 return []
-            found: list[int] = self._matcher.compute_ff_tokens()
-            self._require_sound()
+            try:
+                if not self._seek(before, begin):
+                    return []
+                found: list[int] = self._matcher.compute_ff_tokens()
+                self._require_sound()
+            except GrammarError:
+                return []
             return found
 
     def legal(self, before: Sequence[int], tokens: Sequence[int]) -> int:
         """See `Constraint.legal`."""
         with self._lock:
             begin = self._begin_of(before)
-            free = begin is None or (len(before) == self._start and self._may_think())
-            if not free and begin is not None and self._seek(before, begin):
+            if not self._looks_ahead:
+                return 0
+            try:
+                if begin is None or (len(before) == self._start and self._may_think()):
+                    return self._legal_by_masks(before, tokens)
+                if not self._seek(before, begin):
+                    return 0
                 found = int(self._matcher.validate_tokens(list(tokens)))
                 self._require_sound()
-                return found
-            if not free:
+            except GrammarError:
                 return 0
-            for n, token in enumerate(tokens):
-                mask = self.mask(TokenView(before, tokens[:n]))
-                if mask is not None and not mask.allows_token(token):
-                    return n
-            return len(tokens)
+            return found
+
+    def _legal_by_masks(self, before: Sequence[int], tokens: Sequence[int]) -> int:
+        for n, token in enumerate(tokens):
+            mask = self.mask(TokenView(before, tokens[:n]))
+            if mask is not None and not mask.allows_token(token):
+                return n
+        return len(tokens)
 
     # -- a round -------------------------------------------------------------------------------
 
@@ -237,7 +260,8 @@ class GrammarMatcher:
             same += 1
         if same < len(self._read):
             if not self._matcher.rollback(len(self._read) - same):
-                raise GrammarError(f"the grammar cannot be followed: {self._matcher.get_error()}")
+                self._require_sound()
+                raise AuditError("the grammar's matcher did not go back")
             del self._read[same:]
         new = list(before[begin + same :])
         read = self._matcher.try_consume_tokens(new) if new else 0
@@ -246,13 +270,14 @@ class GrammarMatcher:
         return bool(read == len(new))
 
     def _require_sound(self) -> None:
-        """Refuse to go on with a matcher in its error state.
+        """Refuse to go on with a matcher in its error state, and make another one.
 
         Raises:
             GrammarError: it is.
         """
         if self._matcher.is_error():
             reason = " ".join(self._matcher.get_error().split())[:200]
+            self._matcher, self._read, self._looks_ahead = self._new(), [], False
             raise GrammarError(
                 f"the grammar cannot be followed: no text fits it, or it is too complex ({reason})"
             )

@@ -72,8 +72,13 @@ def test_nothing_follows_an_end_token(k: int) -> None:
 
 
 @pytest.mark.parametrize("verifier", [Match(), Rejection()])
-def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -> None:
-    """Logits after a reply's end may be no numbers at all; plain decoding never asks for them."""
+@pytest.mark.parametrize("ahead", [True, False])
+def test_what_is_behind_the_end_of_a_reply_does_not_harm_it(
+    verifier: Verifier, *, ahead: bool
+) -> None:
+    """Logits after a reply's end may be no numbers at all; plain decoding never asks for them. The
+    verifier does where a text ends the reply, of which it is not told (``ahead``).
+    """
     plain, _ = finished(40, k=0)
     end = plain.tokens[9]
 
@@ -89,7 +94,7 @@ def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -
         LogitsProcessor(GREEDY, 5),
         Noise(0),
         40,
-        StopAt(end),
+        StopAt(end, ahead=ahead),
         verifier=verifier,
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
@@ -97,6 +102,26 @@ def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -
         decode_round([request], target, drafter, Fixed(6))
     assert request.tokens == plain.tokens[: len(request.tokens)]
     assert request.tokens[-1] == end
+    assert request.error is None
+
+
+@pytest.mark.parametrize("verifier", [Match(), Rejection()])
+@pytest.mark.parametrize("k", range(1, 7))
+def test_a_reply_that_cannot_go_on_has_the_tokens_that_it_has_without_drafts(
+    verifier: Verifier, k: int
+) -> None:
+    plain, _ = finished(40, k=0)
+    upto = len(tables.PROMPT) + 9
+    target = TableTarget(lambda t: np.full(5, np.nan, np.float32) if len(t) >= upto else TABLE(t))
+    target.read(0, tables.PROMPT[:-1])
+    request = Request(
+        0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), 40, verifier=verifier
+    )
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
+    while request.running:
+        decode_round([request], target, drafter, Fixed(k))
+    assert isinstance(request.error, NotNumbersError)
+    assert request.tokens == plain.tokens[:upto]
 
 
 def test_the_only_request_of_a_round_fails_with_its_own_error_at_a_fixed_draft_length() -> None:

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localspec import Options, Runtime, Sampling
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import ANY, Budget, DraftStep
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.guiding import guided
 from localspec.decode.request import Request
@@ -265,6 +267,82 @@ def test_the_template_and_the_prompt_say_whether_a_model_thinks():
     assert thinking(TEMPLATE, "hi <think>\n\n</think>\n\n", tokenize) is None
     assert thinking("no markers", "hi", tokenize) is None
     assert thinking(None, "hi", tokenize) is None
+
+
+# -- grammars that are too hard to follow ------------------------------------------------------
+
+_RULES = 30
+_AMBIGUOUS = GrammarSpec(
+    "lark",
+    f"start: {' | '.join(f'e{i}' for i in range(_RULES))}\n"
+    + "".join(f"e{i}: e{i} e{i} | A | B\n" for i in range(_RULES))
+    + 'A: "x"\nB: "y"\n',
+)
+"""Every text of x and y fits in so many ways that llguidance gives up after some 35 of them."""
+
+
+def emitted(matcher: GrammarMatcher, tokens: list[int]) -> list[int]:
+    so_far: list[int] = []
+    for token in tokens:
+        matcher.mask(so_far)
+        so_far.append(token)
+        matcher.take(so_far)
+    return so_far
+
+
+@pytest.mark.parametrize("way", ["forced", "legal", "mask", "over"])
+def test_a_draft_that_is_too_hard_to_follow_leaves_the_reply_as_it_was(matcher, model, way):
+    tokens = model.tokenize("xyxyxyxyxy" * 20, special=False)
+    before = emitted(one := matcher(_AMBIGUOUS), tokens[:20])
+    emitted(other := matcher(_AMBIGUOUS), tokens[:20])
+    expected = allowed(other, before, model)
+    assert expected
+    drafted = [*before, *tokens[20:120]]
+    if way == "forced":
+        assert one.forced(drafted) == []
+    elif way == "over":
+        assert not one.over(drafted)
+    elif way == "mask":
+        with pytest.raises(GrammarError):
+            one.mask(drafted)
+    else:
+        one.legal(before, tokens[20:120])
+        one.forced(drafted)
+        assert one.legal(before, tokens[20:120]) == 0  # no draft is looked at any more
+    assert allowed(one, before, model) == expected
+    before.append(tokens[20])
+    assert not one.take(before)
+    assert allowed(one, before, model) == expected
+
+
+def test_drafts_bring_no_error_that_plain_decoding_does_not_have():
+    """A stop text ends the reply before the grammar becomes too hard; another reply runs beside."""
+    prompt, options = "xy" * 20, Options("demo", drafter=("suffix",), draft_max=16, parallel=2)
+
+    def asked(*, draft: bool, stop: tuple[str, ...] = (), n: int = 100) -> ReplyRequest:
+        return ReplyRequest(
+            prompt=prompt, max_tokens=n, seed=1, sampling=GREEDY, draft=draft, stop=stop,
+            grammar=_AMBIGUOUS,
+        )  # fmt: skip
+
+    with Runtime.open(options) as runtime:
+        plain = runtime.answer(asked(draft=False, n=24)).text
+        for length in (18, 21):
+            replies = [
+                runtime.answer(asked(draft=draft, stop=(plain[:length],)))
+                for draft in (False, True)
+            ]
+            assert [reply.finish_reason for reply in replies] == ["stop", "stop"]
+            assert replies[0].tokens == replies[1].tokens
+        never = tuple((token, float("-inf")) for token in runtime.ends)
+        free = Sampling(temperature=1.0, logit_bias=never)
+        beside = runtime.submit(
+            ReplyRequest(prompt="Once", max_tokens=200, seed=3, sampling=free)
+        )
+        with pytest.raises(GrammarError):
+            runtime.answer(asked(draft=True))
+        *_, last = beside
+        assert len(last.reply.tokens) == 200
 
 
 # -- any schema --------------------------------------------------------------------------------
