@@ -119,7 +119,7 @@ class Serving:
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             if self._settings.load_first:
-                loading = asyncio.create_task(self._slot.load())
+                loading = asyncio.create_task(self._slot.load(reports=False))
                 await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if not loading.done():
                     await self._slot.close()

@@ -58,6 +58,31 @@ async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(wo
         await world.slot.close()
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_another_model_does_not_wait_for_one_that_is_to_be_started_again(
+    two_models, monkeypatch, late
+):
+    """Nor does an engine stay that was started meanwhile."""
+    monkeypatch.setattr(restart_pause, "_LONGEST", 1000.0)
+    world = two_models
+    world.slot._pause.failures = 0 if late else 10
+    if late:
+        monkeypatch.setattr(restart_pause.RestartPause, "left", 0.0)
+        world.loading = asyncio.Event()
+    world.engines[0].die()
+    await until(lambda: world.slot.loading)
+    await asyncio.sleep(0.01)
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    if late:
+        await until(lambda: world.slot._changing)
+        world.loading.set()
+    async with asyncio.timeout(100):
+        assert (await asked).status_code == 200
+    assert [engine.alive for engine in world.engines].count(True) == 1
+    await world.slot.close()
+    assert not any(engine.alive for engine in world.engines)
+
+
 async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
     world.hold = asyncio.Event()
 
@@ -121,6 +146,13 @@ async def test_a_model_that_cannot_be_loaded_is_503_with_the_reason_in_the_log(w
     world.load_error = None
     world.slot._pause.end()
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
+
+
+async def test_what_fails_when_the_server_starts_is_told_by_it_and_not_twice(world):
+    world.load_error = EngineError("there is no place for the engine's log")
+    with pytest.raises(EngineError, match="no place"):
+        await world.slot.load(reports=False)
+    assert world.notices == []
 
 
 async def test_a_failed_load_is_not_repeated_for_every_request(world):

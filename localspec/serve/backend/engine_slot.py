@@ -65,8 +65,12 @@ class EngineSlot:
         self._unload = UnloadTimer(keep_loaded)
         self._restarting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._ending = asyncio.Event()
+        """Ends the pause before a restart."""
         self._pause = RestartPause()
         self._error: LocalspecError | None = None
+        self._reports = True
+        """Whether an attempt to load that fails is reported."""
         self._opened_at = 0.0
         self.restarts = 0
         """How often an engine that had died was started again."""
@@ -127,18 +131,21 @@ class EngineSlot:
         finally:
             self._leave()
 
-    async def load(self) -> ModelInfo:
-        """Load the model now.
+    async def load(self, *, reports: bool = True) -> ModelInfo:
+        """Load the model now. A failure is raised, and reported besides if ``reports``.
 
         Raises:
             LocalspecError: it cannot be loaded.
         """
+        self._reports = reports
         try:
             async with self.use() as engine:
                 assert engine.info is not None
                 return engine.info
         except NotLoadedError as error:
             raise error.reason from None
+        finally:
+            self._reports = True
 
     async def close(self) -> None:
         """End the engine. Replies that run end with an error."""
@@ -240,7 +247,7 @@ class EngineSlot:
     def _attempted(self, task: asyncio.Task[Engine]) -> None:
         self._opening = None
         error = None if task.cancelled() else task.exception()  # raised by those who wait
-        if isinstance(error, EngineError) and not self.closed:
+        if isinstance(error, EngineError) and self._reports and not self.closed:
             self._reporter.notice(f"the engine cannot be started: {error}")
 
     async def _open(self) -> Engine:
@@ -251,8 +258,10 @@ class EngineSlot:
             raise self._error
         if pause > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
-                raise EngineError("the server is stopping")
+                await asyncio.wait_for(self._ending.wait(), pause)
+                if self._stopping.is_set():
+                    raise EngineError("the server is stopping")
+                raise Interrupted("this model is not needed any more")
         engine = self._factory.engine(self._options, self)
         self._engine = engine
         try:
@@ -266,26 +275,32 @@ class EngineSlot:
                 self._pause.extend()
             raise
         self._before = None
-        if self.closed:  # while its process was not there yet
+        if self._engine is not engine:  # ended while its process was not there yet
             await engine.close()
-            raise Interrupted("the server is stopping")
+            raise Interrupted("the engine was ended while it was loaded")
         self._error, self._opened_at = None, time.monotonic()
         return engine
 
     async def _end(self) -> None:
-        opening, engine = self._opening, self._engine
-        self._engine = None
+        """End the engine, also one that is being loaded or about to be started again."""
+        await self._close_engine()
+        if self._opening is not None:
+            self._ending.set()
+            with contextlib.suppress(LocalspecError):
+                await asyncio.shield(self._opening)
+            self._ending.clear()
+            await self._close_engine()  # it may have been loaded all the same
+
+    async def _close_engine(self) -> None:
+        engine, self._engine = self._engine, None
         if engine is not None:
             await engine.close()
-        if opening is not None:
-            with contextlib.suppress(LocalspecError):
-                await asyncio.shield(opening)
 
     async def _restart(self) -> None:
         try:
             await asyncio.shield(self._attempt())
         except LocalspecError as error:
-            if not isinstance(error, EngineError):  # told already
+            if not isinstance(error, (EngineError, Interrupted)):  # told already, or not wanted
                 self._reporter.notice(f"the engine cannot be started: {error}")
 
     def _plan_unload(self) -> None:
