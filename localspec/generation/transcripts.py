@@ -43,7 +43,11 @@ class Transcript:
         return [*tokens.tolist(), *self._rest(text[len(known) :])]
 
     def remember(self, text: str, tokens: Sequence[int]) -> None:
-        """Record that ``text`` was made of exactly these tokens."""
+        """Record that ``text`` was made of exactly these tokens. Of no text nothing is known: it
+        would be the beginning of all, without the token that begins one.
+        """
+        if not text:
+            return
         with self._lock:
             self._drop(text)
             self._seen[text] = array("i", tokens)

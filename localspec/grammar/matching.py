@@ -259,10 +259,11 @@ class GrammarMatcher:
                 break
             same += 1
         if same < len(self._read):
-            if not self._matcher.rollback(len(self._read) - same):
-                self._require_sound()
-                raise AuditError("the grammar's matcher did not go back")
-            del self._read[same:]
+            if self._matcher.rollback(len(self._read) - same):
+                del self._read[same:]
+            else:  # it cannot in grammars that limit the tokens of a part
+                self._start_again()
+                same = 0
         new = list(before[begin + same :])
         read = self._matcher.try_consume_tokens(new) if new else 0
         self._require_sound()
@@ -270,17 +271,21 @@ class GrammarMatcher:
         return bool(read == len(new))
 
     def _require_sound(self) -> None:
-        """Refuse to go on with a matcher in its error state, and make another one.
+        """Refuse to go on with a matcher in its error state; there is another one afterwards.
 
         Raises:
             GrammarError: it is.
         """
         if self._matcher.is_error():
             reason = " ".join(self._matcher.get_error().split())[:200]
-            self._matcher, self._read, self._looks_ahead = self._new(), [], False
+            self._start_again()
             raise GrammarError(
                 f"the grammar cannot be followed: no text fits it, or it is too complex ({reason})"
             )
+
+    def _start_again(self) -> None:
+        """Make another matcher, which has read nothing, and look at no draft any more."""
+        self._matcher, self._read, self._looks_ahead = self._new(), [], False
 
 
 __all__ = ["GrammarMatcher"]

@@ -74,9 +74,10 @@ class Outlooks:
             known.hopeless = None
         return known.outlook
 
-    def newest(self, seq: int, source: str) -> Outlook:
-        """The one of the last plan; there must be one."""
-        return self._known[seq, source].outlook
+    def newest(self, seq: int, source: str) -> Outlook | None:
+        """The one of the last plan; None where none was planned with that drafter."""
+        known = self._known.get((seq, source))
+        return None if known is None else known.outlook
 
     def hopeless(self, seq: int, source: str) -> bool:
         """See `never_paid`, for the newest outlook."""

@@ -89,9 +89,10 @@ class PromptReading:
     def _would_draft(self, state: RequestState, source: str) -> bool:
         """Whether the drafter would draft now if it had read the text."""
         parts = self._parts
-        if state.seq not in parts.ledgers:
+        newest = parts.outlooks.newest(state.seq, source)
+        if newest is None or state.seq not in parts.ledgers:
             return True
-        return parts.outlooks.newest(state.seq, source).tokens > parts.tuning.gain.margin
+        return newest.tokens > parts.tuning.gain.margin
 
     def _seen(self, state: RequestState, source: str) -> float | None:
         """Tokens that the drafter is expected to win for each one of this text, by what it has
@@ -101,7 +102,10 @@ class PromptReading:
         ledger = parts.ledgers.get(state.seq)
         if not state.emitted or ledger is None or ledger.guesses(source)[1] < parts.tuning.shown:
             return None
-        tokens = max(0.0, parts.outlooks.newest(state.seq, source).tokens)
+        newest = parts.outlooks.newest(state.seq, source)
+        if newest is None:
+            return None
+        tokens = max(0.0, newest.tokens)
         return tokens / (1 + tokens)
 
 

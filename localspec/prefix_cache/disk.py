@@ -53,10 +53,12 @@ class DiskStates:
             return self._listed[owner][1]
 
     def conversations(self, owner: str) -> list[Conversation]:
-        """Texts and tokens of the owner's states that were not asked for before."""
+        """Texts and tokens of the owner's states that were not asked for before; raw prompts have
+        no text.
+        """
         new = [saved for saved in self.of(owner) if saved.path not in self._told]
         self._told |= {saved.path for saved in new}
-        return [saved.conversation for saved in new]
+        return [saved.conversation for saved in new if saved.conversation.text]
 
     def load(self, saved: Saved) -> tuple[State, float]:
         """A state with its bytes, see `KvStore.load`; and the seconds spent on it before."""

@@ -29,6 +29,13 @@ def test_replies_keep_their_tokens_and_a_repeated_turn_gets_the_same_ones() -> N
     assert transcript.encode("b") == [ord("b")]
 
 
+def test_nothing_is_no_beginning_of_a_text() -> None:
+    transcript = Transcript(lambda text: [1, *letters(text)], letters)  # with a token that begins
+    transcript.remember("", [])
+    transcript.remember("", [7, 8])
+    assert transcript.encode("ab") == [1, *letters("ab")]
+
+
 def test_an_agent_that_grows_to_a_long_context_is_bounded_by_its_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -336,13 +336,37 @@ def test_drafts_bring_no_error_that_plain_decoding_does_not_have():
             assert replies[0].tokens == replies[1].tokens
         never = tuple((token, float("-inf")) for token in runtime.ends)
         free = Sampling(temperature=1.0, logit_bias=never)
-        beside = runtime.submit(
-            ReplyRequest(prompt="Once", max_tokens=200, seed=3, sampling=free)
-        )
+        beside = runtime.submit(ReplyRequest(prompt="Once", max_tokens=200, seed=3, sampling=free))
         with pytest.raises(GrammarError):
             runtime.answer(asked(draft=True))
         *_, last = beside
         assert len(last.reply.tokens) == 200
+
+
+_LIMITED = [
+    'start: x "END" y\nx[max_tokens=5]: /.*/\ny: /[a-z ]{40}/\n',
+    'start: x " and " y\nx[stop="m"]: /[a-z A-Z]*/\ny: /[a-z ]{30}/\n',
+]
+"""llguidance cannot take these back by a token."""
+
+
+@pytest.mark.parametrize("lark", _LIMITED)
+@pytest.mark.parametrize("drafter", ["suffix", "model"])
+def test_a_grammar_that_cannot_be_taken_back_gives_the_same_reply_with_drafts(lark, drafter):
+    with Runtime.open(Options("demo", drafter=(drafter,), draft_max=4)) as runtime:
+        for seed in range(4):
+            plain, drafted = (
+                runtime.answer(
+                    ReplyRequest(
+                        prompt="What is the weather?", grammar=GrammarSpec("lark", lark), seed=seed,
+                        max_tokens=60, sampling=Sampling(temperature=float(seed > 0)), draft=draft,
+                    )
+                )
+                for draft in (False, True)
+            )  # fmt: skip
+            assert drafted.tokens == plain.tokens
+            assert drafted.finish_reason == plain.finish_reason
+            assert drafted.valid == plain.valid
 
 
 # -- any schema --------------------------------------------------------------------------------

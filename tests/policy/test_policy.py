@@ -701,3 +701,17 @@ def test_a_probe_never_reads_a_long_prompt_however_little_that_seems_to_cost() -
     assert not schedule.due(key, 500, {0: 9000}, free, 1.0, hopeless=False)
     schedule.has_read(0, "model", 8990)
     assert schedule.due(key, 500, {0: 9000}, free, 1.0, hopeless=False)
+
+
+def test_a_sequence_that_another_drafter_drafted_for_before_tells_nothing_of_this_one() -> None:
+    found = []
+    for before in (True, False):
+        costs = Costs(GPU, {"model": 0.1})
+        policy = Controller(Knowledge({0: costs}), ["suffix", "model"], free=["suffix"])
+        if before:
+            first = RequestState(0, 50, 0, "greedy", drafters=frozenset({"suffix"}))
+            policy.expects_drafts(replace(first, unread=49))
+            policy.plan([first])
+        policy.expects_drafts(RequestState(0, 500, 0, "greedy", unread=499))
+        found.append(policy.expects_drafts(RequestState(0, 501, 1, "greedy", unread=500)))
+    assert found[0] == found[1]

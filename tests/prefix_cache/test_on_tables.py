@@ -345,7 +345,7 @@ def test_a_file_that_is_removed_between_listing_and_reading_is_no_error(
     world.ask(0, prompt)
     world.rest()
     world = World(tmp_path)
-    assert world.cache.conversations()
+    assert world.cache.conversations() == []  # it lists the files; they have no text
     monkeypatch.setattr(KvStore, "version", lambda *_: 1)
     for path in tmp_path.rglob("*.state"):
         path.unlink()

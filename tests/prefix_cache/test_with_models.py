@@ -98,7 +98,12 @@ def test_a_draft_model_whose_layers_slide_reads_anew_what_a_saved_state_lacks(
     rng = np.random.default_rng(1)
     one, other = (rng.integers(3, 250, 120).tolist() for _ in range(2))
     drafts = Options(
-        str(target), draft=str(draft), drafter=("model",), draft_max=4, context=512, cache_memory=100
+        str(target),
+        draft=str(draft),
+        drafter=("model",),
+        draft_max=4,
+        context=512,
+        cache_memory=100,
     )
     with Runtime.open(drafts) as runtime:
         text = [*one, *runtime.answer(raw(one)).tokens]
