@@ -125,12 +125,13 @@ class Grammars:
         return tokens[0] if alone else None
 
 
-def incomplete(finish: FinishReason) -> Notice:
-    """The notice of a reply that ended before its grammar was complete."""
+def incomplete(finish: FinishReason, stop_text: str | None) -> Notice:
+    """The notice of a reply that ended before its grammar was complete, perhaps by a stop text."""
+    by_itself = "the model's end token, which the grammar has in its middle, ended the reply"
     why = {
         "length": "the reply was cut at its largest length",
         "interrupt": "the reply was stopped",
-    }.get(finish, "a stop text ended the reply")
+    }.get(finish, by_itself if stop_text is None else "a stop text ended the reply")
     return Notice(f"{why} before its grammar was complete: the text is not valid")
 
 

@@ -234,7 +234,7 @@ class RunningReplies:
         constraint = generation.prepared.constraint
         reply = generation.reply(running.policy, valid=constraint is None or constraint.complete)
         if not reply.valid:
-            last.append(incomplete(reply.finish_reason))
+            last.append(incomplete(reply.finish_reason, reply.stop_text))
         conversation = self._preparation.remember(generation.prepared, reply)
         if running.forgotten:
             self._prefill.forget(running.seq)

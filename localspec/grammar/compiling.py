@@ -82,11 +82,18 @@ def compiled(
             _written(spec) if spec.kind != "tools" else _of_tools(spec, template, marker, family)
         )
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        refuse(spec.kind, "it is nested too deep")
+    except ValueError as error:
         refuse(spec.kind, str(error))
     if failed:
         refuse(spec.kind, messages[0])
     return grammar
+
+
+def one_line(reason: str) -> str:
+    """The library's reason on one line, without its notes to itself."""
+    return " ".join(reason.replace("<non-verbose/>", "").split())
 
 
 def refuse(kind: str, reason: str) -> NoReturn:
@@ -95,17 +102,17 @@ def refuse(kind: str, reason: str) -> NoReturn:
     Raises:
         UsageError: always.
     """
-    if "unimplemented keys" in reason.lower():
-        named = ", ".join(re.findall(r'"([^"]*)"', reason))
-        raise UsageError(
-            f"this JSON schema uses keywords that are not supported: {named}; leave them out"
-        )
+    keys = re.search(r"nimplemented keys: \[([^\]]*)\]", reason)
+    if keys is not None:
+        named = ", ".join(re.findall(r'"([^"]*)"', keys[1]))
+        what = "the schema of a tool" if kind == "tools" else "this JSON schema"
+        raise UsageError(f"{what} uses keywords that are not supported: {named}; leave them out")
     if "oneOf constraints" in reason:
         raise UsageError(
             "this JSON schema uses oneOf with alternatives that may hold together; use anyOf, or "
             "tell them apart by a key with different constants"
         )
-    reason = " ".join(reason.split())
+    reason = one_line(reason)
     if kind in {"regex", "choice"}:  # the library shows the grammar that it made of it
         reason = re.sub(r"^.*regex parse error: | \d+ \| start:.*$", "", reason)
     if len(reason) > _LONGEST:
@@ -197,8 +204,10 @@ def _lark_of_gbnf(text: str) -> str:
 
     try:
         return str(gbnf_to_lark(text))
+    except RecursionError:
+        raise
     except Exception as error:  # noqa: BLE001 - the converter raises whatever it runs into
         raise ValueError(str(error) or type(error).__name__) from None
 
 
-__all__ = ["JSON_STYLE", "compiled", "limits", "refuse"]
+__all__ = ["JSON_STYLE", "compiled", "limits", "one_line", "refuse"]

@@ -14,7 +14,7 @@ from localspec.core.constraint import TokenMask
 from localspec.core.token_view import TokenView
 from localspec.core.values import Draft
 from localspec.errors import AuditError, GrammarError, LocalspecError
-from localspec.grammar.compiling import limits, refuse
+from localspec.grammar.compiling import limits, one_line, refuse
 from localspec.grammar.thinking import Thinking
 
 _WORKER = ThreadPoolExecutor(1, "grammar")
@@ -222,9 +222,7 @@ class GrammarMatcher:
                 if token in self._ends:
                     # It may be the first token, where the grammar allows an empty reply.
                     self._ended = True
-                    self._complete = self._seek(place, self._begin) and bool(
-                        self._matcher.is_accepting()
-                    )
+                    self._complete = self._ends_with(token, place, self._begin)
                     return False
                 if not self._seek(before, self._begin):
                     raise AuditError("a token was emitted that the grammar forbids")
@@ -233,6 +231,18 @@ class GrammarMatcher:
             stopped = self._begin is not None and self._complete and self._matcher.is_stopped()
             self._require_sound()
             return bool(stopped)
+
+    def _ends_with(self, token: int, place: Sequence[int], begin: int) -> bool:
+        """Whether the reply is complete before its end token, or with it, where the grammar itself
+        has it.
+        """
+        if not self._seek(place, begin):
+            return False
+        if self._matcher.is_accepting():
+            return True
+        complete = self._matcher.consume_token(token) and self._matcher.is_accepting()
+        self._start_again()  # `try_consume_tokens` would not have read it
+        return bool(complete)
 
     # -- places --------------------------------------------------------------------------------
 
@@ -277,7 +287,7 @@ class GrammarMatcher:
             GrammarError: it is.
         """
         if self._matcher.is_error():
-            reason = " ".join(self._matcher.get_error().split())[:200]
+            reason = one_line(self._matcher.get_error())[:200]
             self._start_again()
             raise GrammarError(
                 f"the grammar cannot be followed: no text fits it, or it is too complex ({reason})"

@@ -86,6 +86,9 @@ HOSTILE = {
     "an open group": lambda: GrammarSpec.regex("(a"),
     "an unknown rule": lambda: GrammarSpec.lark("start: nowhere"),
     "no root": lambda: GrammarSpec.gbnf('first ::= "a"'),
+    "GBNF in many parentheses": lambda: GrammarSpec.gbnf(
+        'root ::= ' + "(" * 3000 + '"a"' + ")" * 3000
+    ),
     "GBNF in parentheses": lambda: GrammarSpec.gbnf("root ::= " + "(" * 20_000),
     "nothing": lambda: GrammarSpec.lark("  "),
     "an empty choice": lambda: GrammarSpec.choice(["a", ""]),
@@ -100,6 +103,20 @@ def test_a_hostile_grammar_is_refused_in_a_sentence(name):
     line = str(refused.value)
     assert "\n" not in line
     assert len(line) < 500
+    assert "recursion" not in line
+    assert "verbose" not in line
+
+
+def test_of_an_unsupported_schema_only_its_keywords_are_named():
+    schema = {"type": "array", "uniqueItems": True, "items": {"enum": ["if", "x"]}}
+    parameters = {"type": "object", "properties": {"a": schema}}
+    for spec in (
+        GrammarSpec.schema(schema),
+        GrammarSpec.lark(f'start: "abc" %json {json.dumps(schema)} "zzz"'),
+        tools.spec([{"name": "f", "strict": True, "parameters": parameters}]),
+    ):
+        with pytest.raises(UsageError, match="not supported: uniqueItems; leave them out"):
+            compiled(spec, "<tool_call>")
 
 
 @pytest.mark.parametrize(

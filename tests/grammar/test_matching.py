@@ -181,6 +181,20 @@ def test_all_end_tokens_are_allowed_only_where_the_grammar_may_end(matcher, mode
     assert model.end_ids <= set(allowed(one, digit, model))
 
 
+@pytest.mark.parametrize(("rest", "whole"), [("", True), (' "b"', False), (' "b"?', True)])
+def test_an_end_token_of_the_grammar_itself_ends_the_reply_complete_or_not(
+    matcher, model, rest, whole
+):
+    end = next(iter(model.tokenize("<|im_end|>", special=True)))
+    assert end in model.end_ids
+    one = matcher(GrammarSpec("lark", f'start: "a" <|im_end|>{rest}\n'))
+    tokens = [*model.tokenize("a"), end]
+    for n in range(len(tokens)):
+        assert one.mask(tokens[:n]).allows_token(tokens[n])
+        assert not one.take(tokens[: n + 1])
+    assert one.complete is whole
+
+
 def test_a_draft_beyond_an_end_is_harmless(matcher, model):
     one = matcher(GrammarSpec.choice(["no"]))
     end = min(model.end_ids)

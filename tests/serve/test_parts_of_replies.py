@@ -96,6 +96,17 @@ async def test_a_chat_that_is_cut_in_a_call_has_called_nothing(chat, world):
     assert whole.choices[0].message.tool_calls[0].function.arguments == '{"at"'
 
 
+async def test_a_call_that_a_stop_text_cuts_is_not_made(chat, world):
+    world.words = CUT
+    whole = await chat.chat.completions.create(**chat_fields())
+    assert whole.choices[0].finish_reason == "stop"
+    assert not whole.choices[0].message.tool_calls
+    reasons = []
+    async for chunk in await chat.chat.completions.create(**chat_fields(), stream=True):
+        reasons += [choice.finish_reason for choice in chunk.choices]
+    assert reasons[-1] == "stop"
+
+
 async def test_thinking_stays_in_the_answer_on_request(chat):
     body = {"reasoning_format": "none"}
     whole = await chat.chat.completions.create(**chat_fields(extra_body=body))

@@ -8,7 +8,14 @@ from localspec.core.events import Finished, ReplyEvent, ReplyFormat, Token
 from localspec.grammar.tool_families import Tool
 from localspec.serve.replies.deltas import CallDelta, Delta
 from localspec.serve.replies.reply_parser import ReplyParser
-from localspec.serve.replies.reply_parts import CallArguments, CallBegin, Content, Part, Reasoning
+from localspec.serve.replies.reply_parts import (
+    CallArguments,
+    CallBegin,
+    CallEnd,
+    Content,
+    Part,
+    Reasoning,
+)
 
 
 class ReplyReader:
@@ -25,6 +32,8 @@ class ReplyReader:
         self._shown = 0
         self.called = False
         """Whether the reply calls tools."""
+        self.cut = False
+        """Whether it ends inside of a call."""
         self.reasoning_tokens = 0
         """Tokens of the thinking so far; those of its markers count where they end."""
 
@@ -54,6 +63,7 @@ class ReplyReader:
                 case _:
                     pass
         self.called = self.called or any(isinstance(part, CallBegin) for part in found)
+        self.cut = any(isinstance(part, CallEnd) and not part.complete for part in found)
         return found
 
 
@@ -67,6 +77,11 @@ class PartDeltas:
     def called(self) -> bool:
         """Whether the reply calls tools."""
         return self._reader.called
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ends inside of a call."""
+        return self._reader.cut
 
     @property
     def reasoning_tokens(self) -> int:

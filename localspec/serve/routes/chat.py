@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -154,6 +154,8 @@ class ChatCompletions:
         deltas: PartDeltas,
     ) -> dict[str, Any]:
         said = deltas.feed(events)
+        if deltas.cut and reply.finish_reason == "stop":  # by a stop text: no other sign is given
+            said = replace(said, calls=said.calls[:-1])
         tokens = [event for event in events if isinstance(event, Token)]
         choice: dict[str, Any] = {
             "index": index,
@@ -245,8 +247,10 @@ def _call(call: CallDelta) -> dict[str, Any]:
 
 
 def _reason(reply: Reply, deltas: PartDeltas) -> str:
-    """``finish_reason``; a reply that was cut inside of a call has called nothing."""
-    if deltas.called and reply.finish_reason == "stop":
+    """``finish_reason``; a reply that was cut inside of a call, be it by a stop text, has not called
+    its tools.
+    """
+    if deltas.called and not deltas.cut and reply.finish_reason == "stop":
         return "tool_calls"
     return REASONS[reply.finish_reason]
 
