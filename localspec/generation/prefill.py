@@ -197,6 +197,14 @@ class Prefill:
         self.sync(generation)
         self._prefix_cache.finished(generation.seq, self.cached[generation.seq])
 
+    def check(self, seqs: Sequence[int]) -> None:
+        """Forget what a failed pass may have taken from sequences that had no part in it: they may
+        have been about to change places.
+        """
+        for seq in seqs:
+            if self._target.length(seq) < len(self.cached.get(seq, ())):
+                self.reset(seq)
+
     def reset(self, seq: int) -> None:
         """Empty the caches of target and drafter: after a failure they are not trusted."""
         self.cached.pop(seq, None)

@@ -157,6 +157,7 @@ class RunningReplies:
         except Exception as error:  # noqa: BLE001 - raised to all who read their replies
             for running in [*self.running]:
                 self._fail(running, error)
+            self._prefill.check(self.free())
             return
         self._deliver(decoding, results)
         for running in [one for one in self.running if one.generation.postponed]:

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -58,6 +59,8 @@ class KvStore:
         for path in sorted(self._folder(owner).glob("*.state"), key=_used):
             try:
                 facts = path.stat()
+                if not stat.S_ISREG(facts.st_mode):
+                    continue
                 key = (path, facts.st_ino, facts.st_size)
                 known[key] = self._read.get(key) or self._header(path, owner)
                 found.append(known[key])

@@ -415,6 +415,30 @@ def test_a_target_that_fails_ends_all_with_that_error_and_empty_caches(
     house.audit()
 
 
+def test_a_pass_that_takes_an_idle_text_with_it_costs_no_later_request() -> None:
+    """As where the two were about to change places in the KV cache."""
+    house = House(2)
+    reply(house.submit("bcdefghijklmnopqrstu", 5))
+    (idle,) = [seq for seq, cached in house.scheduler.prefill.cached.items() if cached]
+
+    def fails() -> None:
+        house.target.truncate(idle, 0)
+        raise DecodeError("the exchange failed")
+
+    gate = Gate(house.target)
+    running = house.submit("klmnopq", 20)
+    gate.entered.acquire()
+    house.target.before_score = fails
+    gate.open()
+    with pytest.raises(DecodeError):
+        reply(running)
+    house.target.before_score = lambda: None
+    prompt = "bcdefghijklmnopqrstu"
+    assert reply(house.submit(prompt, 5)).tokens == alone(prompt, 5).tokens
+    house.audit()
+    house.scheduler.close()
+
+
 def test_closing_ends_what_runs_and_what_waits_as_interrupted() -> None:
     house = House(1)
     gate = Gate(house.target)

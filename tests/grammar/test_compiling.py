@@ -87,7 +87,7 @@ HOSTILE = {
     "an unknown rule": lambda: GrammarSpec.lark("start: nowhere"),
     "no root": lambda: GrammarSpec.gbnf('first ::= "a"'),
     "GBNF in many parentheses": lambda: GrammarSpec.gbnf(
-        'root ::= ' + "(" * 3000 + '"a"' + ")" * 3000
+        "root ::= " + "(" * 3000 + '"a"' + ")" * 3000
     ),
     "GBNF in parentheses": lambda: GrammarSpec.gbnf("root ::= " + "(" * 20_000),
     "nothing": lambda: GrammarSpec.lark("  "),

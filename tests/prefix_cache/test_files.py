@@ -35,6 +35,15 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
+def test_what_is_no_file_is_not_opened(shelf: KvStore) -> None:
+    assert shelf.put(state([1, 2, 3]), 1.0)
+    (path,) = files_in(shelf._root)
+    os.mkfifo(path.with_name("pipe.state"))  # whoever opens it waits for ever
+    path.with_name("folder.state").mkdir()
+    assert tokens_of(shelf) == [(1, 2, 3)]
+
+
 def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
     said = Conversation("half \ud83d", (1, 2, 3, 4))
     checkpoints = tuple(Checkpoint(token_ids([1, 2, 3][:n]), STATE[n : 9 * n]) for n in (1, 2))

@@ -190,6 +190,8 @@ async def test_a_wrong_field_is_named_in_openais_shape(world, field, value, para
         b'{"messages": NaN}',
         b"\xff\xfe",
         b'{"messages":[{"role":"user","content":"\\ud800"}]}',
+        '{"messages":[{"role":"user","content":"\\ud800"}]}'.encode("utf-16"),
+        b'{"messages":[{"role":"user","content":"a\xed\xa0\x80b"}]}',
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b'{"seed":' + b"9" * 10_000 + b"}",

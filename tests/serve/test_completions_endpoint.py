@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from localspec.core.logprobs import TokenLogprob, TokenLogprobs
+from localspec.serve.replies.logprob_shapes import TextLogprobs
+
 PATH = "/v1/completions"
 
 
@@ -52,6 +55,23 @@ async def test_echo_with_logprobs_scores_the_prompt_as_evaluations_need_it(world
     assert choice["text"] == "<5><6><7>Hello"
     assert world.requests[0].prompt_logprobs == 1
     assert "prompt_logprobs" not in choice
+
+
+def test_offsets_count_characters_where_several_tokens_make_one():
+    def place(token, data):
+        chosen = TokenLogprob(token, data.decode("utf-8", "surrogateescape"), -0.5)
+        return TokenLogprobs(chosen, (TokenLogprob(9, "\udc9f", -1.0), chosen))
+
+    pieces = [b"a", b"\xf0", b"\x9f\x98", b"\x80", b" b", "é".encode(), b"\xff", b"c"]
+    shape = TextLogprobs(2)
+    places = [place(i, piece) for i, piece in enumerate(pieces)]
+    found = [shape.of(places[:2], pieces[:2]), shape.of(places[2:], pieces[2:])]
+    offsets = [offset for part in found for offset in part["text_offset"]]
+    text = b"".join(pieces).decode("utf-8", "replace")
+    assert offsets == [0, 1, 1, 1, 2, 4, 5, 6]
+    assert text[2:] == " bé\ufffdc"
+    assert found[1]["tokens"] == ["bytes:\\x9f\\x98", "bytes:\\x80", " b", "é", "bytes:\\xff", "c"]
+    assert found[0]["top_logprobs"][1] == {"bytes:\\x9f": -1.0, "bytes:\\xf0": -0.5}
 
 
 async def test_choices_of_several_prompts_come_in_order(world):

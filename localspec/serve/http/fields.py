@@ -33,8 +33,9 @@ def parse(raw: bytes) -> dict[str, Any]:
         ApiError: 400 if it holds none.
     """
     try:
-        data = json.loads(raw, parse_constant=_refuse_constant)
-        if b"\\ud" in raw or b"\\uD" in raw:  # an escape for half a character is no Unicode
+        text = raw.decode(json.detect_encoding(raw))  # `json.loads` lets half characters pass
+        data = json.loads(text, parse_constant=_refuse_constant)
+        if "\\ud" in text or "\\uD" in text:  # an escape for half a character is no Unicode
             json.dumps(data, ensure_ascii=False).encode()
     except RecursionError:
         raise bad_request("the body is nested too deep") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,16 @@ def text(token: TokenLogprob) -> str:
 def whole(piece: str) -> str:
     """The same for a piece of `Tokenized`."""
     return piece.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _name(token: bytes) -> str:
+    """The text of a token in lists of /v1/completions: bytes that are no text by themselves are
+    written out, so that two of them differ.
+    """
+    try:
+        return token.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
 
 
 def _entry(token: TokenLogprob) -> dict[str, Any]:
@@ -54,17 +65,20 @@ class TextLogprobs:
         """``top`` is the number of alternatives that were asked for."""
         self._top = top
         self._offset = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def of(self, places: Sequence[TokenLogprobs | None], texts: Sequence[str]) -> dict[str, Any]:
+    def of(
+        self, places: Sequence[TokenLogprobs | None], written: Sequence[bytes]
+    ) -> dict[str, Any]:
         """The lists for the next tokens; None for the first token of a prompt, which nothing
-        precedes.
+        precedes. Tokens that make one character together are all at its offset.
         """
         offsets = []
-        for written in texts:
+        for token in written:
             offsets.append(self._offset)
-            self._offset += len(written)
+            self._offset += len(self._decoder.decode(token))
         return {
-            "tokens": list(texts),
+            "tokens": [_name(token) for token in written],
             "token_logprobs": [None if p is None else number(p.chosen.logprob) for p in places],
             "top_logprobs": [None if p is None else self._alternatives(p) for p in places],
             "text_offset": offsets,
@@ -74,7 +88,7 @@ class TextLogprobs:
         """The likeliest tokens by text, the chosen one among them, as OpenAI has it."""
         found: dict[str, float] = {}
         for token in (*place.top[: self._top], place.chosen):
-            found.setdefault(text(token), number(token.logprob))
+            found.setdefault(_name(token.bytes), number(token.logprob))
         return found
 
 
@@ -98,4 +112,4 @@ def vllm_prompt(places: Sequence[TokenLogprobs | None]) -> list[Any]:
     return found
 
 
-__all__ = ["TextLogprobs", "chat_logprobs", "number", "text", "vllm_prompt", "whole"]
+__all__ = ["TextLogprobs", "chat_logprobs", "number", "vllm_prompt", "whole"]

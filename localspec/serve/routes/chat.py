@@ -247,9 +247,7 @@ def _call(call: CallDelta) -> dict[str, Any]:
 
 
 def _reason(reply: Reply, deltas: PartDeltas) -> str:
-    """``finish_reason``; a reply that was cut inside of a call, be it by a stop text, has not called
-    its tools.
-    """
+    """``finish_reason``; a reply that ends inside of a call, also by a stop text, calls no tool."""
     if deltas.called and not deltas.cut and reply.finish_reason == "stop":
         return "tool_calls"
     return REASONS[reply.finish_reason]

@@ -26,7 +26,7 @@ from localspec.serve.replies.answer_fields import (
     own,
     scored,
 )
-from localspec.serve.replies.logprob_shapes import TextLogprobs, text, whole
+from localspec.serve.replies.logprob_shapes import TextLogprobs
 from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.prompt_fields import read_prompts
 from localspec.serve.requests.request_fields import (
@@ -191,21 +191,21 @@ def _choice(
 
 def _places(
     events: Sequence[ReplyEvent], prompt: Sequence[str] | None
-) -> tuple[list[TokenLogprobs | None], list[str]]:
-    """Log-probabilities and texts of the tokens of events; those of the prompt included where its
+) -> tuple[list[TokenLogprobs | None], list[bytes]]:
+    """Log-probabilities and bytes of the tokens of events; those of the prompt included where its
     pieces are given.
     """
     places: list[TokenLogprobs | None] = []
-    texts: list[str] = []
+    written: list[bytes] = []
     for event in events:
         if isinstance(event, PromptScored) and prompt is not None:
             places += event.logprobs
             pieces = prompt[event.start : event.start + len(event.logprobs)]
-            texts += [whole(piece) for piece in pieces]
+            written += [piece.encode("utf-8", "surrogateescape") for piece in pieces]
         elif isinstance(event, Token) and event.logprobs is not None:
             places.append(event.logprobs)
-            texts.append(text(event.logprobs.chosen))
-    return places, texts
+            written.append(event.logprobs.chosen.bytes)
+    return places, written
 
 
 class CompletionStream(ChunkStream):
@@ -241,9 +241,9 @@ class CompletionStream(ChunkStream):
         more: dict[str, Any] = extra(tokens, asked.extras)
         if asked.logprobs is not None:
             echoed = self._prompts[index].pieces if asked.echo else None
-            places, texts = _places(events, echoed)
+            places, written = _places(events, echoed)
             if places:
-                more["logprobs"] = self._shapes[index].of(places, texts)
+                more["logprobs"] = self._shapes[index].of(places, written)
         if asked.extras.origins and tokens:
             more["localspec"] = origins(tokens)
         known = scored(events) if asked.scores else None
