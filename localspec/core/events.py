@@ -71,6 +71,12 @@ class Message:
     name: str = ""
     """The tool whose result this is, where it is known."""
 
+    def __post_init__(self) -> None:
+        content: object = self.content
+        if not isinstance(content, str):
+            kind = type(content).__name__
+            raise UsageError(f"the content of a message must be a text, not {kind}")
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:

@@ -6,6 +6,7 @@ Without numpy: an interface starts sooner that way.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
@@ -85,8 +86,14 @@ class ReplyRequest:
         given = (bool(self.messages), self.prompt is not None, self.prompt_tokens is not None)
         if sum(given) > 1:
             raise UsageError("a request has messages, a raw prompt or prompt tokens, one of them")
+        _require_texts("prompt", self.prompt)
+        _require_texts("prediction", self.prediction)
+        _require_all("messages", self.messages, Message)
+        _require_all("stop", self.stop, str)
         if "" in self.stop:
             raise UsageError("a stop text is empty; it would end every reply")
+        if not isinstance(self.grammar, GrammarSpec | None):
+            raise UsageError("the grammar must be a GrammarSpec, such as GrammarSpec.regex(...)")
         _require_alternatives("logprobs", self.logprobs)
         _require_alternatives("prompt_logprobs", self.prompt_logprobs)
         schema.DRAFTER.require(self.drafter)
@@ -98,6 +105,17 @@ class ReplyRequest:
     def drafts(self) -> bool:
         """Whether anything may be drafted."""
         return self.draft and self.drafter != OFF and self.draft_max != 0
+
+
+def _require_texts(name: str, value: object) -> None:
+    if not isinstance(value, str | None):
+        raise UsageError(f"the {name} must be a text, not {type(value).__name__}")
+
+
+def _require_all(name: str, values: object, kind: type) -> None:
+    several = values if isinstance(values, Sequence) and not isinstance(values, str) else None
+    if several is None or not all(isinstance(value, kind) for value in several):
+        raise UsageError(f"{name} must be a tuple of {kind.__name__}, nothing else")
 
 
 def _require_alternatives(name: str, n: int | None) -> None:

@@ -158,10 +158,15 @@ class SettingSpec(Generic[T]):
             self._require_names(value)
         elif isinstance(value, str) and self.kind in {Kind.TEXT, Kind.CHOICE, Kind.NAMES}:
             self._known(value)
-        elif str in _TYPES[self.kind] or not hasattr(value, "__float__"):
+        elif str in _TYPES[self.kind] or not hasattr(value, self._conversion):
             raise self._refused(value)
         else:
             self._within(value)  # type: ignore[arg-type] # numpy's numbers are none of Python's
+
+    @property
+    def _conversion(self) -> str:
+        """Name of the method that numbers of this kind have, numpy's too."""
+        return "__index__" if self.kind is Kind.WHOLE else "__float__"
 
     def _is_auto(self, value: object) -> bool:
         return self.auto and (value == AUTO or (value == "" and self.kind is not Kind.TEXT))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from localspec.cli import flags
 from localspec.config import paths
 from localspec.config import settings as config_settings
 from localspec.core import settings_schema as schema
+from localspec.core.events import Message
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Kind, Scope, names_of
@@ -211,3 +213,26 @@ def test_options_of_a_wrong_type_are_refused_in_a_line(given: dict[str, Any]) ->
     with pytest.raises(UsageError) as refused:
         Options(**given)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"max_tokens": 1.5}, "max_tokens must be a whole number"),
+        ({"stop": "local"}, "stop must be a tuple of str"),
+        ({"stop": (5,)}, "stop must be a tuple of str"),
+        ({"prompt": b"bytes"}, "the prompt must be a text, not bytes"),
+        ({"prediction": 5}, "the prediction must be a text, not int"),
+        ({"messages": ({"role": "user", "content": "Hi"},)}, "messages must be a tuple of Message"),
+        ({"grammar": "start: x"}, "must be a GrammarSpec"),
+    ],
+)
+def test_python_code_that_passes_something_else_is_told_so(fields, said):
+    with pytest.raises(UsageError, match=said):
+        ReplyRequest(**fields)
+    with pytest.raises(UsageError, match="whole number"):
+        Sampling(top_k=1.5)
+    with pytest.raises(UsageError, match="must be a text, not NoneType"):
+        Message("user", None)
+    assert ReplyRequest(prompt="x", seed=np.int64(5), max_tokens=np.int32(5))
