@@ -61,6 +61,8 @@ class Trials:
         deepest = int(
             np.flatnonzero([-math.inf, *outlook.prices.losses] <= np.float64(bearable)).max()
         )
+        if doubtful:
+            deepest = min(deepest, tuning.trial)
         prices = Prices(hoped.curve[: deepest + 1], hoped.cost)
         found = Outlook(Expected(parts.estimates.text(state.seq, source), deepest), prices)
         if Gain(found, allowed, most).tokens() <= tuning.gain.margin:

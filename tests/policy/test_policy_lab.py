@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from policy_lab.beliefs import BELIEFS, Belief, healed
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
-from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN
+from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, swept
 from policy_lab.evidence import Recorded, load, save
 from policy_lab.gpus import GPU_CURVES
 from policy_lab.hindsight import by_workload
@@ -124,6 +124,22 @@ def test_a_session_is_near_the_best_fixed_length_whatever_disturbs_it(
         least = 1.0 if disturbance is STEADY else 0.94  # of the undisturbed machine's best
         best = best_fixed(replies, drafters, curve)
         assert sum(reached.tokens for reached in sessions) / len(sessions) >= least * best
+
+
+@pytest.mark.parametrize("name", ["passes and drafts x 50", "passes / 50"])
+def test_costs_that_turn_out_to_be_others_are_measured_by_short_drafts(
+    replies: list[Recorded], name: str
+) -> None:
+    """A first copy of 62 tokens took as long as 28 plain passes, and the whole reply lost."""
+    (belief,) = [belief for belief in BELIEFS if belief.name == name]
+    curve, drafters = BY_NAME["epyc"], ("suffix", "model")
+    for seed, reply in enumerate(replies):
+        believed = belief.costs(swept(curve, STEADY, seed), curve)
+        policy = controller(
+            curve, STEADY, drafters, seed, believed=believed, draft_factor=belief.drafts
+        )
+        (played,) = World(policy, curve, STEADY, seed, drafters).play([reply])
+        assert played.units - played.at < 4 + 0.03 * played.at  # plain passes lost
 
 
 @pytest.mark.parametrize("seed", range(4))
