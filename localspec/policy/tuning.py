@@ -51,7 +51,7 @@ class ControllerTuning:
     """Share of the tokens of a reply that a draft may lose that does not pay by known costs."""
     trial: int = 3
     """Most tokens of a draft that is to measure costs of which nothing is known any more: a usual
-    draft shows how steep they are, and a long one may cost as much as all that the reply can win."""
+    one shows how steep they are, and a long one may cost as much as all that the reply can win."""
     unsure: float = 0.35
     """Standard deviation of a cost's logarithm from which on it may well be much less."""
     acceptance: AcceptanceTuning = AcceptanceTuning()  # noqa: RUF009 - frozen
