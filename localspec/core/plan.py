@@ -98,6 +98,8 @@ class DraftPlan:
 
     def within(self, depth: int, leaves: int) -> DraftPlan:
         """The same plan, with every budget limited to ``depth`` and ``leaves``."""
+        if all(s.budget.depth <= depth and s.budget.leaves <= leaves for s in self.steps):
+            return self
         return DraftPlan(
             tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps),
             self.widths,

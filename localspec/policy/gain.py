@@ -43,6 +43,20 @@ class GainTuning:
     """How often what may be lost a draft may cost if all of it is rejected."""
 
 
+@functools.cache
+def _from_zero(end: int) -> NDArray[np.int64]:
+    found = np.arange(end)
+    found.flags.writeable = False
+    return found
+
+
+def lengths_of(end: int) -> NDArray[np.int64]:
+    """(end - 1,) the lengths 1 to ``end - 1``, made once: numpy's functions take longer than all
+    arithmetic here where a pass of the target has emptied the processor's caches.
+    """
+    return _from_zero(end)[1:]
+
+
 class Prices:
     """The cost of drafts of each length, and their shortfall if little is accepted."""
 
@@ -50,7 +64,7 @@ class Prices:
         """``cost`` is that of a drafted token, in plain passes."""
         self.curve = curve
         self.cost = cost
-        self.costs = curve[1:] + np.arange(1, len(curve)) * cost
+        self.costs = curve[1:] + lengths_of(len(curve)) * cost
         """(K,) cost of rounds with drafts of 1 to K tokens."""
         self.losses = self.costs - 1
         """(K,) what a rejected draft loses."""
@@ -65,7 +79,7 @@ class Prices:
     @functools.cached_property
     def _makes_up(self) -> tuple[Curve, NDArray[np.int64], Curve]:
         """(K,) each loss, and the tokens that make up for it: whole ones, and a part of one."""
-        lengths = np.arange(1, len(self.curve))
+        lengths = lengths_of(len(self.curve))
         losses = np.maximum(self.losses, 0.0)
         whole = np.minimum(losses.astype(np.int64), lengths)
         return losses, whole, np.where(whole < lengths, losses - whole, 0.0)
@@ -99,7 +113,7 @@ class Expected:
         total = acceptance.first.sum()
         self.firsts = acceptance.first / total if total > 0 else acceptance.first
         """(BINS,) how frequent each confidence of a first token was lately; zeros if unknown."""
-        self.powers = self.mean ** np.arange(lengths + 1)
+        self.powers = self.mean ** _from_zero(lengths + 1)
         """(K + 1,) chance of 0 to K later tokens."""
         self.sums = np.zeros(lengths + 1)
         """(K + 1,) their sums: of none, of the first, of the first two, ..."""
@@ -168,7 +182,7 @@ class Gain:
         """(BINS,) tokens of the longest draft that the reply can afford, by the first token's
         confidence.
         """
-        lengths = np.arange(1, self._refused.shape[1] + 1)
+        lengths = lengths_of(self._refused.shape[1] + 1)
         found: NDArray[np.int64] = np.where(self._refused, 0, lengths[None, :]).max(
             axis=1, initial=0
         )
@@ -204,7 +218,7 @@ class Gain:
 
 def most_gain(curve: Curve, cost: float, acceptance: float = 1.0) -> float:
     """Tokens per round that a drafter would gain if each token had this acceptance."""
-    lengths = np.arange(1, len(curve))
+    lengths = lengths_of(len(curve))
     gain = np.cumsum(acceptance**lengths) - (curve[1:] - 1) - lengths * cost
     return float(gain.max(initial=-cost))
 
@@ -231,6 +245,7 @@ __all__ = [
     "GainTuning",
     "Outlook",
     "Prices",
+    "lengths_of",
     "most_gain",
     "never_paid",
     "prospect",

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Curve
+from localspec.policy.gain import Curve, lengths_of
 
 
 def bucket_of(length: int) -> int:
@@ -111,7 +111,7 @@ class PassCosts:
         if changed or now % self._every == 1:
             self._changes, self._draft_doubts = curves[bucket].changes, {}
             self._bucket, self.costs, self._batch = bucket, curves[bucket], batch
-            seconds = self.costs.passes(batch * np.arange(1, self._k_max + 2))
+            seconds = self.costs.passes(batch * lengths_of(self._k_max + 2))
             self.curve = self.unpadded = seconds / seconds[0]
             self.doubt = self.costs.doubt(_USUAL)
             self.widths = quickest(seconds) if self._pads and batch == 1 else ()

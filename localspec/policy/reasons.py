@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localspec.core.events import Speculation
-from localspec.policy.gain import Curve, Gain, Outlook, Prices, most_gain
+from localspec.policy.gain import Curve, Gain, Outlook, Prices, lengths_of, most_gain
 
 _CHECKING = "checking drafts costs too much here"
 _SLOW = "the draft is too slow here"
@@ -115,7 +115,7 @@ def hopeless(prices: Prices, passes: Passes, margin: float) -> Speculation:
 
     ``margin`` is the least gain in tokens.
     """
-    depths = np.arange(1, len(prices.curve))
+    depths = lengths_of(len(prices.curve))
     if not len(depths):
         return NO_ROOM
     best = int(np.argmax(depths - prices.losses)) + 1
