@@ -118,7 +118,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
     some = ["-n", "48", "--threads", "1", "-t", "3", "--seed", "1"]
     model = str(babbling)
     return {
-        "chat": [["chat", str(named)], ["chat", POISON], ["chat", "demo", "--resume", "last"]],
+        "chat": [["chat", str(named)], ["chat", POISON], ["chat", "demo", "--resume"]],
         "chats": [
             ["chats", "import", str(tmp_path / "chats.json")],
             ["chats"],
@@ -179,9 +179,11 @@ def test_no_command_lets_a_terminal_obey_what_strangers_wrote(
         assert "defect" not in drawn, drawn
         seen += "POISON" in drawn
     assert seen > 20
+    imported = json.loads(on_terminal("chats", "list", "--json"))[0]["id"]
+    chat[-1].append(str(imported))  # the others make chats of their own, if they get that far
     for words in chat:  # the interface, with a model, a name and a chat that was imported
         drawn = on_terminal(*words, keys=b"hi\r")
-        assert "POISON" in drawn
+        assert "POISON" in drawn, f"{words}: {drawn!r}"
         assert harmful(drawn) == [], f"{words}: {drawn!r}"
 
 
