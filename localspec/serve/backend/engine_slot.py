@@ -286,9 +286,11 @@ class EngineSlot:
         await self._close_engine()
         if self._opening is not None:
             self._ending.set()
-            with contextlib.suppress(LocalspecError):
-                await asyncio.shield(self._opening)
-            self._ending.clear()
+            try:
+                with contextlib.suppress(LocalspecError):
+                    await asyncio.shield(self._opening)
+            finally:
+                self._ending.clear()
             await self._close_engine()  # it may have been loaded all the same
 
     async def _close_engine(self) -> None:
