@@ -196,6 +196,7 @@ class Request:
 
     def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
         """The ask to a drafter for one step of a plan."""
+        guided = self.guided and self.processor.constraint is not None
         return Ask(
             self.seq,
             self.tokens,
@@ -205,7 +206,7 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
-            room=self._room(target, company) if self.guided else 0,
+            room=self._room(target, company) if guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
             prediction=self.drafting.prediction,

@@ -26,27 +26,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 from localspec.core.branching import Branching
 from localspec.core.events import Speculation
-from localspec.core.plan import (
-    NO_LIMIT,
-    NOTHING,
-    PLAIN,
-    Budget,
-    DraftPlan,
-    DraftStep,
-    Evidence,
-    Outcome,
-    RequestState,
-)
+from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Outlook
 from localspec.policy.learning import Learning
-from localspec.policy.ledger import Ledger
-from localspec.policy.pace import GainPace
 from localspec.policy.parts import Parts, Planned
 from localspec.policy.pass_costs import bucket_of
+from localspec.policy.planner import RequestPlanner
 from localspec.policy.reading import PromptReading
-from localspec.policy.standing import Cause, Decided, Standing
+from localspec.policy.standing import Standing
 from localspec.policy.storage import Knowledge
 from localspec.policy.trials import Trials
 from localspec.policy.tuning import ControllerTuning
@@ -85,9 +73,8 @@ class Controller:
         """The last round in which nothing was drafted."""
         self._plain_seen: Counter[tuple[int, int]] = Counter()
         """Such rounds by bucket of context length and number of requests."""
-        self._copying: set[int] = set()
-        """Sequences whose last draft was copied from the text and accepted at least in part."""
         self._standing = Standing(self._parts, self._trials, self._reading)
+        self._planner = RequestPlanner(self._parts, self._trials, self._standing)
 
     @property
     def speculation(self) -> Speculation:
@@ -128,7 +115,7 @@ class Controller:
             if not state.foreign and self._is_new(state):
                 self._begin(state)
         parts.sharing.among([s.seq for s in states if not s.foreign], parts.passes.curve)
-        plans = [PLAIN if state.foreign else self._plan(state) for state in states]
+        plans = [PLAIN if state.foreign else self._planner.plan(state) for state in states]
         known = self._plain_seen[self._company()] >= parts.tuning.plain_known
         every = parts.tuning.plain_every if known else parts.tuning.plain_first
         if parts.planned.number - self._plain_round >= every:
@@ -159,6 +146,7 @@ class Controller:
         parts.replies.begin(state.seq)
         parts.sharing.begin(state.seq)
         self._standing.begin(state.seq)
+        self._planner.begin(state.seq)
         self._reading.ended(state.seq)
         sources = [*filter(state.may_use, parts.sources)]
         ledger = parts.credits.open(state.sampling, sources)
@@ -169,148 +157,26 @@ class Controller:
         parts.estimates.new_text(state.seq, state.sampling, sources)
         parts.probes.new_reply(parts.planned.number)
 
-    def _plan(self, state: RequestState) -> DraftPlan:
-        parts = self._parts
-        parts.replies.planned(state)
-        steps: list[DraftStep] = []
-        probe: DraftStep | None = None
-        causes: list[Cause] = []
-        instead = 1.0
-        ledger = parts.ledgers[state.seq]
-        curve, most = parts.sharing.charged(state.seq), parts.sharing.affordable(state.seq)
-        alone = parts.planned.requests == 1
-        bearable = ledger.bearable(state.emitted + parts.replies.expected(state))
-        for source in filter(state.may_use, reversed(parts.sources)):
-            text, allowed = parts.estimates.text(state.seq, source), ledger.allowed(source)
-            breadth = parts.trees.breadth(source, text, parts.passes.unpadded)
-            if breadth < parts.trees.least(source):
-                causes.insert(0, Cause(source, "breadth"))
-                continue
-            own = parts.passes.unpadded if breadth > 1 and alone else curve
-            prices = parts.prices.of(
-                source, own, breadth, parts.cost(source, parts.planned.requests)
-            )
-            outlook = parts.outlooks.of(state.seq, source, text, prices, parts.planned.number)
-            if source in parts.free:
-                if self._may_ask(source, ledger):
-                    causes.insert(0, Cause(source, "copies", outlook, allowed, most))
-                    trial = self._trials.of_copied(state, source, outlook, allowed, most)
-                    steps.insert(0, self._step(source, breadth, trial, instead, allowed, most))
-                else:
-                    causes.insert(0, Cause(source, "answer"))
-                continue
-            parts.probes.has_read(state.seq, source, state.length - state.unread)
-            allowed = min(allowed, bearable)
-            decided = self._against(state, outlook, allowed, most)
-            causes.insert(0, Cause(source, decided, outlook, allowed, most, breadth, state.unread))
-            if decided == "asked":
-                parts.probes.drafts((source, state.sampling))
-                steps.insert(0, self._step(source, breadth, outlook, instead, allowed, most))
-                instead = max(instead, outlook.gain(allowed, most).rate())
-                continue
-            step = self._parked(state, source, breadth, outlook, allowed, most)
-            if step is not None and step.probe:
-                probe = step
-            elif step is not None:
-                steps.insert(0, step)
-        self._standing.planned(state.seq, causes)
-        probes = () if probe is None else (probe,)
-        return self._padded((*probes, *steps))
-
-    def _padded(self, steps: tuple[DraftStep, ...]) -> DraftPlan:
-        """The plan of these steps. Now and then its pass may not be padded, and has a width that
-        passes are padded from unseen, if there is one.
-        """
-        parts = self._parts
-        if parts.planned.requests > 1:
-            return DraftPlan(steps)
-        if parts.planned.number % parts.tuning.unpadded_every:
-            return DraftPlan(steps, parts.passes.widths)
-        plan, untried = DraftPlan(steps), parts.passes.untried()
-        return plan.within(untried - 1, NO_LIMIT) if untried else plan
-
-    def _against(
-        self, state: RequestState, outlook: Outlook, allowed: float, most: float
-    ) -> Decided:
-        """What keeps a drafter that computes from drafting, if anything."""
-        tuning = self._parts.tuning
-        if outlook.tokens <= tuning.gain.margin:
-            return "gain"
-        if state.unread > tuning.behind:
-            return "unread"
-        paying = outlook.gain(allowed, most).tokens() > tuning.gain.margin
-        return "asked" if paying else "ledger"
-
-    def _parked(
-        self,
-        state: RequestState,
-        source: str,
-        breadth: int,
-        outlook: Outlook,
-        allowed: float,
-        most: float,
-    ) -> DraftStep | None:
-        """A trial of a parked drafter, or a probe, where one is due."""
-        parts = self._parts
-        tuning, key = parts.tuning, (source, state.sampling)
-        if state.unread <= tuning.behind:
-            trial = self._trials.trial(state, source, outlook, allowed, most)
-            if trial is not None:
-                return self._step(source, breadth, trial, 1.0, allowed, most)
-        if not parts.probes.may_be_due(key, parts.planned.number):
-            return None
-        hoped = self._trials.hoped(source, outlook.prices)
-        if state.unread > tuning.behind:  # credit is for drafts
-            allowed = min(allowed, parts.ledgers[state.seq].slack)
-        here = {state.seq: state.length}
-        if not parts.probes.may_pay(source, here, hoped.cost, allowed):
-            return None
-        if state.seq in self._copying or hoped.most_gain() <= tuning.gain.margin:
-            return None
-        hopeless = parts.outlooks.hopeless(state.seq, source)
-        if parts.probes.due(
-            key, parts.planned.number, here, hoped.cost, allowed, hopeless=hopeless
-        ):
-            return DraftStep(source, NOTHING, probe=True)
-        return None
-
-    def _step(
-        self,
-        source: str,
-        breadth: int,
-        outlook: Outlook,
-        instead: float,
-        allowed: float,
-        most: float,
-    ) -> DraftStep:
-        parts = self._parts
-        pace = GainPace(outlook, instead, allowed, most)
-        if source in parts.free:  # what it costs to look further is nothing
-            return DraftStep(source, Budget.chain(len(outlook.prices.costs)), pace)
-        # Where nothing is affordable the pace refuses, but the refused token is evidence.
-        return DraftStep(source, parts.trees.budget(source, breadth, max(1, pace.depth)), pace)
-
-    def _may_ask(self, source: str, ledger: Ledger) -> bool:
-        """Whether the answer of a drafter that copies costs nothing, or no more than the reply can
-        lose: passes of very small models are as short as looking something up.
-        """
-        parts = self._parts
-        answer = parts.costs.draft(source) / parts.costs.verify(1)
-        return answer < parts.tuning.cheap or answer <= ledger.slack
-
     # -- learning ------------------------------------------------------------------------------
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Update times by width, acceptance by confidence, and the ledgers by the gain."""
         if not outcomes:
             return
-        # Tokens that a grammar forces count as plain, or where many requests have some in every
-        # round, none would ever be plain and nothing drafted. So do those of foreign policies.
-        if not any((o.proposed or o.padding) and not o.foreign for o in outcomes):
+        plain, free = True, self._parts.free
+        shown, copying = {e.seq for e in evidence}, set()
+        for o in outcomes:
+            # Tokens that a grammar forces count as plain, or where many requests have some in every
+            # round, none would ever be plain and nothing drafted. So do those of foreign policies.
+            plain = plain and (o.foreign or not (o.proposed or o.padding))
+            if o.proposed or o.considered or o.probed is not None:
+                shown.add(o.seq)
+            if o.accepted and o.source in free:
+                copying.add(o.seq)
+        if plain:
             self._plain_round = self._parts.planned.number
             self._plain_seen[self._company()] += 1
-        free = self._parts.free
-        self._copying = {o.seq for o in outcomes if o.accepted and o.source in free}
+        self._planner.learnt(shown, copying)
         self._learning.learn(outcomes, evidence)
         self._standing.learn(outcomes)
 

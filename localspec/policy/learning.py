@@ -26,17 +26,17 @@ class Learning:
         least one outcome.
         """
         parts = self._parts
-        widest = max(o.width for o in outcomes) - 1
-        drafting = sum(o.apart_s for o in outcomes)
-        parts.costs.passed(
-            len(outcomes) * (1 + widest), max(o.round_s for o in outcomes) - drafting
-        )
+        width, seconds, drafting = 1, 0.0, 0.0
+        for o in outcomes:
+            width, seconds = max(width, o.width), max(seconds, o.round_s)
+            drafting += o.apart_s
+        parts.costs.passed(len(outcomes) * width, seconds - drafting)
         for o in outcomes:
             if not o.foreign:
                 self._learn_cost(o)
         self._settle(outcomes)
         parts.probes.round_ended(len(outcomes))
-        drafted = {(o.seq, o.source) for o in outcomes if o.proposed}
+        drafted = {(o.seq, o.source) for o in outcomes if o.proposed} if evidence else ()
         for e in evidence:
             parts.estimates.learn(e)
             ledger = parts.ledgers.get(e.seq)
@@ -74,26 +74,34 @@ class Learning:
         parts = self._parts
         return seconds * parts.planned.requests / parts.costs.verify(parts.planned.requests)
 
+    def _spent(self, o: Outcome) -> float:
+        """Tokens that plain decoding would have emitted in the time for drafting: what it was
+        expected to take where the drafter computed, else what it took.
+        """
+        parts = self._parts
+        if not o.considered:
+            return self._plain(o.draft_s) if o.draft_s else 0.0
+        each = parts.cost(o.source, parts.planned.requests)
+        return o.considered * each + self._reading(o.source, parts.planned.unread.get(o.seq, 0))
+
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         """Credit tokens gained over plain decoding at *expected* pass cost, so that a stall is not
         charged to the drafter. The extra time of a pass is shared by those who drafted.
         """
         parts = self._parts
-        widest = max(o.proposed for o in outcomes)
-        longer = float(parts.passes.curve[min(widest, len(parts.passes.curve) - 1)]) - 1
-        drafters = sum(o.proposed > 0 for o in outcomes)
-        share = len(outcomes) / drafters * longer if drafters else 0.0
+        widest = drafters = 0
+        for o in outcomes:
+            widest, drafters = max(widest, o.proposed), drafters + (o.proposed > 0)
+        longer = share = 0.0
+        if drafters:
+            longer = float(parts.passes.curve[min(widest, len(parts.passes.curve) - 1)]) - 1
+            share = len(outcomes) / drafters * longer
         asking = 0.0
         for o in outcomes:
             ledger = parts.ledgers.get(o.seq)
             if o.foreign or ledger is None:
                 continue
-            cost = parts.cost(o.source, parts.planned.requests)
-            spent = self._plain(o.draft_s)
-            if o.considered:
-                spent = o.considered * cost + self._reading(
-                    o.source, parts.planned.unread.get(o.seq, 0)
-                )
+            spent = self._spent(o)
             if o.probed is not None:
                 probing = self._plain(o.probed.seconds)
                 asking += probing / len(outcomes)

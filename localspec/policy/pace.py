@@ -32,6 +32,10 @@ class GainPace:
         self._allowed, self._most = allowed, most
         self._longest: list[int] = []
 
+    def allow(self, tokens: float) -> None:
+        """What may be lost has changed since the round it was made for."""
+        self._allowed, self._longest = tokens, []
+
     def _prepare(self) -> None:
         if self._longest:
             return

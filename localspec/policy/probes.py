@@ -129,6 +129,13 @@ class ProbeSchedule:
             made = min(self._trials.get(key, (0, 0))[0] + 1, len(intervals) - 1)
             self._trials[key] = made, now + intervals[0 if doubtful else made]
 
+    def next_due(self, key: Key, now: int) -> float:
+        """The first round after ``now`` in which a probe or a trial may be due that is not yet."""
+        tuning, (_, probe) = self._tuning, self._schedule.get(key, (0, 0))
+        made, trial = self._trials.get(key, (0, 0))
+        dues = probe, trial, trial - tuning.sooner * (not made)
+        return min((due for due in dues if due > now), default=math.inf)
+
     def may_be_due(self, key: Key, now: int) -> bool:
         """A quick test; where it is false, `due` is false too."""
         _, due = self._schedule.setdefault(key, (0, now + self._tuning.intervals[0]))

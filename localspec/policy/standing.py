@@ -69,6 +69,8 @@ class _Reply:
     """Whether such a drafter computed anything in the last of them."""
     known: dict[str, tuple[Expected, tuple[object, ...], Speculation]] = field(default_factory=dict)
     """Drafter -> figures, and the sentence with them."""
+    said: tuple[Sequence[Cause], Speculation] | None = None
+    """The last answer, if nothing was shown since, and the causes that it was made of."""
 
 
 class Standing:
@@ -98,6 +100,8 @@ class Standing:
             if o.foreign or reply is None:
                 continue
             trial = self._trials.made((o.source, self._parts.estimates.kind(o.seq)))
+            if o.proposed or o.considered or o.probed is not None:
+                reply.said = None
             if o.forced or (o.proposed and not trial):
                 reply.idle = reply.fruitless = 0
                 continue
@@ -114,7 +118,9 @@ class Standing:
         asked = any(cause.decided == "asked" for cause in reply.causes)
         if asked and reply.fruitless < quiet:
             return ON
-        return self._why(seq, reply)
+        if reply.said is None or reply.said[0] is not reply.causes:
+            reply.said = reply.causes, self._why(seq, reply)
+        return reply.said[1]
 
     @property
     def last(self) -> Speculation:

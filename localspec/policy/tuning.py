@@ -29,6 +29,8 @@ class ControllerTuning:
     unpadded_every: int = 32
     """Rounds from one whose pass may not be padded to the next, so that the cost of widths that are
     padded stays measured."""
+    kept: int = 8
+    """Rounds for which the plan of a parked reply is kept at most."""
     curve_every: int = 16
     """Rounds between two readings of the cost curve."""
     faster: float = 0.4

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localspec.core.plan import Evidence
-from localspec.core.values import Draft, Proposal, chain_parents
+from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.drafters.base import Ask, Committed, compare
 
 
@@ -26,6 +26,8 @@ class LookupTexts:
 
 def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) -> Draft:
     """A chain that is fixed given the text; empty without tokens."""
+    if not tokens:
+        return no_draft(source, seconds, considered)
     return Draft(
         tokens=np.array(tokens, np.int32),
         parents=chain_parents(len(tokens)),

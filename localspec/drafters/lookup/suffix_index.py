@@ -115,6 +115,8 @@ class SuffixIndex:
         The first gram size that is found anywhere decides; smaller grams fill up what is left.
         """
         found: dict[int, Occurrence] = {}
+        if not self._repeats():
+            return []
         for n in SIZES:
             for end in self._places(n):
                 if len(found) >= most:
@@ -124,6 +126,11 @@ class SuffixIndex:
                     if length >= n:
                         found[end] = Occurrence(end, length)
         return list(found.values())
+
+    def _repeats(self) -> bool:
+        """Whether the last token may have been in the text before."""
+        before = self._before[SIZES[-1]]
+        return bool(before) and before[-1] != _NOWHERE
 
     def _places(self, n: int) -> Iterator[int]:
         end = len(self.text)
