@@ -49,6 +49,8 @@ ROUTES: tuple[Contribution, ...] = (
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {
+    **dict.fromkeys(completions.PATHS, completions.SHAPE),
+    **dict.fromkeys(responses.PATHS, responses.SHAPE),
     messages.PATH: messages.ANTHROPIC,
     native.PREFIX: native.SHAPE,
 }

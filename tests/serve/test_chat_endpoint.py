@@ -217,6 +217,7 @@ async def test_a_prompt_that_cannot_fit_does_not_reach_the_engine(world, message
     answer = await world.client.post(CHAT, json={"messages": messages})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert answer.json()["error"]["param"] == "messages"
     assert not world.requests
 
 

@@ -116,6 +116,7 @@ async def test_more_token_ids_than_the_context_holds_do_not_reach_the_engine(wor
     answer = await world.client.post(PATH, json={"prompt": [1] * 513})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert answer.json()["error"]["param"] == "prompt"
     assert not world.requests
 
 

@@ -7,7 +7,7 @@ of special tokens in a text; other prompts would wait for it.
 from __future__ import annotations
 
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.http.errors import ApiError, bad_request
+from localspec.serve.http.errors import ApiError, too_long
 
 CHARACTERS_PER_TOKEN = 64
 """Most characters of a prompt for each token of the context; texts have 3 to 5."""
@@ -42,9 +42,8 @@ def _require(found: int, most: int, what: str) -> None:
 
 
 def _too_long(found: int, most: int, what: str) -> ApiError:
-    return bad_request(
-        f"the prompt has {found} {what}, which exceeds the available context size: at most {most}",
-        code="context_length_exceeded",
+    return too_long(
+        f"the prompt has {found} {what}, which exceeds the available context size: at most {most}"
     )
 
 

@@ -24,13 +24,20 @@ class ErrorShape(Protocol):
 class OpenAIShape:
     """``{"error": {"message", "type", "param", "code"}}``."""
 
+    def __init__(self, prompt: str = "messages") -> None:
+        """``prompt`` is the name of the field with the prompt."""
+        self._prompt = prompt
+
     def body(self, error: ApiError) -> dict[str, Any]:
         """The JSON of an answer that is an error."""
-        return error.body
+        body = error.body
+        if error.of_prompt:
+            body["error"]["param"] = self._prompt
+        return body
 
     def event(self, error: ApiError) -> bytes:
         """The end of a stream that fails after it has begun."""
-        return sse(error.body)
+        return sse(self.body(error))
 
 
 OPENAI = OpenAIShape()

@@ -53,8 +53,11 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after: float | None = None,
+        of_prompt: bool = False,
     ) -> None:
-        """``kind`` is the ``type`` of OpenAI's error object; by default that of the status."""
+        """``kind`` is the ``type`` of OpenAI's error object; by default that of the status.
+        ``of_prompt``: it is about the prompt, whose field has another name on each route.
+        """
         super().__init__(message)
         self.status = status
         self.message = message
@@ -62,6 +65,7 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.retry_after = retry_after
+        self.of_prompt = of_prompt
 
     @property
     def body(self) -> dict[str, Any]:
@@ -105,6 +109,11 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
 
 
+def too_long(message: str) -> ApiError:
+    """The error for a prompt that the context has no room for."""
+    return ApiError(HTTPStatus.BAD_REQUEST, message, code="context_length_exceeded", of_prompt=True)
+
+
 def stopping() -> ApiError:
     """The error that ends a reply when the server stops before it is whole."""
     return ApiError(
@@ -119,7 +128,7 @@ def of_engine(error: LocalspecError) -> ApiError:
     """The answer to a request that failed in the engine, or before it reached the engine."""
     if isinstance(error, ContextError):
         said = str(error).replace("raise --ctx", "start the server with a larger --ctx")
-        return bad_request(said, "messages", "context_length_exceeded")
+        return too_long(said)
     if isinstance(error, UsageError):
         return bad_request(str(error))
     if isinstance(error, QueueFullError):
@@ -182,4 +191,5 @@ __all__ = [
     "bad_request",
     "of_engine",
     "stopping",
+    "too_long",
 ]

@@ -17,6 +17,7 @@ from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.http.caller import caller_of
+from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.fields import Fields
 from localspec.serve.replies.answer_fields import (
     REASONS,
@@ -39,6 +40,9 @@ from localspec.serve.requests.request_fields import (
 from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
 
 PATH = "/v1/completions"
+PATHS = (PATH, "/completions")
+SHAPE = OpenAIShape("prompt")
+"""The shape of errors."""
 _DEFAULT_TOKENS = 16
 """OpenAI's length of a reply where a request names none."""
 
@@ -46,7 +50,7 @@ _DEFAULT_TOKENS = 16
 def routes(service: Service) -> list[BaseRoute]:
     """Both paths that clients use."""
     endpoint = Completions(service)
-    return [Route(path, endpoint.answer, methods=["POST"]) for path in (PATH, "/completions")]
+    return [Route(path, endpoint.answer, methods=["POST"]) for path in PATHS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Completions:
         )
         if asked.extras.stream:
             stream = CompletionStream(answering, asked)
-            return StreamedAnswer(stream.parts(), service.settings.limits)
+            return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
     def read(self, fields: Fields) -> CompletionRequest:
@@ -257,4 +261,12 @@ class CompletionStream(ChunkStream):
         return found
 
 
-__all__ = ["PATH", "CompletionRequest", "CompletionStream", "Completions", "routes"]
+__all__ = [
+    "PATH",
+    "PATHS",
+    "SHAPE",
+    "CompletionRequest",
+    "CompletionStream",
+    "Completions",
+    "routes",
+]

@@ -16,6 +16,7 @@ from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.http.caller import caller_of
+from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import new_id, own
@@ -27,12 +28,15 @@ from localspec.serve.routes.response_items import ResponseItems
 from localspec.serve.routes.responses_fields import ResponsesRequest, read_responses_request
 
 PATH = "/v1/responses"
+PATHS = (PATH, "/responses")
+SHAPE = OpenAIShape("input")
+"""The shape of errors."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """Both paths that clients use."""
     endpoint = Responses(service)
-    return [Route(path, endpoint.answer, methods=["POST"]) for path in (PATH, "/responses")]
+    return [Route(path, endpoint.answer, methods=["POST"]) for path in PATHS]
 
 
 class Responses:
@@ -51,7 +55,7 @@ class Responses:
         answering = await service.answer(caller, PATH, asked.model, [asked.reply])
         if asked.stream:
             stream = ResponseStream(answering, asked)
-            return StreamedAnswer(stream.parts(), service.settings.limits)
+            return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
     async def _whole(self, answering: Answering, asked: ResponsesRequest) -> dict[str, Any]:
@@ -165,4 +169,4 @@ class ResponseStream:
         return found
 
 
-__all__ = ["PATH", "ResponseStream", "Responses", "routes"]
+__all__ = ["PATH", "PATHS", "SHAPE", "ResponseStream", "Responses", "routes"]
