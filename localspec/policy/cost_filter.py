@@ -202,6 +202,8 @@ class CostFilter:
                 p[draft, draft] += square
         if kind is Kind.SEVERAL:
             p[1, 1] += square * (0.1 if whole else 0.9)
+        elif kind is Kind.ONE and surprise < 0 and not whole:
+            p[1, 1] += square  # a neighbour may have left: passes over several are quicker too then
         p[own, own] += square * (0.02 if whole else 0.2 if kind is Kind.SEVERAL else 1.0)
 
 

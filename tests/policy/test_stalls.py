@@ -8,6 +8,7 @@ import pytest
 from policy_world import CPU
 
 from localspec.policy.costs import Costs
+from localspec.policy.tuning import ControllerTuning
 
 CURVE = {n: ms / 1000 for n, ms in CPU.items()}
 DRAFT = 0.06 * CURVE[1]
@@ -46,3 +47,27 @@ def test_two_interruptions_in_a_row_do_not_part_the_costs_of_drafts_and_passes(s
     assert costs.verify(1) == pytest.approx(CURVE[1], rel=0.1)
     assert 1 / 5 < costs.draft("model") / costs.verify(1) / (DRAFT / CURVE[1]) < 5
     assert 1 / 5 < costs.curve()[1] / CURVE[1] < 5
+
+
+def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> None:
+    """Only plain passes are seen after it: that they are quicker makes doubtful what drafts cost,
+    so a trial measures them, and one pass over four tokens corrects the curve.
+    """
+    costs = Costs({n: 1e-3 * seconds for n, seconds in CPU.items()})
+
+    def passes(*widths: int, one: float = 1.0, several: float = 1.0) -> None:
+        for n in widths:
+            costs.passed(n, 1e-3 * CPU[n] * (one if n == 1 else several))
+
+    def ratio(n: int) -> float:
+        return costs.verify(n) / costs.verify(1)
+
+    unsure = ControllerTuning().unsure
+    passes(*[1, 16, 1, 4, 1] * 40)
+    quiet = ratio(4), ratio(16)
+    passes(*[1, 16, 1, 4] * 6, one=1.5, several=3.2)
+    assert ratio(16) > 1.5 * quiet[1], "the neighbour is believed"
+    passes(*[1] * 16)
+    assert costs.doubt(4) > unsure
+    passes(4)
+    assert (ratio(4), ratio(16)) == pytest.approx(quiet, rel=0.25)
