@@ -16,6 +16,7 @@
     ├── QueueFullError             1   more requests wait than may; try again later
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
+    │   ├── PassRefusedError       1   a pass that is not possible; nothing was computed
     │   ├── ContextFullError       1   no room left in the KV cache
     │   └── NotNumbersError        1   logits are not numbers: a damaged file
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
@@ -31,6 +32,7 @@
     ├── PeerError                  1   a program to compare with does not start or answer
     ├── RemoteError                1   a server elsewhere does not answer, or not with a reply
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
+    │   ├── ChatRefusedError       1   the file of chats is well and does not take one chat
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
     └── Interrupted              130   stopped by the user; emitted text is kept
 
@@ -114,6 +116,10 @@ class NotNumbersError(DecodeError):
     """A model's logits are not numbers."""
 
 
+class PassRefusedError(DecodeError):
+    """A pass that is too wide, or of tokens that the model does not have."""
+
+
 class ContextFullError(DecodeError):
     """llama.cpp found no KV slot for the batch."""
 
@@ -168,6 +174,10 @@ class RemoteError(LocalspecError):
 
 class ChatsError(LocalspecError):
     """Chats cannot be written or found."""
+
+
+class ChatRefusedError(ChatsError):
+    """The file of chats does not take this chat; others it takes."""
 
 
 class ChatsFileError(ChatsError):

@@ -64,6 +64,8 @@ class Runtime:
         """Use `Runtime.open`."""
         self._pair = pair
         self._scheduler = Scheduler(pair)
+        if pair.target.sequences > 1:
+            self._scheduler.warm_grammars()
 
     @classmethod
     def open(
@@ -132,7 +134,8 @@ class Runtime:
         """Answer a request; its events come from the stream, the last one is `Finished`.
 
         The request runs whether its stream is read or not, in the order in which requests were
-        submitted, beside as many others as the runtime has sequences. A stream that is closed, or
+        submitted (one whose prompt or grammar takes long to prepare is overtaken), beside as many
+        others as the runtime has sequences. A stream that is closed, or
         dropped, ends its reply. ``interrupt`` lets a caller end it from before it was submitted;
         by default the stream brings its own. ``policy`` plans the drafts of this reply in place of
         the controller.

@@ -66,8 +66,11 @@ class TableTarget:
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """Row 0 after the pending token, row 1 + i after node i."""
-        self._last = {w.seq: w for w in work}
+        self._last |= {w.seq: w for w in work}
         return [Scores(np.stack([self._row(w, i) for i in range(-1, len(w.draft))])) for w in work]
+
+    def idle(self) -> None:
+        """Nothing waits for a pass."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """No device computes."""

@@ -227,9 +227,13 @@ def install_checkout(state: dict[str, str]) -> None:
 
 
 def usable_cache(folder: Path) -> Path:
-    """The user's cache, or a place in .venv where that cannot be written."""
+    """The user's cache, or a place in .venv where that cannot be written.
+
+    Raises:
+        Failure: others may write to it.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        llama_wheel.make_folder(folder)
     except OSError:
         return VENV / "cache"
     return folder if os.access(folder, os.W_OK) else VENV / "cache"
@@ -268,13 +272,15 @@ def prepare(profile: str, stamp: str) -> None:
         install_engine(state, backend, key, folder)
         install_checkout(state)
         compile_kernel(state)
+        compile_own_kernels(state)
         for name in PROFILES[: PROFILES.index(profile) + 1]:
             (VENV / f"{name}.stamp").write_text(f"{stamp}\n", encoding="utf-8")
 
 
 def compile_kernel(state: dict[str, str]) -> None:
     """Compile the kernel for rows of logits; without it rounds take longer, and nothing else."""
-    digest = file_digest(ROOT / "localspec" / "core" / "kernel" / "rows.c")
+    # 2: stored with its digest, without which it is not loaded
+    digest = "2 " + file_digest(ROOT / "localspec" / "core" / "kernel" / "rows.c")
     if state.get("kernel") == digest:
         return
     command: list[str | Path] = [PYTHON, "-P", "-m", "localspec.core.kernel.build"]
@@ -283,6 +289,25 @@ def compile_kernel(state: dict[str, str]) -> None:
     except Failure as failure:
         say(f"{failure}; going on without it: rounds take a little longer")
     state["kernel"] = digest
+    save_state(state)
+
+
+def compile_own_kernels(state: dict[str, str]) -> None:
+    """Compile and prove our own kernels; without them llama.cpp's compute, and nothing else."""
+    found = hashlib.sha256(state.get("engine", "").encode())
+    for path in sorted((ROOT / "localspec" / "kernels").rglob("*")):
+        if path.suffix in {".cpp", ".h", ".py"}:
+            found.update(path.read_bytes())
+    if state.get("own kernels") == found.hexdigest():
+        return
+    cores = os.cpu_count() or 1
+    say(f"compiling and checking kernels, once: about {60 // min(cores, 3)} s (log: {LOG})")
+    command: list[str | Path] = [PYTHON, "-P", "-m", "localspec.loading.own_kernels"]
+    try:
+        run_step("compiling and checking kernels", command, LOG, cwd=ROOT)
+    except Failure as failure:
+        say(f"{failure}; going on with llama.cpp's kernels")
+    state["own kernels"] = found.hexdigest()
     save_state(state)
 
 

@@ -10,8 +10,13 @@ expected_stamp() {
         "python ${LOCALSPEC_PYTHON:-any}" "root $root"
     uname -nm
     processor
-    cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap*.py scripts/llama_* \
-        localspec/core/kernel/rows.c
+    cd "$root" || return 1
+    set --
+    for file in localspec/kernels/*.py localspec/kernels/source/*.* localspec/kernels/source/*/*.h; do
+        if [ -f "$file" ]; then set -- "$@" "$file"; fi
+    done
+    cksum pyproject.toml requirements/*.lock scripts/bootstrap*.py scripts/llama_* \
+        localspec/core/kernel/rows.c "$@"
 }
 
 # A build fits one kind of processor; a disk or an image can move to another.

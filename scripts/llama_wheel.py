@@ -28,7 +28,10 @@ from llama_backend import (
 from llama_ladder import NOTES, Rung
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))  # the door to native code, of the standard library alone
 
+from localspec.errors import LocalspecError  # noqa: E402
+from localspec.files import native, private  # noqa: E402
 
 SETTINGS = ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
 RARE_SETTINGS = ("CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
@@ -97,22 +100,44 @@ def sha256_of(path: Path) -> str:
 
 
 def cached_wheel(folder: Path) -> Path | None:
-    """The wheel in a cache folder, if its checksum is right."""
+    """The wheel in a cache folder, if its checksum is right and nobody else could have put it
+    there: what it holds is native code.
+    """
     for wheel in folder.glob("*.whl"):
         record = wheel.with_suffix(".sha256")
         if record.is_file() and record.read_text(encoding="ascii").strip() == sha256_of(wheel):
+            try:
+                native.require_closed(folder, wheel, record)
+            except LocalspecError as error:
+                say(f"a build of llama.cpp in {folder} is not used: {error}")
+                return None
             return wheel
     return None
 
 
+def make_folder(folder: Path) -> Path:
+    """Make a folder of the cache, with 0700.
+
+    Raises:
+        Failure: others may write to it.
+        OSError: it cannot be made.
+    """
+    try:
+        return private.make(folder)
+    except LocalspecError as error:
+        raise Failure(str(error)) from None
+
+
 def keep_wheel(wheel: Path, folder: Path) -> Path:
     """Move a new wheel into the cache; the checksum comes last and makes it valid."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     kept = folder / wheel.name
     record = kept.with_suffix(".sha256")
     record.unlink(missing_ok=True)
     shutil.move(wheel, kept)
     record.write_text(sha256_of(kept) + "\n", encoding="ascii")
+    for file in (kept, record):
+        file.chmod(0o600)
     return kept
 
 
@@ -138,10 +163,12 @@ def adopt(folder: Path, other: Path) -> None:
     wheel = cached_wheel(other)
     if other == folder or wheel is None or cached_wheel(folder) or (folder / NOTES).is_file():
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     notes = other / NOTES
     if notes.is_file():
         shutil.copyfile(notes, folder / NOTES)
+    if (other / KEPT).is_dir() and not (folder / KEPT).exists():
+        shutil.copytree(other / KEPT, folder / KEPT)
     copy = folder / f"{wheel.name}.copy"
     shutil.copyfile(wheel, copy)
     keep_wheel(copy.rename(folder / wheel.name), folder)
@@ -221,6 +248,25 @@ def build_wheel(
     return wheel
 
 
+KEPT = "source"
+"""Folder of a wheel's cache with what plugins are compiled against, see localspec/compiling."""
+_PLUGINS = ("ggml/include/*.h", "ggml/src/*.h", "ggml/src/ggml-cpu/*.h", "ggml/src/ggml-rpc/*")
+
+
+def keep_source(source: Path, folder: Path) -> None:
+    """Keep the few files of llama.cpp that plugins are compiled against, all or nothing."""
+    top, scratch = source / "vendor" / "llama.cpp", folder / f"{KEPT}.new"
+    shutil.rmtree(scratch, ignore_errors=True)
+    for pattern in _PLUGINS:
+        for path in top.glob(pattern):
+            copy = scratch / path.relative_to(top)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    if scratch.is_dir():
+        shutil.rmtree(folder / KEPT, ignore_errors=True)
+        scratch.rename(folder / KEPT)
+
+
 def work_folder(folder: Path) -> Path:
     """Where the wheel for a folder of the cache is built."""
     return folder.with_name(f"{folder.name}.work")
@@ -239,9 +285,12 @@ def obtain_wheel(
     machine = this_machine()
     require_build_tools(backend, machine)
     work = work_folder(folder)
-    work.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)  # which is refused before minutes are spent
+    make_folder(work)
     try:
         built = build_wheel(source, backend, machine, rung, work, base_python, log)
+        folder.mkdir(parents=True, exist_ok=True)
+        keep_source(work / "source", folder)
         return keep_wheel(built, folder)
     except Failure:
         # An interruption keeps its half-done work for the next start; a failure may be due to it.

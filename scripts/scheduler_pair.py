@@ -122,6 +122,7 @@ class Words:
     end_ids: frozenset[int] = frozenset()
     special_ids: ClassVar[Mapping[str, int]] = {"bos": -1, "eos": -1}
     adds_bos = False
+    n_ctx_train = 0
     control_texts: frozenset[str] = frozenset()
 
     def __init__(self, vocabulary: int) -> None:

@@ -32,6 +32,7 @@ class Letters:
     end_ids = frozenset({0})
     special_ids: ClassVar[Mapping[str, int]] = {"bos": -1, "eos": -1}
     adds_bos = False
+    n_ctx_train = 0
     control_texts: frozenset[str] = frozenset()
 
     def __init__(self, template: str | None = None) -> None:
@@ -91,6 +92,9 @@ class Device(Hooked):
     """A device computes its passes, and the processor is free meanwhile."""
 
     waiting: Callable[[], None] | None = None
+
+    def idle(self) -> None:
+        """Nothing waits for a pass."""
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         self.waiting = work

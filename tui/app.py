@@ -29,7 +29,7 @@ from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
-from tui.terminal.theme import ANSI_DARK, DARK, LIGHT, borrowed, default
+from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class ChatApp(App[None]):
         """Whether it runs in a terminal, not in a test."""
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
-        self.unsaved: str | None = None
-        """Why the last messages could not be saved."""
-        for own in (DARK, LIGHT, ANSI_DARK):
+        self.unsaved: tuple[str, ...] = ()
+        """Lines about messages that could not be saved."""
+        for own in (DARK, LIGHT, ANSI_DARK, ANSI_LIGHT):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
             self._begin_with(theme)

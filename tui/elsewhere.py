@@ -19,9 +19,11 @@ def run(
     seed: int | None = None,
     system: str | None = None,
     resume: Chat | None = None,
+    *,
+    instead: str = "",
 ) -> int:
     """Run the interface in this terminal; the exit code. ``name`` is shown until ``engine`` is
-    connected.
+    connected; ``instead`` ends the error where that fails.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -35,4 +37,4 @@ def run(
         resume=resume,
         **configured(),
     )
-    return run_app(app, name)
+    return run_app(app, name, instead)

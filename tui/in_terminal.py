@@ -83,8 +83,9 @@ def configured() -> Configured:
     return Configured(keys=keymap.overrides(found), theme=wanted(found), expert=figures == "all")
 
 
-def run_app(app: ChatApp, name: str) -> int:
-    """Run an interface in this terminal, ``name`` in its title; the exit code.
+def run_app(app: ChatApp, name: str, instead: str = "") -> int:
+    """Run an interface in this terminal, ``name`` in its title; the exit code. ``instead`` ends the
+    error of an interface that cannot start.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -94,12 +95,12 @@ def run_app(app: ChatApp, name: str) -> int:
     with _window_title(f"localspec · {name}"):
         app.run()
     if app.failure is not None:
-        _tell(str(app.failure))
-    if app.unsaved is not None:
-        _tell(f"the last messages could not be saved: {app.unsaved}")
+        _tell(f"{app.failure}{instead}")
+    for line in app.unsaved:
+        _tell(line)
     if app.defect is not None:
         raise app.defect
-    return app.return_code or 0
+    return app.return_code or int(bool(app.unsaved))
 
 
 def _tell(message: str) -> None:

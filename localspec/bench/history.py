@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.speedup import Bench
+from localspec.config import paths
 from localspec.files.private import opener
 
 FORMAT = 1
@@ -65,6 +66,6 @@ def add(path: Path, setting: str, result: Bench, *, threads: int) -> None:
             for m in result.results
         ],
     }
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths.make_parent(path)
     with open(path, "a", encoding="utf-8", opener=opener) as file:
         file.write(json.dumps(run) + "\n")

@@ -38,6 +38,8 @@ class Journal:
             model=model or info.model,
             draft=draft,
         )
+        if saver is not None and resumed is not None:
+            saver.know(resumed)
         self._record = ChatRecord(saver, info, stored=bool(self._messages))
         self.drafted_by: str | None = None
         """Name of the draft model that helps with the replies, saved with each."""

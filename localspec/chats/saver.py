@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -9,14 +10,18 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.chats.chat_writer import ChatWriter
+from localspec.chats.kept import Kept, Part
 from localspec.chats.store import ChatStore
-from localspec.chats.values import ChatInfo, ChatMessage
+from localspec.chats.values import Chat, ChatInfo, ChatMessage
 from localspec.errors import ChatsError
+
+log = logging.getLogger("localspec.chats")
 
 INTERVAL = 0.4
 """Seconds between two savings of a reply that grows."""
 _RETRY = 2.0
-"""Seconds to wait after a failure."""
+"""Seconds to wait after a failure of the file."""
 
 T = TypeVar("T")
 
@@ -26,7 +31,8 @@ def _silent(line: str) -> None:
 
 
 class Saver:
-    """Saves chats in the background; a failure is reported once, and the saving is retried.
+    """Saves chats in the background. A chat that cannot be saved stops no other; what fails is told
+    once, and tried again.
 
     Everything may be called from any thread and returns at once, `close` excepted.
     """
@@ -39,15 +45,12 @@ class Saver:
     ) -> None:
         """``tell`` is called, from the saver's thread, with lines for the user."""
         self.tell = tell or _silent
-        self._path = path
+        self.tell_of: Callable[[str, str], None] = lambda _, line: self.tell(line)
+        """Called likewise, with the id of a chat and a line about it alone."""
         self._interval = interval
-        self._store: ChatStore | None = None
         self._ready = threading.Condition()
-        self._infos: dict[str, ChatInfo] = {}
-        self._messages: dict[int, tuple[str, ChatMessage]] = {}
-        self._saved_infos: dict[str, ChatInfo] = {}
-        self._saved_messages: dict[int, tuple[str, ChatMessage]] = {}
-        """Saved already; saved again after a failure, since the file may be another one then."""
+        self._writer = ChatWriter(path, self._say, self._ready)
+        self._chats: dict[str, Kept] = {}
         self._growing: dict[int, Callable[[], tuple[str, ChatMessage]]] = {}
         """Unfinished replies, by the id of their message."""
         self._grown: dict[int, tuple[str, ChatMessage]] = {}
@@ -60,15 +63,34 @@ class Saver:
 
     @property
     def failing(self) -> str | None:
-        """Why the last messages could not be saved; None if they are."""
+        """Why nothing can be saved; None if it can."""
         return self._failing
+
+    def why_unsaved(self, chat: str) -> str | None:
+        """Why the last messages of a chat are not saved; None if they are."""
+        kept = self._chats.get(chat)
+        return self._failing or (kept.why if kept is not None else None)
+
+    def know(self, chat: Chat) -> None:
+        """A chat was read from the file: should the file be replaced, it is saved again."""
+        with self._ready:
+            kept = self._chats.setdefault(chat.info.id, Kept(chat.info))
+            kept.saved |= {m.id: m for m in chat.messages}
+            kept.removed = False
+
+    def forget(self, chat: str) -> None:
+        """A chat was removed here."""
+        with self._ready:
+            self._chats.pop(chat, None)
 
     def save(self, info: ChatInfo, *messages: ChatMessage) -> None:
         """Save a chat and messages of it, new or changed ones; parents first."""
         with self._ready:
-            self._infos[info.id] = info
-            for message in messages:
-                self._messages[message.id] = (info.id, message)
+            kept = self._chats.setdefault(info.id, Kept(info))
+            if info.named and (info.title != kept.info.title or not kept.info.named):
+                kept.title = info.title
+            kept.info, kept.info_waits = info, True
+            kept.waiting |= {m.id: m for m in messages}
             self._ready.notify()
 
     def follow(self, message: int, growing: Callable[[], tuple[str, ChatMessage]]) -> None:
@@ -97,7 +119,7 @@ class Saver:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(function(self._opened()))
+                future.set_result(function(self._writer.store()))
             except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 future.set_exception(error)
 
@@ -109,85 +131,111 @@ class Saver:
             self._ready.notify()
         return future
 
-    def close(self, timeout: float = 10.0) -> str | None:
-        """Save what is pending and end; why something is not saved, or None."""
+    def close(self, timeout: float = 10.0) -> tuple[str, ...]:
+        """Save what is pending and end; a line for each reason why something is not saved."""
         with self._ready:
             self._closed = True
             self._ready.notify()
         self._thread.join(timeout)
         if self._thread.is_alive():
-            return "the disk does not answer; the last messages may not be saved"
-        return self._failing
+            return ("the disk does not answer; the last messages may not be saved",)
+        if self._failing is not None:
+            return (f"the last messages could not be saved: {self._failing}",)
+        lines = (kept.unsaved for kept in self._chats.values())
+        return tuple(line for line in lines if line is not None)
 
     # -- in the thread -------------------------------------------------------------------------
-
-    def _opened(self) -> ChatStore:
-        if self._store is None:
-            self._store = ChatStore(self._path)
-        return self._store
 
     def _run(self) -> None:
         next_save = 0.0
         while True:
             with self._ready:
-                while not (self._calls or self._closed or self._due(next_save)):
-                    self._ready.wait(self._sleep(next_save))
+                while not (self._calls or self._closed or self._wait(next_save) == 0):
+                    self._ready.wait(self._wait(next_save))
                 calls, self._calls = self._calls, []
                 closed = self._closed
-            saved = self._flush()
+            saved = self._flush(all_of_them=closed or bool(calls))
             next_save = time.monotonic() + (self._interval if saved else _RETRY)
             for call in calls:
                 call()
             if closed:
                 break
-        self._close_store()
+        self._writer.close()
 
-    def _waits(self) -> bool:
-        return bool(self._infos or self._messages or self._growing)
+    def _wait(self, next_save: float) -> float | None:
+        """Seconds until there is something to save; None where nothing is known of."""
+        times = [kept.retry_at for kept in self._chats.values() if kept.waits]
+        times += [0.0] if self._growing else []
+        now = time.monotonic()
+        return max(0.0, next_save - now, min(times) - now) if times else None
 
-    def _due(self, next_save: float) -> bool:
-        return self._waits() and time.monotonic() >= next_save
-
-    def _sleep(self, next_save: float) -> float | None:
-        return max(0.0, next_save - time.monotonic()) if self._waits() else None
-
-    def _flush(self) -> bool:
-        """Save all that is pending; whether that worked."""
-        with self._ready:
-            infos, messages = self._infos, self._messages
-            growing = dict(self._growing)
-            self._infos, self._messages = {}, {}
-        for message, reply in growing.items():
-            grown = reply()
-            waiting = messages.get(message)
-            ended = waiting is not None and waiting[1].end is not None
-            if grown != self._grown.get(message) and not ended:
-                messages[message] = self._grown[message] = grown
-        if not infos and not messages:
+    def _flush(self, *, all_of_them: bool) -> bool:
+        """Save what is pending; whether the file could be written."""
+        parts = self._take(all_of_them=all_of_them)
+        if not parts:
             return self._failing is None
         try:
-            # A parent's id is smaller than its child's.
-            self._opened().put(infos.values(), [messages[key] for key in sorted(messages)])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the chat continues and reports it
-            with self._ready:  # what came in between is newer
-                self._infos = self._saved_infos | infos | self._infos
-                self._messages = self._saved_messages | messages | self._messages
-            self._close_store()  # the file may be another one the next time
+            store = self._writer.store()
+            if self._writer.again:
+                parts += self._others(parts)
+            self._writer.write(store, parts)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the chats continue and report it
+            with self._ready:
+                for part in parts:
+                    part.is_not_saved()
+            self._writer.fail()
             self._report(str(error))
             return False
-        self._saved_infos |= infos
-        self._saved_messages |= messages
+        self._writer.again = False
         self._report(None)
         return True
 
-    def _close_store(self) -> None:
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+    def _take(self, *, all_of_them: bool) -> list[Part]:
+        """What is to be saved now, with the replies that have grown."""
+        for message, reply in list(self._growing.items()):
+            try:
+                grown = reply()
+            except Exception as error:  # noqa: BLE001 - of this reply; its end is saved in any case
+                log.warning("a reply cannot be saved while it grows: %r", error)
+                continue
+            with self._ready:
+                kept = self._chats.get(grown[0])
+                waiting = None if kept is None else kept.waiting.get(message)
+                ended = waiting is not None and waiting.end is not None
+                if kept is None or ended or message not in self._growing:
+                    continue
+                if grown != self._grown.get(message):
+                    kept.waiting[message] = grown[1]
+                    self._grown[message] = grown
+        now = time.monotonic()
+        with self._ready:
+            due = [
+                k for k in self._chats.values() if k.waits and (all_of_them or k.retry_at <= now)
+            ]
+            return [kept.take() for kept in due]
+
+    def _others(self, parts: list[Part]) -> list[Part]:
+        """All further chats, without anything new."""
+        taken = {part.id for part in parts}
+        with self._ready:
+            chats = list(self._chats.values())
+        return [Part(k, k.info) for k in chats if k.info.id not in taken and not k.erased]
+
+    def _say(self, chat: str, line: str) -> None:
+        try:
+            self.tell_of(chat, line)
+        except Exception as error:  # noqa: BLE001 - whoever listens is gone; saving goes on
+            log.warning("%s: %r", line, error)
 
     def _report(self, failing: str | None) -> None:
         before, self._failing = self._failing, failing
+        line = None
         if failing is not None and before is None:
-            self.tell(f"this chat is not being saved: {failing}")
+            line = f"this chat is not being saved: {failing}"
         elif failing is None and before is not None:
-            self.tell("the chat is saved again")
+            line = "the chat is saved again"
+        try:
+            if line is not None:
+                self.tell(line)
+        except Exception as error:  # noqa: BLE001 - as in `_say`
+            log.warning("%s: %r", line, error)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localspec.config import paths
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.errors import ChatRefusedError, ChatsError, ChatsFileError
 
 APPLICATION_ID = 0x6C737063
 """Marks the file as ours."""
@@ -59,7 +59,19 @@ _CREATE = (
     "CREATE TABLE presets (name TEXT PRIMARY KEY, system TEXT NOT NULL) WITHOUT ROWID",
 )
 # The presets table is unused (presets are in config.toml); the file format keeps it.
-MIGRATIONS: tuple[Sequence[str], ...] = (_CREATE, ("ALTER TABLE chats ADD COLUMN draft TEXT",))
+_DRAFTS = ("ALTER TABLE chats ADD COLUMN draft TEXT",)
+# In the file itself, so that they hold for every process, also for one that opened it before.
+_ERASED = (
+    "CREATE TABLE erased (id TEXT PRIMARY KEY) WITHOUT ROWID",
+    """CREATE TRIGGER chats_erased AFTER DELETE ON chats BEGIN
+        INSERT OR IGNORE INTO erased (id) VALUES (old.id);
+    END""",
+    """CREATE TRIGGER erased_stay BEFORE INSERT ON chats
+    WHEN EXISTS (SELECT 1 FROM erased WHERE id = new.id) BEGIN
+        SELECT RAISE(ABORT, 'this chat was erased');
+    END""",
+)
+MIGRATIONS: tuple[Sequence[str], ...] = (_CREATE, _DRAFTS, _ERASED)
 """Statements that lead from format i to i + 1; an empty file is format 0."""
 
 
@@ -179,7 +191,18 @@ _MEANINGS = {
 }
 
 
+_OF_ONE_CHAT = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+"""Errors of what is written, not of the file."""
+
+
 def _meaning(path: Path, error: sqlite3.Error) -> ChatsError:
+    if isinstance(error, _OF_ONE_CHAT):
+        return ChatRefusedError(f"{path} does not take it ({error}); export the chat to keep it")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, str(error))

@@ -5,27 +5,23 @@ One store belongs to one thread; several processes may have one each.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from localspec.chats import schema, words
+from localspec.chats import rows, schema, words
 from localspec.chats.saved_states import erase_states
 from localspec.chats.schema import explained, transaction
-from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed
+from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, Written
 from localspec.errors import ChatsError
 
 log = logging.getLogger("localspec.chats")
 
 PURGE_DAYS = 30
 """How long a removed chat can be restored."""
-
-_INFO = "id, title, named, system, model, leaf, created, updated, deleted, draft"
-_MESSAGE = "id, parent, role, text, created, ended, details"
 
 
 class ChatStore:
@@ -65,57 +61,62 @@ class ChatStore:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def put(self, infos: Iterable[ChatInfo], messages: Iterable[tuple[str, ChatMessage]]) -> None:
+    def put(
+        self,
+        infos: Iterable[ChatInfo],
+        messages: Iterable[tuple[str, ChatMessage]],
+        known: Iterable[Chat] = (),
+        titles: Mapping[str, str] | None = None,
+    ) -> Written:
         """Insert or replace, all or nothing: chats, and messages as (chat id, message), parents
-        first. Whether a chat is removed is not touched.
+        first. Of ``known`` only what is missing is inserted: another process may have newer texts.
+        ``titles`` are those that the user has just given, by id; of others, one given stays.
+
+        What was erased stays erased. A removed chat stays removed, unless a message is newer than
+        its removal.
 
         Raises:
+            ChatRefusedError: the file does not take one of the chats; nothing was written.
             ChatsError: nothing was written.
         """
+        infos, messages, known = list(infos), list(messages), list(known)
+        ids = {i.id for i in infos} | {chat for chat, _ in messages} | {c.info.id for c in known}
         with explained(self.path), transaction(self._db):
+            erased = self._which("SELECT id FROM erased WHERE id = ?", ids)
             self._db.executemany(
-                """INSERT INTO chats
-                    (id, title, named, system, model, leaf, created, updated, draft)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT (id) DO UPDATE SET
-                    title = iif(named AND NOT excluded.named, title, excluded.title),
-                    named = named OR excluded.named,
-                    system = excluded.system, model = excluded.model, leaf = excluded.leaf,
-                    updated = max(updated, excluded.updated), draft = excluded.draft""",
+                f"{rows.PUT_CHAT} DO NOTHING",
+                [rows.of_chat(c.info) for c in known if c.info.id not in erased],
+            )
+            self._db.executemany(
+                f"{rows.PUT_MESSAGE} {rows.NEWER}",
                 [
-                    (
-                        i.id,
-                        _clean(i.title),
-                        i.named,
-                        i.system and _clean(i.system),
-                        i.model and _clean(i.model),
-                        i.leaf,
-                        i.created,
-                        i.updated,
-                        i.draft and _clean(i.draft),
-                    )
-                    for i in infos
+                    rows.of_message(c.info.id, m)
+                    for c in known
+                    if c.info.id not in erased
+                    for m in c.messages
                 ],
             )
             self._db.executemany(
-                """INSERT INTO messages (chat, id, parent, role, text, created, ended, details)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT (id) DO UPDATE SET text = excluded.text, ended = excluded.ended,
-                    details = excluded.details""",
-                [
-                    (
-                        chat,
-                        m.id,
-                        m.parent,
-                        m.role,
-                        _clean(m.text),
-                        m.created,
-                        m.end,
-                        None if m.details is None else json.dumps(m.details),
-                    )
-                    for chat, m in messages
-                ],
+                f"{rows.PUT_CHAT} {rows.NEWER_INFO}",
+                [rows.of_chat(i) for i in infos if i.id not in erased],
             )
+            self._db.executemany(
+                rows.PUT_MESSAGE,
+                [rows.of_message(chat, m) for chat, m in messages if chat not in erased],
+            )
+            renamed = [(rows.clean(title), chat) for chat, title in (titles or {}).items()]
+            self._db.executemany("UPDATE chats SET title = ?, named = 1 WHERE id = ?", renamed)
+            removed = self._which("SELECT id FROM chats WHERE id = ? AND deleted NOT NULL", ids)
+            self._db.executemany(
+                "UPDATE chats SET deleted = NULL WHERE id = ? AND deleted < ?",
+                [(chat, m.created) for chat, m in messages if chat in removed],
+            )
+            still = self._which("SELECT id FROM chats WHERE id = ? AND deleted NOT NULL", removed)
+        return Written(erased, still, removed - still)
+
+    def _which(self, query: str, ids: Iterable[str]) -> frozenset[str]:
+        """The ids for which ``query`` has a row."""
+        return frozenset(id for id in ids if self._db.execute(query, (id,)).fetchone())  # noqa: A001 - an id is what it is
 
     def put_chat(self, chat: Chat) -> None:
         """Insert or replace a whole chat.
@@ -126,26 +127,29 @@ class ChatStore:
         self.put_chats([chat])
 
     def put_chats(self, chats: Iterable[Chat]) -> None:
-        """Insert or replace whole chats, all or none.
+        """Insert or replace whole chats, all or none of those that were not erased.
 
         Raises:
-            ChatsError: nothing was written.
+            ChatsError: nothing was written, or one was erased for good.
         """
         chats = list(chats)
         messages = [(chat.info.id, m) for chat in chats for m in chat.messages]
-        self.put([chat.info for chat in chats], messages)
+        infos = [chat.info for chat in chats]
+        titles = {info.id: info.title for info in infos if info.named}
+        if erased := self.put(infos, messages, titles=titles).erased:
+            raise ChatsError(f"erased for good, and not written again: {', '.join(sorted(erased))}")
 
-    def rename(self, id: str, title: str) -> None:  # noqa: A002 - an id is what it is
+    def rename(self, id: str, title: str) -> None:  # noqa: A002 - as above
         """Give a chat a title that stays."""
-        self._write("UPDATE chats SET title = ?, named = 1 WHERE id = ?", (_clean(title), id))
+        self._change(id, "title = ?, named = 1", rows.clean(title))
 
     def remove(self, id: str) -> None:  # noqa: A002 - as above
         """Take a chat off the list; `restore` brings it back for `PURGE_DAYS` days."""
-        self._write("UPDATE chats SET deleted = ? WHERE id = ?", (time.time(), id))
+        self._change(id, "deleted = ?", time.time())
 
     def restore(self, id: str) -> None:  # noqa: A002 - as above
         """Undo `remove`."""
-        self._write("UPDATE chats SET deleted = NULL WHERE id = ?", (id,))
+        self._change(id, "deleted = NULL")
 
     def erase(self, id: str) -> None:  # noqa: A002 - as above
         """Remove for good: SQLite overwrites the place of messages, and of their words in the
@@ -181,9 +185,18 @@ class ChatStore:
             except ChatsError as error:  # the chats themselves can be opened
                 log.warning("%s", error)
 
-    def _write(self, statement: str, values: tuple[Any, ...]) -> None:
+    def _change(self, id: str, change: str, *values: Any) -> None:  # noqa: A002 - as above
+        """Change a chat that is there.
+
+        Raises:
+            ChatsError: it is not there, or nothing can be written.
+        """
         with explained(self.path), transaction(self._db):
-            self._db.execute(statement, values)
+            done = self._db.execute(f"UPDATE chats SET {change} WHERE id = ?", (*values, id))  # noqa: S608 - ours
+            if not done.rowcount:
+                gone = self._which("SELECT id FROM erased WHERE id = ?", [id])
+                why = "was erased for good" if gone else "is not there"
+                raise ChatsError(f"chat {id} {why}; `localspec chats list` shows all")
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -193,12 +206,12 @@ class ChatStore:
 
     def listed(self, *, removed: bool = False, limit: int = -1) -> list[Listed]:
         """Chats, the one used last first; or those removed."""
-        rows = self._rows(
-            f"""SELECT {_INFO}, (SELECT count(*) FROM messages WHERE chat = chats.id) FROM chats
+        listed = self._rows(
+            f"""SELECT {rows.INFO}, (SELECT count(*) FROM messages WHERE chat = chats.id) FROM chats
             WHERE (deleted IS NOT NULL) = ? ORDER BY updated DESC, id LIMIT ?""",  # noqa: S608
             (removed, limit),
         )
-        return [Listed(_info(row[:-1]), row[-1]) for row in rows]
+        return [Listed(rows.info(row[:-1]), row[-1]) for row in listed]
 
     def last(self) -> ChatInfo:
         """The chat used last.
@@ -216,12 +229,12 @@ class ChatStore:
         Raises:
             ChatsError: none does, or several.
         """
-        rows = self._rows(
-            f"""SELECT {_INFO} FROM chats WHERE substr(id, 1, length(?)) = ?
+        starting = self._rows(
+            f"""SELECT {rows.INFO} FROM chats WHERE substr(id, 1, length(?)) = ?
             AND (deleted IS NOT NULL) = ?""",  # noqa: S608 - names of columns
             (start.lower(), start.lower(), removed),
         )
-        found = [_info(row) for row in rows]
+        found = [rows.info(row) for row in starting]
         if len(found) == 1 and start:
             return found[0]
         if not found or not start:
@@ -237,14 +250,14 @@ class ChatStore:
         Raises:
             ChatsError: there is none with that id.
         """
-        rows = self._rows(f"SELECT {_INFO} FROM chats WHERE id = ?", (id,))  # noqa: S608 - as above
-        if not rows:
+        chats = self._rows(f"SELECT {rows.INFO} FROM chats WHERE id = ?", (id,))  # noqa: S608 - as above
+        if not chats:
             raise ChatsError(f"no chat {id!r}; `localspec chats list` shows them")
         messages = self._rows(
-            f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY id",  # noqa: S608 - as above
+            f"SELECT {rows.MESSAGE} FROM messages WHERE chat = ? ORDER BY id",  # noqa: S608 - as above
             (id,),
         )
-        return Chat(_info(rows[0]), tuple(_message(row) for row in messages))
+        return Chat(rows.info(chats[0]), tuple(rows.message(row) for row in messages))
 
     def search(self, query: str, limit: int = 50) -> list[Hit]:
         """Messages with all words of ``query``, the best first; the last word may be a beginning.
@@ -253,24 +266,25 @@ class ChatStore:
         this finds parts of words, and scripts without spaces between words.
         """
         query = query.replace("\0", " ")
-        names = ", ".join(f"chats.{name}" for name in _INFO.split(", "))
+        names = ", ".join(f"chats.{name}" for name in rows.INFO.split(", "))
         select = f"""SELECT {names}, messages.id, messages.role, messages.text FROM messages
             JOIN chats ON chats.id = messages.chat"""  # noqa: S608 - as above
-        rows: list[tuple[Any, ...]] = []
+        found: list[tuple[Any, ...]] = []
         if matching := words.match(query):
-            rows = self._rows(
+            found = self._rows(
                 f"""{select} JOIN words ON words.rowid = messages.id
                 WHERE words MATCH ? AND chats.deleted IS NULL ORDER BY rank LIMIT ?""",
                 (matching, limit),
             )
-        if not rows and query.strip():
-            rows = self._rows(
+        if not found and query.strip():
+            found = self._rows(
                 f"""{select} WHERE messages.text LIKE ? ESCAPE '\\' AND chats.deleted IS NULL
                 ORDER BY messages.id DESC LIMIT ?""",
                 (words.like(query), limit),
             )
         return [
-            Hit(_info(row[:-3]), row[-3], row[-2], words.excerpt(row[-1], query)) for row in rows
+            Hit(rows.info(row[:-3]), row[-3], row[-2], words.excerpt(row[-1], query))
+            for row in found
         ]
 
     def check(self) -> None:
@@ -282,27 +296,3 @@ class ChatStore:
         for (line,) in self._rows("PRAGMA quick_check(1)"):
             if line != "ok":
                 raise schema.damaged(self.path, line)
-
-
-def _info(row: tuple[Any, ...]) -> ChatInfo:
-    values = list(row)
-    values[2] = bool(values[2])
-    return ChatInfo(*values)
-
-
-def _message(row: tuple[Any, ...]) -> ChatMessage:
-    id, parent, role, text, created, end, details = row  # noqa: A001 - as above
-    try:
-        found = None if details is None else json.loads(details)
-    except (ValueError, TypeError, RecursionError):
-        found = None  # figures of a damaged file; the text is what counts
-    return ChatMessage(id, parent, role, text, created, end, found)
-
-
-def _clean(text: str) -> str:
-    """Unpaired surrogates, which half a character may leave behind, cannot be stored."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    return text

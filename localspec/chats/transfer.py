@@ -22,7 +22,7 @@ from localspec.chats.values import (
     new_message_id,
 )
 from localspec.core import codec
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.errors import ChatsError, ChatsFileError, UsageError
 from localspec.files import whole_file
 
 FORMAT = "localspec-chats"
@@ -68,6 +68,28 @@ class _File:
     format: str
     version: int
     chats: tuple[_Chat, ...]
+
+
+def form_of(path: Path) -> Literal["json", "markdown"]:
+    """The form of an export by the ending of its name.
+
+    Raises:
+        UsageError: no export has that ending.
+    """
+    form = _FORMS.get(path.suffix.lower())
+    if form is None:
+        raise UsageError(
+            f"{path.name}: an export is Markdown (.md, .markdown, .txt) or JSON (.json)"
+        )
+    return form
+
+
+_FORMS: Mapping[str, Literal["json", "markdown"]] = {
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".txt": "markdown",
+}
 
 
 def branch(chat: Chat) -> list[ChatMessage]:

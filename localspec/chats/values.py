@@ -88,6 +88,18 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What became of the chats that were written; ids."""
+
+    erased: frozenset[str] = frozenset()
+    """Erased for good before; nothing of them was written."""
+    removed: frozenset[str] = frozenset()
+    """Written, and not on the list: they were removed from it."""
+    restored: frozenset[str] = frozenset()
+    """On the list again, since a message was written after they had been removed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """A line of the list of chats."""
 

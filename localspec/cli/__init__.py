@@ -82,7 +82,13 @@ class _Lazy(click.Group):
         return found, command, rest
 
 
-@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+_BEGIN = (
+    "Where to begin: localspec demo shows what drafting does here, localspec chat opens the chat, "
+    "and F4 there downloads a model that suits this machine."
+)
+
+
+@click.command(cls=_Lazy, epilog=_BEGIN, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="localspec")
 def cli() -> None:
     """Run local language models faster with speculative decoding. The output is unchanged."""

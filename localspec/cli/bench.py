@@ -183,8 +183,9 @@ def _elsewhere(
         raise UsageError("--plain-url is what --url is compared with; give that too")
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     most = asked.max_tokens or _MAX_TOKENS
-    bench(url, plain_url, model, _chosen(names), temperatures, most, as_json=as_json)
-    return 0
+    workloads, sampling = _chosen(names), asked.sampling
+    whole = bench(url, plain_url, model, workloads, temperatures, most, sampling, as_json=as_json)
+    return 0 if whole else 1
 
 
 def _given(flag: str) -> bool:

@@ -77,7 +77,9 @@ def command(
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
     chat, given = _resumed(resume, last=last), model
     there = split_model(chat.info.model) if chat is not None and model is None else None
+    instead = ""
     if there is not None and (url, connect) == (None, None):
+        instead = "; `localspec chat MODEL -c` continues this chat with a model of this machine"
         if split_path(there[0]):
             url, model = there
         else:
@@ -97,7 +99,7 @@ def command(
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         server = server or elsewhere.offered(asked.options, asked.sampling)
         if server is not None:
-            return _over(server, asked, system, chat)
+            return _over(server, asked, system, chat, instead)
         interface = importlib.import_module(_INTERFACE)
         options, source = asked.options, click.get_current_context().get_parameter_source
         if (
@@ -117,7 +119,7 @@ def command(
         return code
     if server is None:
         contain()
-    return _lines(asked, system, chat, server)
+    return _lines(asked, system, chat, server, instead)
 
 
 def _resumed(name: str | None, *, last: bool) -> Chat | None:
@@ -129,8 +131,10 @@ def _resumed(name: str | None, *, last: bool) -> Chat | None:
     return to_resume(name, last=last)
 
 
-def _over(server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
-    """The interface with a server elsewhere."""
+def _over(
+    server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None, instead: str
+) -> int:
+    """The interface with a server elsewhere; ``instead`` is said where it cannot be reached."""
     interface = importlib.import_module(_INTERFACE_ELSEWHERE)
     code: int = interface.run(
         server.client(),
@@ -140,6 +144,7 @@ def _over(server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat 
         asked.seed,
         system,
         chat,
+        instead=instead,
     )
     return code
 
@@ -156,7 +161,11 @@ def _first_start() -> bool:
 
 
 def _lines(
-    asked: SharedFlags, system: str | None, chat: Chat | None, server: Elsewhere | None
+    asked: SharedFlags,
+    system: str | None,
+    chat: Chat | None,
+    server: Elsewhere | None,
+    instead: str,
 ) -> int:
     """One line in, one reply out, until the input ends.
 
@@ -175,12 +184,17 @@ def _lines(
         draft=portable(options.draft) if server is None else None,
         resumed=chat,
     )
+    unsaved: tuple[str, ...] = ()
     try:
-        return _answer_lines(asked, journal, server)
+        code = _answer_lines(asked, journal, server)
+    except RemoteError as error:
+        raise RemoteError(f"{error}{instead}") from None
     finally:
-        unsaved = saver.close() if saver is not None else None
-        if unsaved is not None:
-            tell(f"the last messages could not be saved: {unsaved}")
+        if saver is not None:
+            unsaved = saver.close()
+        for line in unsaved:
+            tell(line)
+    return code or int(bool(unsaved))
 
 
 def draft_of(chat: Chat) -> str | None:
@@ -234,12 +248,12 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
                 )
                 _stream(runtime.submit(request), text, journal, voice)
             except Leaving:
-                return 0
+                break
             except (UsageError, RemoteError) as error:
                 # Another message may be answered, and the server may be back for it.
                 tell(str(error))
                 failed = True
-            if ctrl_c.pressed:
+            if ctrl_c.pressed and not (sys.stdin.isatty() and ctrl_c.forget()):
                 return 130
     return 1 if failed and not sys.stdin.isatty() else 0
 

@@ -119,7 +119,7 @@ def show(chat: str) -> None:
     "--format",
     "form",
     type=click.Choice(["markdown", "json"]),
-    help="Output format; default: by the file name, else json.",
+    help="Output format; default: by the ending of the file, json on stdout.",
 )
 def export(
     chats: tuple[str, ...], output: Path | None, form: str | None, *, everything: bool
@@ -136,7 +136,7 @@ def export(
         infos = [x.info for x in store.listed()] if everything else [_find(store, c) for c in chats]
         found = [store.load(info.id) for info in infos]
     if form is None:
-        form = "markdown" if output is not None and output.suffix == ".md" else "json"
+        form = "json" if output is None else transfer.form_of(output)
     if form == "json":
         text = transfer.to_json(found)
     else:

@@ -92,17 +92,19 @@ async def _follow(race: Race, lane: Lane) -> None:
         shown += len(new)
         if not new:
             await asyncio.sleep(_REFRESH_S)
-    write(f"\n[{race.speeds.of(draft=lane.draft):.1f} tokens/s]\n")
+    write("\n")
 
 
 def _conclude(race: Race) -> None:
     """The result, and what to do next."""
     from localspec.race.advice import advice
 
-    plain, drafted = (race.speeds.of(draft=draft) for draft in (False, True))
-    write(f"\nplain decoding {plain:.1f} tokens/s, with drafting {drafted:.1f} tokens/s\n")
-    write_line(race.status)
-    write_line(advice(race.best, race.n_bytes, disturbed=race.disturbed))
+    plain, drafted = (race.speed(draft=draft) for draft in (False, True))
+    if race.sure:
+        write(f"\nplain decoding {plain:.1f} tokens/s, with drafting {drafted:.1f} tokens/s")
+    again = "; `localspec demo` tries again" if race.doubtful else ""
+    write_line(f"\n{race.status}{again}")
+    write_line(advice(race.best, race.n_bytes))
     if race.best is not None:
         name = race.best.offer.name
         verb = "uses" if race.best.offer.installed else "downloads"

@@ -51,7 +51,11 @@ def plain_url_flag(function: _Function) -> _Function:
 
 @contextlib.contextmanager
 def compared(
-    url: str, plain_url: str | None, model: str | None, cancelled: Callable[[], bool]
+    url: str,
+    plain_url: str | None,
+    model: str | None,
+    cancelled: Callable[[], bool],
+    sampling: Sampling | None = None,
 ) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
     """A server, and one to compare it with, both connected.
 
@@ -66,7 +70,7 @@ def compared(
         for text in (url, plain_url):
             if text is None:
                 continue
-            server = chosen(text, model, Sampling())
+            server = chosen(text, model, sampling or Sampling())
             assert server is not None
             found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
             model = model if found[-1].client.found is None else found[-1].client.found.model

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the first ends the reply and keeps it, the second ends the program."""
+"""Ctrl-C and SIGTERM: the first ends the reply and keeps it, the second ends the program.
+
+A chat in a terminal goes on after the first Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class CtrlC:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         global _terminated  # noqa: PLW0603 - a process ends once
         now = time.monotonic()
-        if self.pressed and now - self._at < _SAME_S:
+        if now - self._at < _SAME_S:
             return
         if not self.pressed:
             _terminated = number == signal.SIGTERM
@@ -78,6 +81,15 @@ class CtrlC:
             yield
         finally:
             self._raises = False
+
+    def forget(self) -> bool:
+        """Ctrl-C has ended a reply and nothing else: the next one is a first one again. Returns
+        False for SIGTERM, which ends the program.
+        """
+        if _terminated:
+            return False
+        self.pressed = False
+        return True
 
     def __enter__(self) -> Self:
         """Install the handlers."""

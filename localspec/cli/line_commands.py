@@ -1,4 +1,4 @@
-"""The commands of a plain chat in a terminal; a pipe has none."""
+"""The commands of a plain chat, in a terminal and in a pipe."""
 
 from __future__ import annotations
 

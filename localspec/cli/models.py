@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.output import write, write_json, write_line
+from localspec.cli.output import tell, write, write_json, write_line
 from localspec.core.units import size
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.offers import FIT_SHORT, best, of_pair
@@ -29,7 +29,8 @@ def command(*, as_json: bool) -> None:
 
     FIT is GPU (all layers fit there), GPU+CPU, CPU only, slow (fewer than 2 tokens per second), or
     too big for this machine. TOK/S is the expected speed, without and with drafting. It is an
-    estimate: this machine is measured once, for two seconds. The pair that suits the machine best
+    estimate: this machine is measured once, for two seconds. A + marks lower bounds: other programs
+    were busy then, and it is measured again when they are not. The pair that suits the machine best
     is the first one. Other models in the Hugging Face cache follow.
     """
     from localspec.models.catalog.inventory import uncatalogued
@@ -48,6 +49,11 @@ def command(*, as_json: bool) -> None:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         line = "  ".join([*cells, row[5]])
         write_line(line if len(line) <= room else line[: room - 1] + "…")
+    if any(speed.at_least for speed in speeds.known.values()):
+        tell(
+            "+ at least: other programs were busy when this machine was measured; it is measured "
+            "again when they are not"
+        )
     if more:
         write("\nAlso in the cache:\n")
     for other in more:
@@ -85,6 +91,7 @@ class Speeds:
         return {
             "expected_plain": round(speed.plain, 2) if speed is not None else None,
             "expected_drafted": round(speed.drafted, 2) if speed is not None else None,
+            "expected_at_least": speed.at_least if speed is not None else None,
             "best": pair.name == self.best,
         }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from localspec.core.safe_text import escape_json, safe_line, safe_text
+from localspec.core.safe_text import begun, escape_json, safe_line, safe_text
 from localspec.errors import UsageError
 from localspec.processes import activity
 
@@ -92,6 +92,13 @@ def require_text(text: str) -> str:
     return text
 
 
+class _Written:
+    """What was written to a terminal last."""
+
+    begun = ""
+    """A flag that the next piece of a reply may complete."""
+
+
 def write(text: str) -> None:
     """Write to stdout and flush; characters that the encoding lacks are replaced.
 
@@ -101,7 +108,9 @@ def write(text: str) -> None:
     if not text:
         return
     if sys.stdout.isatty():
-        text = safe_text(text)
+        before = _Written.begun
+        _Written.begun = begun(before + text)
+        text = safe_text(before + text)[len(before) :]
         activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
@@ -177,7 +186,10 @@ def summary(stats: Stats) -> str:
     if stats.speedup is not None and stats.speedup.text:
         parts.append(stats.speedup.text)
     if stats.drafted:
-        parts.append(f"accepted {stats.accepted}/{stats.verified} {stats.acceptance:.0%}")
+        of = f"/{stats.verified} {stats.acceptance:.0%}"
+        if not stats.verified:  # a server that does not tell which ones it judged
+            of = f" of {stats.drafted} drafted"
+        parts.append(f"accepted {stats.accepted}{of}")
         parts.append(f"{stats.tokens_per_round:.1f} tok/round")
     if stats.speculation.state != "on":
         at_end = " at the end" if stats.drafted and stats.speculation.state == "parked" else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, say_over, tell, write_json
 from localspec.cli.prompt_file import PromptLine
-from localspec.cli.run import report
+from localspec.cli.run_report import report
 from localspec.cli.scored_output import ScoredOutput
 from localspec.core.events import Finished, Notice, Reply, Token
 from localspec.core.reply_request import ReplyRequest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,14 @@ from localspec.cli.working import Working
 if TYPE_CHECKING:
     from localspec.bench.workloads import Workload
     from localspec.core.events import ModelInfo
-    from localspec.remote.measuring import RemoteMeasured
+    from localspec.core.sampling_params import Sampling
+    from localspec.remote.measured import RemoteMeasured
 
 _HEAD = "WORKLOAD     TEMP × PLAIN  TOK/S  FIRST TOKEN ACCEPTED TOK/ROUND"
+_CLOCKS = {
+    "engine": "speeds by the server's own clock",
+    "request": "speeds of whole requests, with the reading of the prompt, by the clock of this end",
+}
 
 
 def bench(
@@ -27,26 +33,37 @@ def bench(
     workloads: Sequence[Workload],
     temperatures: Sequence[float],
     max_tokens: int,
+    sampling: Sampling,
     *,
     as_json: bool,
-) -> None:
-    """Measure a server and print the table.
+) -> bool:
+    """Measure a server and print the table; whether every workload was measured.
 
     Raises:
-        LocalspecError: a server does not answer, or refuses.
+        LocalspecError: a server does not answer.
     """
     from localspec.remote.measuring import RemoteMeasuring
 
     with (
         CtrlC() as ctrl_c,
-        elsewhere.compared(url, plain_url, model, lambda: ctrl_c.pressed) as (engine, plain),
+        elsewhere.compared(url, plain_url, model, lambda: ctrl_c.pressed, sampling) as (
+            engine,
+            plain,
+        ),
         Unfinished() as unfinished,
     ):
         ctrl_c.on_first = engine.interrupt
         facts = _facts(engine.info, engine.client.server, plain_url)
         measuring = RemoteMeasuring(
-            engine, workloads, temperatures, max_tokens=max_tokens, plain=plain
+            engine,
+            workloads,
+            temperatures,
+            max_tokens=max_tokens,
+            sampling=sampling,
+            plain=plain,
         )
+        for notice in dict.fromkeys(engine.info.notices + (plain.info.notices if plain else ())):
+            tell(notice)
         working = Working(ctrl_c)
         if not as_json:
             write(in_lines([_HEAD]))
@@ -64,8 +81,13 @@ def bench(
         write(json_line(_report(measuring.results, facts)))
     else:
         write(in_lines(_closing(measuring.results, facts)))
+    if engine.info.speculation.state == "off":
+        tell(f"{engine.info.speculation.reason}: what is compared is no speculation")
+    elif all(m.reported and not m.drafted for m in measuring.results if m.error is None):
+        tell("the server drafted nothing: what is compared is no speculation")
     if not measuring.compares:
         tell("plain decoding is not measured: this server cannot switch; see --plain-url")
+    return not any(m.error for m in measuring.results)
 
 
 def _show(results: Sequence[RemoteMeasured], shown: int, working: Working, *, as_json: bool) -> int:
@@ -77,20 +99,34 @@ def _show(results: Sequence[RemoteMeasured], shown: int, working: Working, *, as
 
 
 def _row(m: RemoteMeasured) -> str:
-    ratio = "-" if m.ratio is None else f"{m.ratio:.2f}"
+    if m.error is not None:
+        return f"{m.workload:<12} {m.temperature:>4g} failed: {m.error}"
+    ratio = "-" if m.ratio is None else f"{m.ratio:.2f}{'?' * bool(m.doubt)}"
+    speed = "-" if m.speed is None else f"{m.speed:.0f}"
+    first = "-" if m.first_seconds is None else f"{m.first_seconds:.3f} s"
     acceptance = "-" if m.acceptance is None else f"{m.acceptance:.0%}"
     per_round = "-" if m.tokens_per_round is None else f"{m.tokens_per_round:.2f}"
     return (
-        f"{m.workload:<12} {m.temperature:>4g} {ratio:>7} {m.speed:>6.0f} "
-        f"{m.first_seconds:>9.3f} s {acceptance:>8} {per_round:>9}"
+        f"{m.workload:<12} {m.temperature:>4g} {ratio:>7} {speed:>6} "
+        f"{first:>11} {acceptance:>8} {per_round:>9}"
     )
 
 
 def _closing(results: Sequence[RemoteMeasured], facts: dict[str, Any]) -> list[str]:
-    known = [m.ratio for m in results if m.ratio is not None]
-    lines = [f"{facts['engine']} with {facts['name']} at {facts['server']}; times of this end"]
-    if known:
-        lines.insert(0, f"on average {sum(known) / len(known):.2f} times plain decoding")
+    sure = [m.ratio for m in results if m.ratio and not m.doubt and not m.error]
+    doubted = [m for m in results if m.doubt]
+    clocks = {_CLOCKS[m.clock] for m in results if m.clock is not None}
+    lines = [
+        "; ".join([f"{facts['engine']} with {facts['name']} at {facts['server']}", *sorted(clocks)])
+    ]
+    if sure:
+        mean, of = statistics.geometric_mean(sure), f"{len(sure)} of {len(results)} rows"
+        lines.insert(0, f"on average {mean:.2f} times plain decoding (geometric mean of {of})")
+    for doubt in dict.fromkeys(m.doubt for m in doubted):
+        rows = ", ".join(f"{m.workload} {m.temperature:g}" for m in doubted if m.doubt == doubt)
+        lines.append(f"? {rows}: {doubt}; more may help: -n")
+    if any(m.speed is None and m.error is None for m in results):
+        lines.append("-: too few tokens or seconds for a figure; -n asks for longer replies")
     if any(m.reported and m.drafted and not m.verified for m in results):
         lines.append("ACCEPTED is of all drafted tokens: this server does not count verified ones")
     if not all(m.reported for m in results):

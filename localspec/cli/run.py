@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli import elsewhere
-from localspec.cli.containment import contain
+from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
     chosen_preset,
     model_flags,
@@ -25,6 +25,7 @@ from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.cli.prompt_file import PromptLine, read_prompts
+from localspec.cli.run_report import Partial, report
 from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
@@ -163,7 +164,10 @@ def _answer(
         ctrl_c.on_first = stream.interrupt
         if ctrl_c.pressed:
             stream.interrupt()
-        reply = _follow(stream, scored, show=show)
+        with Unfinished() as unfinished:
+            partial = None if show else Partial(unfinished, runtime.info, request.seed)
+            reply = _follow(stream, scored, partial, show=show)
+            unfinished.hold("")
         return reply, runtime.info, ctrl_c.pressed
 
 
@@ -201,7 +205,11 @@ def _only(prompts: tuple[str, ...]) -> str | None:
 
 
 def _follow(
-    events: Iterator[ReplyEvent], scored: ScoredOutput | None = None, *, show: bool
+    events: Iterator[ReplyEvent],
+    scored: ScoredOutput | None = None,
+    partial: Partial | None = None,
+    *,
+    show: bool,
 ) -> Reply:
     """Stream a reply to stdout, or only wait for its end. On a terminal, a notice would be in the
     middle of a line of the reply: those that come after its first token follow its end.
@@ -212,6 +220,8 @@ def _follow(
         for event in events:
             if scored is not None:
                 scored.take(event)
+            if partial is not None:
+                partial.take(event)
             if isinstance(event, Token) and show:
                 write(event.text)
                 shown += len(event.text)
@@ -227,36 +237,3 @@ def _follow(
         for text in late:
             tell(text)
     raise AssertionError("a reply ends with Finished")
-
-
-def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
-    """The object that ``run --json`` prints."""
-    s = reply.stats
-    return {
-        "text": reply.text,
-        "tokens": list(reply.tokens),
-        "origins": [str(o) for o in reply.origins],
-        "finish_reason": reply.finish_reason,
-        "stats": {
-            "prompt_tokens": s.prompt_tokens,
-            "cached_tokens": s.cached_tokens,
-            "saved_seconds": s.saved_seconds,
-            "emitted": s.emitted,
-            "rounds": s.rounds,
-            "drafted": s.drafted,
-            "verified": s.verified,
-            "accepted": s.accepted,
-            "acceptance": s.acceptance,
-            "tokens_per_round": s.tokens_per_round,
-            "per_position": list(s.per_position),
-            "by_drafter": {name: dataclasses.asdict(d) for name, d in s.by_drafter.items()},
-            "prompt_seconds": s.prompt_seconds,
-            "decode_seconds": s.decode_seconds,
-            "tokens_per_second": s.tokens_per_second,
-            "plain_tokens_per_second": s.plain_tokens_per_second,
-            "speculation": {"state": s.speculation.state, "reason": s.speculation.reason},
-        },
-        "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
-        "seed": reply.seed,
-        **({} if reply.valid else {"valid": False}),
-    }

@@ -1,7 +1,8 @@
 """Announcements of a plain chat: whose turn it is, and how a reply ended.
 
 For screen readers and terminals that cannot place a cursor: whole lines in their order, nothing
-drawn over, no colour. They go to stderr, so that stdout has the replies only; a pipe gets none.
+drawn over, no colour. They go to stderr, so that stdout has the replies only; a pipe gets only the
+answers to commands.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stop
 
 
 class Silent:
-    """Announces nothing: there is no terminal."""
+    """Announces no turns: there is no terminal."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
         """Before the first message; ``so_far`` is title and length of a continued chat."""
@@ -28,9 +29,13 @@ class Silent:
         """After the last message."""
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Run a line if it is a command; whether it was one. See `Talk.obey` for errors."""
-        del line, talk
-        return False
+        """Run a line if it is a command, and say its answer; whether it was one. See `Talk.obey`
+        for errors.
+        """
+        answer = talk.obey(line)
+        for part in answer.splitlines() if answer is not None else ():
+            say(part)
+        return answer is not None
 
     def answers(self) -> None:
         """Before a reply."""
@@ -57,13 +62,6 @@ class Announcer(Silent):
     def leaves(self) -> None:
         """End the line of the prompt."""
         say()
-
-    def obeys(self, line: str, talk: Talk) -> bool:
-        """Run a command and announce its answer."""
-        answer = talk.obey(line)
-        for part in answer.splitlines() if answer is not None else ():
-            say(part)
-        return answer is not None
 
     def answers(self) -> None:
         """Announce the model's turn."""

@@ -97,7 +97,7 @@ _VIEW = "tui.serve_view"
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Let web pages of this origin use the server; may be repeated.",
+    help="Let web pages of this origin use the server, '*': of any; may be repeated.",
 )
 @click.option(
     "--save-states",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 from localspec.errors import LocalspecError, UsageError
-from localspec.files.private import require_own
+from localspec.files import private
 
 APP = "localspec"
 LLAMA_LOG = "llama.log"
@@ -60,16 +62,44 @@ def states_dir() -> Path:
 
 
 def make(directory: Path) -> Path:
-    """Create a directory of ours, readable by its owner only.
+    """Create a directory of ours, readable by its owner only, as are all that it is in.
 
     Raises:
-        LocalspecError: it cannot be made, or others may write to it.
+        LocalspecError: it cannot be made, or others may write to it or to one of ours above it.
     """
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        require_own(directory)
+        return _made(directory)
     except OSError as error:
         raise LocalspecError(
             f"cannot make {directory}: {error.strerror}; set LOCALSPEC_HOME to a writable folder"
         ) from None
+
+
+def make_parent(path: Path) -> None:
+    """Create the folder of a file of ours, for callers to whom all failures to write are the same.
+
+    Raises:
+        OSError: it cannot be made, or others may write to it or to one of ours above it.
+    """
+    try:
+        _made(path.parent)
+    except LocalspecError as error:
+        raise PermissionError(errno.EPERM, str(error)) from None
+
+
+def _made(directory: Path) -> Path:
+    private.make(directory)
+    for above in directory.parents:
+        if not any(above.is_relative_to(home) for home in _homes()):
+            break
+        found = above.stat()  # in one such as /tmp, nobody can exchange what belongs to others
+        if not found.st_mode & stat.S_ISVTX and private.open_to_others(above, found):
+            private.require_own(above)
     return directory
+
+
+def _homes() -> list[Path]:
+    override = os.environ.get("LOCALSPEC_HOME")
+    if override:
+        return [Path(override).expanduser()]
+    return [config_dir(), data_dir(), state_dir(), cache_dir()]

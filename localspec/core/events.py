@@ -209,6 +209,9 @@ class DrafterStats:
     seconds: float = 0.0
 
 
+Clock = Literal["engine", "arrivals", "request"]
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Counts and times of one reply."""
@@ -237,6 +240,9 @@ class Stats:
     """Tokens of the request's prediction that the reply has, in their order."""
     rejected_prediction_tokens: int = 0
     """Tokens of the prediction that the reply does not have."""
+    clock: Clock = "engine"
+    """What `decode_seconds` was read from: the engine's own clock, the arrival of the tokens at
+    this end, or only the whole request, with the reading of its prompt."""
 
     @property
     def plain_tokens_per_second(self) -> float | None:

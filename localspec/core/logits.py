@@ -196,6 +196,8 @@ class LogitsProcessor:
 
 def _penalise(row: Logits, lately: Sequence[int], s: Sampling) -> None:
     ids, counts = np.unique(np.asarray(lately, np.int64), return_counts=True)
+    known = int(ids.searchsorted(len(row)))  # a draft's vocabulary may be padded less
+    ids, counts = ids[:known], counts[:known]
     seen = row[ids]
     seen = np.where(seen <= 0, seen * s.repeat_penalty, seen / s.repeat_penalty)
     row[ids] = seen - counts * s.frequency_penalty - s.presence_penalty

@@ -8,6 +8,9 @@ from typing import Protocol
 
 from localspec.core.values import Probed
 
+NO_LIMIT = 1 << 30
+"""More tokens than any reply has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -25,10 +28,14 @@ class Budget:
         """A chain of at most k tokens."""
         return cls(nodes=k, depth=k, leaves=1 if k else 0)
 
-    def within(self, depth: int, leaves: int) -> Budget:
-        """The same budget, no deeper than ``depth`` and no broader than ``leaves``."""
-        depth = max(0, min(self.depth, depth))
-        return Budget(self.nodes, depth, min(self.leaves, leaves)) if depth else NOTHING
+    def within(self, depth: int, leaves: int, nodes: int = NO_LIMIT) -> Budget:
+        """The same budget, no deeper than ``depth``, no broader than ``leaves``, and of no more
+        than ``nodes``.
+        """
+        depth = max(0, min(self.depth, depth, nodes))
+        if not depth:
+            return NOTHING
+        return Budget(min(self.nodes, nodes), depth, min(self.leaves, leaves))
 
 
 NOTHING = Budget(0, 0, 0)
@@ -96,22 +103,18 @@ class DraftPlan:
         """The number of rows to which a pass over n rows is padded."""
         return self.widths[n - 1] if n <= len(self.widths) else n
 
-    def within(self, depth: int, leaves: int) -> DraftPlan:
-        """The same plan, with every budget limited to ``depth`` and ``leaves``."""
-        if all(s.budget.depth <= depth and s.budget.leaves <= leaves for s in self.steps):
+    def within(self, depth: int, leaves: int, nodes: int = NO_LIMIT) -> DraftPlan:
+        """The same plan, with every budget limited to ``depth``, ``leaves`` and ``nodes``."""
+        own = [step.budget for step in self.steps]
+        if all(b.depth <= depth and b.leaves <= leaves and b.nodes <= nodes for b in own):
             return self
-        return DraftPlan(
-            tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps),
-            self.widths,
-        )
+        limited = (step.budget.within(depth, leaves, nodes) for step in self.steps)
+        steps = zip(self.steps, limited, strict=True)
+        return DraftPlan(tuple(replace(step, budget=b) for step, b in steps), self.widths)
 
 
 PLAIN = DraftPlan()
 """No drafting in the next round."""
-
-
-NO_LIMIT = 1 << 30
-"""More tokens than any reply has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
+MOST_STOP = 8192
+"""Characters of all stop texts of a request."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
@@ -92,6 +95,11 @@ class ReplyRequest:
         _require_all("stop", self.stop, str)
         if "" in self.stop:
             raise UsageError("a stop text is empty; it would end every reply")
+        if sum(map(len, self.stop)) > MOST_STOP:
+            raise UsageError(
+                f"the stop texts have {sum(map(len, self.stop))} characters together, and "
+                f"{MOST_STOP} is the most: they are looked for at every token"
+            )
         if not isinstance(self.grammar, GrammarSpec | None):
             raise UsageError("the grammar must be a GrammarSpec, such as GrammarSpec.regex(...)")
         _require_alternatives("logprobs", self.logprobs)
@@ -100,6 +108,12 @@ class ReplyRequest:
         schema.DRAFT_MAX.require(self.draft_max)
         _require_json("tools", self.tools, list)
         _require_json("template arguments", self.template_arguments, dict)
+
+    @property
+    def characters(self) -> int:
+        """Of the texts that have to be split into tokens before it is answered."""
+        texts = (self.prompt, self.prediction, *(message.content for message in self.messages))
+        return sum(len(text) for text in texts if text)
 
     @property
     def drafts(self) -> bool:
@@ -140,4 +154,4 @@ def _require_json(name: str, text: str | None, kind: type) -> None:
         raise UsageError(f"the {name} are not {wanted} in JSON")
 
 
-__all__ = ["ReplyRequest"]
+__all__ = ["MOST_STOP", "ReplyRequest"]

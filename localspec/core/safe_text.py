@@ -2,7 +2,8 @@
 
 Names of files, metadata, errors of chat templates, answers of the Hub, replies and imported chats
 may hold anything: escape sequences set a terminal's title or fill the clipboard, bidirectional
-controls show a text in another order than it has. Here such characters become a visible sign.
+controls show a text in another order than it has, and tags hold a text that nobody sees. Here such
+characters become a visible sign.
 Nothing else removes them, and nothing that shows a text goes round this module; a file or a pipe
 that asked for data gets the text as it is.
 """
@@ -18,9 +19,18 @@ _HARMFUL = (
     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb"
 )
 """Control characters, bidirectional embeddings, overrides and isolates, halves of characters."""
-_HARMFUL_PATTERN = re.compile(f"[{_HARMFUL}]")
+_TAGS = "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+"""Characters without a picture: texts can be made of them that nobody sees and everybody copies."""
+_CHOICES = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+"""Variation selectors: one chooses the picture of the character before it, more hide texts."""
+_FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f?"
+"""A flag of a region, such as Scotland's: its few tags belong to it."""
+_UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|[{_TAGS}]"
+_FLAG_BEGUN = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}$")
+_HARMFUL_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}]")
 _LINE_ENDS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
-_ANY = re.compile(f"[{_HARMFUL}\r\x0b\x0c\x85\u2028\u2029]")
+_ANY = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}\r\x0b\x0c\x85\u2028\u2029]")
+_UNSEEN_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 JOINERS = frozenset("\u200c\u200d")
 """Parts of emoji, and of words in Persian and Indic scripts."""
@@ -35,16 +45,30 @@ def safe_text(text: str) -> str:
     if is_safe(text):
         return text
     text = _LINE_ENDS.sub("\n", text.replace("\r", ""))
-    return _HARMFUL_PATTERN.sub(SIGN, text)
+    return _HARMFUL_PATTERN.sub(_flag_or_sign, text)
+
+
+def _flag_or_sign(found: re.Match[str]) -> str:
+    return found[1] or SIGN
+
+
+def begun(text: str) -> str:
+    """The end of a text that belongs to the text after it: a flag that may not be whole yet."""
+    found = _FLAG_BEGUN.search(text)
+    return found[0] if found else ""
 
 
 def safe_line(text: str) -> str:
     """A text of one line, as a name or a message: every invisible character becomes visible, and
     line ends and tabs become spaces.
     """
-    if text.isprintable():
+    if text.isprintable() and not _UNSEEN_PATTERN.search(text):
         return text
-    return "".join(_in_line(c) for c in text.replace("\r\n", " "))
+    pieces = re.split(f"({_FLAG})", text.replace("\r\n", " "))
+    for i in range(0, len(pieces), 2):  # between the flags
+        seen = _UNSEEN_PATTERN.sub(_flag_or_sign, pieces[i])
+        pieces[i] = "".join(_in_line(c) for c in seen)
+    return "".join(pieces)
 
 
 def _in_line(character: str) -> str:
@@ -56,12 +80,12 @@ def _in_line(character: str) -> str:
 
 def is_safe(text: str) -> bool:
     """Whether `safe_text` would leave a text as it is."""
-    return _ANY.search(text) is None
+    return all(found[1] for found in _ANY.finditer(text))
 
 
 def without_harmful(text: str) -> str:
     """A text of one line without the characters that `safe_text` replaces."""
-    return _ANY.sub("", text)
+    return _ANY.sub(lambda found: found[1] or "", text)
 
 
 def escape_json(text: str) -> str:
@@ -69,7 +93,12 @@ def escape_json(text: str) -> str:
 
     The decoded value is unchanged.
     """
-    return _ANY.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _ANY.sub(lambda found: found[1] or _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    raw = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{raw[i : i + 4]}" for i in range(0, len(raw), 4))
 
 
 def is_safe_name(name: str) -> bool:
@@ -80,6 +109,7 @@ def is_safe_name(name: str) -> bool:
 __all__ = [
     "JOINERS",
     "SIGN",
+    "begun",
     "escape_json",
     "is_safe",
     "is_safe_name",

@@ -9,7 +9,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.setting_spec import Scope
 from localspec.errors import UsageError
 
-_LARGEST_BIAS = 1e30
+LARGEST_BIAS = 1e30
 """With a bias of this size logits still fit into 32 bits, whatever the penalties."""
 
 _SPECS = schema.of(Scope.SAMPLING)
@@ -39,10 +39,10 @@ class Sampling:
         for spec in _SPECS:
             spec.require(getattr(self, spec.name))
         for token, value in self.logit_bias:
-            if not (abs(value) <= _LARGEST_BIAS or value == -math.inf):
+            if not (abs(value) <= LARGEST_BIAS or value == -math.inf):
                 raise UsageError(
-                    f"the logit bias of token {token} must be between {-_LARGEST_BIAS:g} and "
-                    f"{_LARGEST_BIAS:g}, or -inf, which forbids it; not {value:g}"
+                    f"the logit bias of token {token} must be between {-LARGEST_BIAS:g} and "
+                    f"{LARGEST_BIAS:g}, or -inf, which forbids it; not {value:g}"
                 )
 
     @property

@@ -159,6 +159,16 @@ THREADS: SettingSpec[int | None] = SettingSpec(
     auto=True,
     in_panel=True,
 )
+KERNELS: SettingSpec[str | None] = SettingSpec(
+    name="kernels",
+    kind=Kind.CHOICE,
+    scope=Scope.LOAD,
+    default=None,
+    help="kernels of the processor; own = ours, llama = llama.cpp's, auto = ours where proved",
+    choices=("own", "llama"),
+    auto=True,
+    metavar="NAME",
+)
 KV_TYPE: SettingSpec[str | None] = SettingSpec(
     name="kv_type",
     kind=Kind.CHOICE,
@@ -187,7 +197,7 @@ STRICT = SettingSpec(
     kind=Kind.SWITCH,
     scope=Scope.LOAD,
     default=False,
-    help="bit-identical replies with any draft, in any company; refused where a self-test fails",
+    help="bit-identical replies in any company; refused where a self-test fails",
     in_panel=True,
 )
 CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(
@@ -254,7 +264,7 @@ TOP_P = SettingSpec(
     kind=Kind.NUMBER,
     scope=Scope.SAMPLING,
     default=0.95,
-    help="keep the smallest set of tokens whose probability reaches this; 1 = off",
+    help="keep the likeliest tokens up to this sum; 1 = off",
     low=0,
     high=1,
     in_panel=True,
@@ -264,7 +274,7 @@ MIN_P = SettingSpec(
     kind=Kind.NUMBER,
     scope=Scope.SAMPLING,
     default=0.05,
-    help="drop tokens less likely than this fraction of the top token; 0 = off",
+    help="drop tokens below this share of the top one; 0 = off",
     low=0,
     high=1,
     in_panel=True,
@@ -284,7 +294,7 @@ PRESENCE_PENALTY = SettingSpec(
     kind=Kind.NUMBER,
     scope=Scope.SAMPLING,
     default=0.0,
-    help="subtracted once from the logits of recent tokens; 0 = off",
+    help="subtracted once from recent tokens' logits; 0 = off",
     low=-100,
     high=100,
     in_panel=True,
@@ -294,7 +304,7 @@ FREQUENCY_PENALTY = SettingSpec(
     kind=Kind.NUMBER,
     scope=Scope.SAMPLING,
     default=0.0,
-    help="subtracted for each recent occurrence of a token; 0 = off",
+    help="subtracted for each recent occurrence; 0 = off",
     low=-100,
     high=100,
     in_panel=True,
@@ -371,7 +381,7 @@ API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
-    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KV_TYPE),
+    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KERNELS, KV_TYPE),
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),

@@ -56,7 +56,9 @@ class Target(Protocol):
         ...
 
     def deepest(self, sequences: int) -> int:
-        """Most tokens on one path of a draft in a pass over that many sequences."""
+        """Most tokens of a draft in a pass over that many sequences, all of which may have as many:
+        a pass never becomes wider than the target takes.
+        """
         ...
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
@@ -65,12 +67,14 @@ class Target(Protocol):
         The logits are views that the next pass overwrites.
 
         Raises:
-            ContextFullError, Interrupted, DecodeError: the KV cache is as before the pass.
+            PassRefusedError, ContextFullError: one of them asks for what is not possible; the KV
+                cache is as before, unless it is recurrent.
+            Interrupted, DecodeError: the pass failed; the KV cache is as before it.
         """
         ...
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
-        """Keep the pending token and the nodes of ``path`` of the last pass, drop the others."""
+        """Keep the pending token and the nodes of ``path`` of its last pass, drop the others."""
         ...
 
     def length(self, seq: int) -> int:
@@ -162,6 +166,12 @@ class CacheableTarget(Target, SavesState, Protocol):
 
 class ServingTarget(CacheableTarget, Protocol):
     """A target that a scheduler runs."""
+
+    def idle(self) -> None:
+        """Nothing is computed for a while: what only waits for the next pass may end. Called by
+        the thread that computes.
+        """
+        ...
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do ``work`` while a device computes the next pass; now, where the processor computes it.

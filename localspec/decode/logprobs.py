@@ -8,13 +8,13 @@ as the rows of both passes are equal.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from localspec.core.logprobs import LogprobsMode, TokenLogprob, TokenLogprobs
 from localspec.core.selection import require_finite, top_ids
-from localspec.core.values import Distribution, Emitted, Ids, Logits, TargetRows
+from localspec.core.values import Distribution, Ids, Logits, TargetRows
 
 TokenText = Callable[[int], str]
 """Returns the text of a token, see `TokenLogprob.text`."""
@@ -30,20 +30,16 @@ class TokenScorer:
         self._text = text
         self._weights: Logits = np.empty(0, np.float32)
 
-    def along(
-        self, emitted: Sequence[Emitted], path: Sequence[int], logits: Logits, p: TargetRows
-    ) -> list[TokenLogprobs]:
-        """Logprobs of the tokens that a round emitted: those at the nodes of ``path``, then one
-        more, unless the reply ended before. ``logits`` (1 + n, V) are those of the pass, and ``p``
-        its processed rows.
+    def at(self, i: int, token: int, logits: Logits, p: TargetRows) -> TokenLogprobs:
+        """Logprobs of a token by row i of a pass: ``logits`` (1 + n, V) are its rows, and ``p`` the
+        processed ones.
 
         Raises:
-            NotNumbersError: a row contains NaN.
+            NotNumbersError: the row contains NaN.
         """
-        rows = (0, *(1 + node for node in path))
         if self._mode == "processed":
-            return [self.drawn(p(i), one.token) for i, one in zip(rows, emitted, strict=False)]
-        return [self.scored(logits[i], one.token) for i, one in zip(rows, emitted, strict=False)]
+            return self.drawn(p(i), token)
+        return self.scored(logits[i], token)
 
     def scored(self, row: Logits, token: int) -> TokenLogprobs:
         """Logprobs at one place, by the log-softmax of its row (V,); ``token`` is the one chosen.

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
+from localspec.core.origin import Origin
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
-from localspec.core.token_view import TokenView
-from localspec.core.values import (
-    ROOT,
-    Distribution,
-    Draft,
-    Emitted,
-    Logits,
-    Scores,
-    Verdict,
-    origins,
-)
+from localspec.core.values import ROOT, Draft, Emitted, Scores, Verdict, origins
+from localspec.decode.judged import CachedRows, Judged
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
 from localspec.drafters.lookup.predicted_text import PredictedText
-from localspec.errors import (
-    ContextFullError,
-    LocalspecError,
-    NothingAllowedError,
-    NotNumbersError,
-    ProposalError,
-)
+from localspec.errors import ContextFullError, Interrupted, NotNumbersError, ProposalError
 from localspec.policy import Policy
 from localspec.verifiers import Match, Verifier, require_exact
+
+_T = TypeVar("_T")
 
 
 class StopRule:
@@ -55,51 +44,6 @@ class StopRule:
 
 NEVER = StopRule()
 MATCH = Match()
-
-
-class CachedRows:
-    """`TargetRows` that are computed once, and kept for the drafter to learn from."""
-
-    def __init__(
-        self, processor: LogitsProcessor, tokens: Sequence[int], draft: Draft, logits: Logits
-    ) -> None:
-        """``tokens`` are those before the draft; ``logits`` (1 + n, V) are its scores."""
-        self._processor, self._tokens, self._length = processor, tokens, len(tokens)
-        self._draft, self._logits = draft, logits
-        self._together = processor.together > 1 and draft.is_chain
-        """Whether a row is computed with those after it, which a correct chain will need too."""
-        self._rows: dict[int, Distribution] = {}
-        self.asked = 0
-        """The row that was asked for last."""
-
-    def __call__(self, i: int) -> Distribution:
-        """The distribution of row i."""
-        self.asked = i
-        found = self._rows.get(i)
-        if found is None and self._together:
-            self._rows.update(enumerate(self._processor.ahead(self._logits[i:]), i))
-            found = self._rows.get(i)
-        if found is None:
-            found = self._rows[i] = self._compute(i)
-        return found
-
-    def _compute(self, i: int) -> Distribution:
-        drafted = self._draft.prefix(i - 1) if self._processor.reads_text else ()
-        return self._processor(self._logits[i], TokenView(self._tokens, drafted, self._length))
-
-    def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
-        """The rows after the pending token and after each node of the path."""
-        return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The verdict on a draft and the emitted tokens, cut at the end of the reply."""
-
-    verdict: Verdict
-    emitted: list[Emitted]
-    p: tuple[Distribution, ...]
-    """The target's distributions along the accepted path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +90,7 @@ class Request:
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
-    error: LocalspecError | None = None
+    error: Exception | None = None
     """Why it failed; it is then over, and none of its tokens are cached."""
 
     @property
@@ -186,7 +130,7 @@ class Request:
         if not plan.steps:
             return plan
         leaves = target.leaves if company == 1 else 1
-        return plan.within(self._room(target, company), leaves)
+        return plan.within(self._room(target, company), leaves, target.deepest(company))
 
     def _room(self, target: Target, company: int) -> int:
         """Most tokens that may be drafted one after the other."""
@@ -226,20 +170,28 @@ class Request:
             self.error = error
         return self.error is None
 
-    def verify(self, draft: Draft, scores: Scores) -> Judged | None:
-        """Judge a draft by its scores and emit the round's tokens. None where that is impossible:
-        the request has then failed, alone.
+    def attempt(self, step: Callable[[], _T]) -> _T | None:
+        """What a step gives that concerns this request alone; where it raises, this request has
+        failed, and no other.
         """
-        p = self.rows(draft, scores)
         try:
-            verdict = self._judged(draft, p)
-            verdict, emitted = self.take(draft, verdict)
-            if self.scorer is not None:
-                places = self.scorer.along(emitted, verdict.path, scores.logits, p)
-                emitted = self.emitted[-len(emitted) :] = [*map(_scored, emitted, places)]
-        except (NotNumbersError, NothingAllowedError) as error:
+            return step()
+        except Interrupted:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised to whoever reads this reply
             self.error = error
             return None
+
+    def verify(self, draft: Draft, scores: Scores) -> Judged | None:
+        """Judge a draft by its scores and emit the round's tokens. None where that is impossible:
+        the request has then failed, alone. It may also have failed after some of the tokens: they
+        are emitted as plain decoding would have emitted them.
+        """
+        return self.attempt(lambda: self._verified(draft, scores))
+
+    def _verified(self, draft: Draft, scores: Scores) -> Judged:
+        p = self.rows(draft, scores)
+        verdict, emitted = self._take(draft, self._judged(draft, p), scores, p)
         return Judged(verdict, emitted, p.along(verdict.path))
 
     def _judged(self, draft: Draft, p: CachedRows) -> Verdict:
@@ -247,11 +199,13 @@ class Request:
         with that token or before it, and plain decoding would not have looked further.
 
         Raises:
-            NotNumbersError, NothingAllowedError: nothing can follow the pending token.
+            Exception: nothing can follow the pending token.
         """
         try:
             return self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
-        except (NotNumbersError, NothingAllowedError):
+        except Interrupted:
+            raise
+        except Exception:
             *above, last = (ROOT, *draft.path(p.asked - 1))  # its row was asked for: it is accepted
             if last == ROOT:
                 raise
@@ -261,21 +215,32 @@ class Request:
         """The target's distribution of each row, given the tokens before that row."""
         return CachedRows(self.processor, self.tokens, draft, scores.logits)
 
-    def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
-        """Emit the round's tokens. Tokens past the end of the reply are dropped."""
+    def _take(
+        self, draft: Draft, verdict: Verdict, scores: Scores, p: CachedRows
+    ) -> tuple[Verdict, list[Emitted]]:
+        """Emit the round's tokens. Those past the end of the reply are dropped, and those from one
+        on that cannot be emitted.
+
+        Raises:
+            Exception: the first one cannot.
+        """
         taken: list[Emitted] = []
-        constraint = self.processor.constraint
-        for token, origin, source in origins(draft, verdict):
-            text, self.finish = self.stop.take(token)
-            self.tokens.append(token)
-            if constraint is not None and constraint.take(self.tokens):
-                self.finish = self.finish or "stop"
-            if self.finish is None and len(self.emitted) + 1 >= self.limit:
-                self.finish = "length"
-            if self.finish is not None:
-                text += self.stop.finish()
-            taken.append(Emitted(token, origin, source, text))
-            self.emitted.append(taken[-1])
+        rows = (0, *(1 + node for node in verdict.path))
+        for row, (token, origin, source) in zip(rows, origins(draft, verdict), strict=True):
+            try:
+                place = None
+                if self.scorer is not None:
+                    place = self.scorer.at(row, token, scores.logits, p)
+                taken.append(self._emit(token, origin, source, place))
+            except NotNumbersError:
+                if not taken:
+                    raise
+                break  # it is found again in the next round, as the first one
+            except Exception as error:
+                if not taken or isinstance(error, Interrupted):
+                    raise
+                self.error = error
+                break
             if self.finish is not None:
                 break
         if len(taken) <= len(verdict.path):
@@ -284,9 +249,27 @@ class Request:
             verdict = Verdict(verdict.path[:n], taken[-1].token, min(verdict.verified, n))
         return verdict, taken
 
+    def _emit(
+        self, token: int, origin: Origin, source: str | None, place: TokenLogprobs | None
+    ) -> Emitted:
+        """Emit one token, and say why the reply ends with it, if it does."""
+        constraint = self.processor.constraint
+        text, finish = self.stop.take(token)
+        self.tokens.append(token)
+        try:
+            if constraint is not None and constraint.take(self.tokens):
+                finish = finish or "stop"
+            if finish is None and len(self.emitted) + 1 >= self.limit:
+                finish = "length"
+            if finish is not None:
+                text += self.stop.finish()
+        except Exception:
+            self.tokens.pop()
+            raise
+        self.finish = finish
+        emitted = Emitted(token, origin, source, text, place)
+        self.emitted.append(emitted)
+        return emitted
 
-def _scored(item: Emitted, place: TokenLogprobs) -> Emitted:
-    return replace(item, logprobs=place)
 
-
-__all__ = ["ANY_DRAFT", "MATCH", "CachedRows", "DraftRules", "Judged", "Request", "StopRule"]
+__all__ = ["ANY_DRAFT", "MATCH", "DraftRules", "Request", "StopRule"]

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from localspec.core.plan import Outcome
 from localspec.core.target import Target, Work
 from localspec.core.values import Draft, Emitted, Scores, Verdict
-from localspec.decode.request import Judged, Request
+from localspec.decode.judged import Judged
+from localspec.decode.request import Request
 from localspec.decode.routing import learn, planned, propose
 from localspec.drafters.base import Committed, Drafter
-from localspec.errors import AuditError, LocalspecError
+from localspec.errors import AuditError, ContextFullError, LocalspecError, PassRefusedError
 from localspec.policy import Policy
 
 
@@ -84,12 +86,13 @@ def decode_round(
     """One round for every request (Leviathan et al. 2023, algorithm 1, over lists and trees).
 
     Requests need not agree in anything. One that fails (a row of NaN, all tokens forbidden, a full
-    context, a draft that its verifier is not exact for) ends alone: it has an error and no result,
-    and nothing of it stays cached.
+    context, a draft that its verifier is not exact for, a defect of its grammar, lengths that
+    disagree) ends alone: it has an error, and nothing of it stays cached. It has a result only
+    where it emitted tokens before it failed.
 
     Raises:
         Interrupted, DecodeError: the pass failed, for all of them.
-        AuditError: lengths disagree afterwards.
+        Exception: a defect of what they share, policy and drafters.
     """
     start = time.perf_counter()
     running = [r for r in requests if r.fits(target)]
@@ -98,21 +101,21 @@ def decode_round(
     drafted = [
         (r, Work(r.seq, r.tokens[-1], d, plan.rows(1 + len(d))))
         for r, plan, d in zip(running, plans, drafts, strict=True)
-        if r.may_verify(d)
+        if r.error is None and r.may_verify(d)
     ]
 
     scoring = time.perf_counter()
     for r, work in drafted:
-        r.expect(work.draft)
-    scores = target.score([work for _, work in drafted])
+        r.attempt(partial(r.expect, work.draft))
+    scored = _scored([(r, work) for r, work in drafted if r.error is None], target)
     verify_s = time.perf_counter() - scoring
 
     verified: list[tuple[Request, Draft, Judged, Scores]] = []
-    for (r, work), s in zip(drafted, scores, strict=True):
+    for r, work, s in scored:
         judged = r.verify(work.draft, s)
         if judged is not None:
             kept = len(judged.emitted) - 1  # the last one emitted is pending
-            target.keep(r.seq, judged.verdict.path[:kept])
+            r.attempt(partial(target.keep, r.seq, judged.verdict.path[:kept]))
             verified.append((r, work.draft, judged, s))
 
     learning = time.perf_counter()
@@ -121,11 +124,48 @@ def decode_round(
     learn(policy, [t.request for t in results], [t.outcome() for t in results], evidence)
     for t in results:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
+    unsound = {
+        t.request.seq
+        for t in results
+        if t.request.error is None and not _sound(t.request, target, drafter)
+    }
     for r in requests:
         if r.error is not None:
             forget(r.seq, target, drafter)
-    audit([t.request for t in results], target, drafter)
-    return results
+    return [t for t in results if t.request.seq not in unsound]
+
+
+def _scored(
+    drafted: Sequence[tuple[Request, Work]], target: Target
+) -> list[tuple[Request, Work, Scores]]:
+    """The target's pass. Where it is refused before anything is computed, since one of the requests
+    asks for what cannot be, each has a pass of its own, and that one fails.
+
+    Raises:
+        Interrupted, DecodeError: the pass failed, for all of them.
+    """
+    try:
+        scores = target.score([work for _, work in drafted])
+    except (PassRefusedError, ContextFullError) as refused:
+        found = []
+        for r, work in drafted:
+            if target.length(r.seq) != len(r.tokens) - 1:  # a recurrent state is lost with a pass
+                r.error = refused
+                continue
+            try:
+                (own,) = target.score([work])
+            except (PassRefusedError, ContextFullError) as error:
+                r.error = error
+            else:
+                found.append((r, work, replace(own, logits=own.logits.copy())))
+        return found
+    return [(r, work, s) for (r, work), s in zip(drafted, scores, strict=True)]
+
+
+def _sound(request: Request, target: Target, drafter: Drafter) -> bool:
+    """Whether the caches agree with the request's tokens; else it has failed."""
+    request.attempt(partial(audit, [request], target, drafter))
+    return request.error is None
 
 
 def forget(seq: int, target: Target, drafter: Drafter) -> None:

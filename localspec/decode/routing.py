@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
 from localspec.core.values import Draft, Probed, no_draft
 from localspec.decode.guiding import guided
 from localspec.decode.request import Request
-from localspec.drafters.base import Drafter
+from localspec.drafters.base import Ask, Drafter
+from localspec.errors import DecodeError, Interrupted
 from localspec.policy import Policy
 
 
@@ -88,13 +90,39 @@ def propose(
             ]
             if chosen:
                 asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]
-                for i, draft in zip(chosen, member.propose(asks), strict=True):
+                for i, draft in zip(
+                    chosen, _proposed(member, [requests[i] for i in chosen], asks), strict=True
+                ):
                     probe = plans[i].steps[rank].probe
                     drafts[i] = _probed(draft) if probe else _beside(drafts[i].probed, draft)
     for i, r in enumerate(requests):
         if r.guided and r.processor.constraint is not None:
-            drafts[i] = guided(drafts[i], r.ask(_NO_STEP, target, company))
+            found = r.attempt(partial(_guided, r, drafts[i], target, company))
+            drafts[i] = drafts[i] if found is None else found  # it may be empty
     return drafts
+
+
+def _guided(r: Request, draft: Draft, target: Target, company: int) -> Draft:
+    return guided(draft, r.ask(_NO_STEP, target, company))
+
+
+def _proposed(member: Drafter, requests: Sequence[Request], asks: Sequence[Ask]) -> list[Draft]:
+    """The drafts of one drafter. Where it fails, by the grammar of one of the requests for example,
+    each is asked for alone, and those for which it fails again have failed.
+
+    Raises:
+        Interrupted, DecodeError: a pass failed, which they share.
+    """
+    try:
+        return member.propose(asks)
+    except (Interrupted, DecodeError):
+        raise
+    except Exception:  # noqa: BLE001 - it comes again, in one of those that follow
+        drafts = [
+            r.attempt(partial(member.propose, [ask])) or [no_draft(member.name)]
+            for r, ask in zip(requests, asks, strict=True)
+        ]
+        return [draft for (draft,) in drafts]
 
 
 def _probed(empty: Draft) -> Draft:

@@ -9,7 +9,7 @@ from localspec.core import kernel
 from localspec.core.kernel import build as build_kernel
 from localspec.doctor.findings import Finding
 from localspec.errors import LocalspecError
-from localspec.loading import build_record, soundness
+from localspec.loading import build_record, own_kernels, soundness
 from localspec.loading.build_record import Build
 from localspec.loading.soundness import Soundness
 
@@ -25,6 +25,7 @@ def check() -> Generator[Finding, None, bool]:
         yield Finding("build", "note", str(error))
         return True
     yield finding(found, build_record.build())
+    yield Finding("kernels", "ok", own_kernels.state())
     return found.sound
 
 
@@ -47,6 +48,11 @@ def finding(found: Soundness, built: Build | None) -> Finding:
         how += ", and models are loaded without repacked weights"
     if not details["row_kernel"]:
         command = f"{sys.executable} -m {build_kernel.__name__}"
-        reasons.append(f"numpy samples, a little slower than after `{command}`")
+        refused = kernel.refusal()
+        reasons.append(
+            f"numpy samples, since {refused}"
+            if refused
+            else f"numpy samples, a little slower than after `{command}`"
+        )
     text = f"{how}; its logits agree with numpy on this processor"
     return Finding("build", "ok", "; ".join([text, *reasons]), details=details)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import localspec
+from localspec.files.private import without_secrets
 
 Status = Literal["ok", "note", "broken"]
 
@@ -26,6 +27,21 @@ class Finding:
     """Figures for ``--json``."""
     table: tuple[str, ...] = ()
     """Lines to print below."""
+
+    def __post_init__(self) -> None:
+        """Leave no secret in what is printed, or written as JSON and sent to others."""
+        for name in ("text", "fix", "details", "table"):
+            object.__setattr__(self, name, _masked(getattr(self, name)))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, dict):
+        return {key: _masked(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_masked(item) for item in value)
+    return value
 
 
 def in_checkout() -> bool:

@@ -14,6 +14,7 @@ from localspec.demo import FOLDER
 from localspec.doctor.findings import Examiner, Finding
 from localspec.errors import LocalspecError
 from localspec.models.memory.report import describe, size_text, table
+from localspec.processes.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats
@@ -26,6 +27,9 @@ _SUMS = "SHA256SUMS"
 _LINE = re.compile(r"^([0-9a-fA-F]{64}) [ *](\S.*)$")
 _ENOUGH = 16
 """Judged tokens from which on it is not by chance that none was accepted."""
+_LOSS = 0.8
+"""Part of the plain speed below which drafts have cost time, also where two seconds of replies vary
+as much as they do."""
 _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 
@@ -86,18 +90,23 @@ def speed() -> Finding:
             # Not counted: the first replies start threads, and a device compiles its kernels then.
             for draft in (True, False, True):
                 _answer(runtime, draft=draft)
+            others = Neighbours()
             deadline = time.perf_counter() + SPEED_CHECK_S
             while not stats[True] or time.perf_counter() < deadline:
                 for draft in (False, True):
                     stats[draft].append(_answer(runtime, draft=draft))
-            threads = runtime.info.threads
+            busy, threads = others.busy, runtime.info.threads
     except LocalspecError as error:
         return Finding("speed", "broken", f"the embedded pair fails: {error}", _REINSTALL)
-    return speed_finding(stats[True], stats[False], threads)
+    return speed_finding(stats[True], stats[False], threads, busy=busy)
 
 
-def speed_finding(drafted: Sequence[Stats], plain: Sequence[Stats], threads: int) -> Finding:
-    """The finding of replies with and without drafts; a tick only where drafts were accepted."""
+def speed_finding(
+    drafted: Sequence[Stats], plain: Sequence[Stats], threads: int, *, busy: bool = False
+) -> Finding:
+    """The finding of replies with and without drafts; a tick only where drafts were accepted and
+    cost nothing. ``busy``: other programs used the processor meanwhile.
+    """
     rate, plain_rate = _rate(drafted), _rate(plain)
     verified = sum(s.verified for s in drafted)
     accepted = sum(s.accepted for s in drafted)
@@ -111,6 +120,7 @@ def speed_finding(drafted: Sequence[Stats], plain: Sequence[Stats], threads: int
         "plain_tokens_per_second": plain_rate,
         "acceptance": acceptance,
         "threads": threads,
+        "busy": busy,
     }
     if verified >= _ENOUGH and not accepted:
         text += ": no drafted token was accepted, so this build or this device computes wrongly"
@@ -119,6 +129,12 @@ def speed_finding(drafted: Sequence[Stats], plain: Sequence[Stats], threads: int
         text += ": nothing was drafted"
         if drafted and drafted[-1].speculation.reason:
             text += f", because {drafted[-1].speculation.reason}"
+        return Finding("speed", "note", text, "localspec tune demo", details)
+    if rate < _LOSS * plain_rate:
+        if busy:
+            text += ": other programs are busy, so the speeds say nothing"
+            return Finding("speed", "note", text, "localspec doctor, when they are not", details)
+        text += ": drafts made it slower"
         return Finding("speed", "note", text, "localspec tune demo", details)
     return Finding("speed", "ok", text, details=details)
 

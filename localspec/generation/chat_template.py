@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from localspec.generation.template_program import (
     Program,
     RefusedError,
     is_bounded,
+    names,
 )
 from localspec.grammar.tool_families import Family, family_of
 
@@ -29,6 +31,9 @@ PLAIN_TEMPLATE = (
 """The template for models whose file has none."""
 PLAIN_STOP = ("\nUser:",)
 
+
+_SHORT = 4 << 20
+"""Characters that a template may write in this process; a character may be written as ten."""
 
 Cancelled = Callable[[], bool]
 """Returns true once the result is not needed any more."""
@@ -60,9 +65,10 @@ class Template:
         self._tools: list[dict[str, Any]] = []
         self._tools_in_text = False
         self._program: Program | None = None
+        self._names = 0
         try:
             if is_bounded(source):
-                self._program = Program(source)
+                self._program, self._names = Program(source), names(source)
                 return
             broken = self._ask({"source": source}).get("broken")
         except (BrokenTemplateError, TooMuchError) as error:
@@ -170,7 +176,7 @@ class Template:
     def _rendered(
         self, messages: list[dict[str, Any]], variables: dict[str, Any], cancelled: Cancelled
     ) -> str:
-        if self._program is not None:
+        if self._program is not None and self._is_short(messages, variables):
             return self._program.render(messages, self._bos, self._eos, variables)
         answer = self._ask(
             {
@@ -186,5 +192,20 @@ class Template:
             raise RefusedError(answer.get("refused") or answer.get("broken"))
         return str(answer["text"])
 
+    def _is_short(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> bool:
+        """Whether a bounded template can write a short text only: it may name every message a
+        thousand times.
+        """
+        size = sum(map(_characters, messages)) + _characters(variables)
+        return self._names * (1 + len(messages)) * size <= _SHORT
+
     def _ask(self, request: dict[str, Any], cancelled: Cancelled = never) -> dict[str, Any]:
         return template_process.shared().ask(request, cancelled)
+
+
+def _characters(values: Mapping[str, Any]) -> int:
+    """About the characters in what a template is given."""
+    return sum(
+        len(value) if isinstance(value, str) else len(json.dumps(value))
+        for value in values.values()
+    )

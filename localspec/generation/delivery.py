@@ -38,8 +38,11 @@ class Delivery:
         return [*found, *self.notices]
 
     def hand_over(self) -> None:
-        """Hand the events over."""
-        self.running.job.mailbox.put(self.events())
+        """Hand the events over. Where that fails, this reply has failed, and no other."""
+        try:
+            self.running.job.mailbox.put(self.events())
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            self.running.defect = error
 
 
 class Deliveries:
@@ -58,6 +61,10 @@ class Deliveries:
                 self._late.append(each)
         if self._late:
             self._target.meanwhile(self.complete)
+
+    def late(self, last: Delivery) -> None:
+        """Hand over the events of a reply's last round with what was put off."""
+        self._late.append(last)
 
     def complete(self) -> None:
         """Hand over what was put off: before anything that ends a reply, or takes long."""

@@ -50,8 +50,10 @@ class TextStream:
 
     def _doubtful(self) -> int:
         """Length of the longest end of the held text that may begin a stop string."""
-        longest = max((len(s) for s in self._stop), default=1) - 1
-        for n in range(min(longest, len(self._held)), 0, -1):
-            if any(s.startswith(self._held[-n:]) for s in self._stop):
-                return n
-        return 0
+        longest = 0
+        for stop in self._stop:
+            for n in range(min(len(stop) - 1, len(self._held)), longest, -1):
+                if self._held.endswith(stop[:n]):
+                    longest = n
+                    break
+        return longest

@@ -20,8 +20,19 @@ class Prompt:
     tokens: list[int]
     dropped: int = 0
     """Messages left out because the context was full."""
+    least: int = 0
+    """Tokens that it has at least, where it is far too long to be split at all."""
+
+    @property
+    def length(self) -> int:
+        """Its tokens, or at least so many."""
+        return max(len(self.tokens), self.least)
 
 
+_PART = 1 << 16
+"""Characters of a long text that are counted at once."""
+_BORDER = 16
+"""Tokens that such a part may have more than its share."""
 _CUT_EVERY = 4
 """Turns between two places where a chat that is too long may be cut."""
 
@@ -35,11 +46,13 @@ def fit(
     cancelled: Cancelled = never,
     *,
     drop: bool = True,
+    longest: int = 0,
 ) -> Prompt:
     """The prompt of as much of the conversation as leaves ``reserve`` tokens for the reply.
 
     The oldest turns go first, at message borders; system messages stay, and the last one, with its
     question where it continues a reply or is the result of a call. Without ``drop`` all stay.
+    ``longest`` is the longest context that the model has learnt, 0 if unknown.
 
     Raises:
         UsageError: nothing to answer.
@@ -50,16 +63,32 @@ def fit(
 
     def without(dropped: int) -> Prompt:
         text = template.render(kept(messages, dropped), cancelled)
-        return Prompt(text, encode(text), dropped)
+        least = too_many(text, encode, capacity, longest)
+        return Prompt(text, [] if least else encode(text), dropped, least)
 
     prompt = without(0)
-    if not prompt.tokens:
+    if not prompt.length:
         raise UsageError("the model's chat template gives an empty prompt for this chat")
-    if drop and len(prompt.tokens) + reserve > capacity:
+    if drop and prompt.length + reserve > capacity:
         prompt = _shortened(messages, prompt, without, capacity - reserve)
-    if len(prompt.tokens) >= capacity:
-        raise _too_long(messages, prompt, encode, capacity, drop=drop)
+    if prompt.length >= capacity:
+        raise _too_long(messages, prompt, encode, capacity, longest, drop=drop)
     return prompt
+
+
+def too_many(text: str, encode: Tokenize, capacity: int, longest: int = 0) -> int:
+    """The tokens that a long text has at least, if they are more than a context holds; else 0. It
+    is not split whole for that: a text of millions of characters takes seconds and gigabytes. They
+    are counted up to the ``longest`` context that the model has learnt.
+    """
+    if len(text) <= 2 * _PART:
+        return 0
+    found = 0
+    for at in range(0, len(text), _PART):
+        found += max(0, len(encode(text[at : at + _PART])) - _BORDER)
+        if found >= max(capacity, longest):
+            break
+    return found if found >= capacity else 0
 
 
 def _shortened(
@@ -74,7 +103,7 @@ def _shortened(
     while low < high:
         middle = (low + high) // 2
         shorter = without(cuts[middle])
-        if len(shorter.tokens) <= most:
+        if shorter.length <= most:
             prompt, high = shorter, middle
         else:
             low = middle + 1
@@ -94,30 +123,49 @@ def _cuts(turns: Sequence[Message]) -> list[int]:
     return [i for i in range(1, last + 1) if turns[i].role == "user" or i == last]
 
 
+def remedy(tokens: int, longest: int, what: str = "it") -> str:
+    """What to do about a prompt of so many tokens that does not fit: a larger context only where
+    the model has learnt one of that size.
+    """
+    if longest and tokens >= longest:
+        return f"shorten {what}: this model reads at most {longest}"
+    return f"shorten {what}, or raise --ctx"
+
+
 def _too_long(
-    messages: Sequence[Message], prompt: Prompt, encode: Tokenize, capacity: int, *, drop: bool
+    messages: Sequence[Message],
+    prompt: Prompt,
+    encode: Tokenize,
+    capacity: int,
+    longest: int,
+    *,
+    drop: bool,
 ) -> ContextError:
-    tokens = len(prompt.tokens)
-    of_system = sum(len(encode(m.content)) for m in messages if m.role in SYSTEM)
-    size = f"{tokens} tokens, which with a reply exceeds the available context size of {capacity}"
+    tokens = prompt.length
+    texts = [m.content for m in messages if m.role in SYSTEM]
+    of_system = sum(
+        too_many(text, encode, capacity, longest) or len(encode(text)) for text in texts
+    )
+    count = f"at least {tokens}" if prompt.least else str(tokens)
+    size = f"{count} tokens, which with a reply exceeds the available context size of {capacity}"
     if 2 * of_system > tokens:
         what = f"the system prompt does not fit: with the message it has {size}"
-        return ContextError(f"{what}; shorten it, or raise --ctx")
+        return ContextError(f"{what}; {remedy(tokens, longest)}")
     if not drop and any(m.role == "assistant" for m in messages[:-1]):
         # Agents know the first words from Anthropic's API, and then summarize earlier turns.
         return ContextError(
             f"the prompt is too long: {tokens} tokens > {capacity} maximum, and exceeds the "
-            "available context size; shorten the messages, or raise --ctx"
+            f"available context size; {remedy(tokens, longest, 'the messages')}"
         )
     if not drop:
-        return ContextError(f"the messages do not fit: {size}; shorten them, or raise --ctx")
+        return ContextError(f"the messages do not fit: {size}; {remedy(tokens, longest, 'them')}")
     if messages[-1].role == "assistant":
-        return ContextError(
-            f"the reply cannot continue: with its question it has {size}; raise --ctx"
-        )
+        end = tokens >= longest > 0
+        more = f"this model reads at most {longest}" if end else "raise --ctx"
+        return ContextError(f"the reply cannot continue: with its question it has {size}; {more}")
     return ContextError(
-        f"the message is too long: with the chat template it has {size}; shorten it, or raise --ctx"
+        f"the message is too long: with the chat template it has {size}; {remedy(tokens, longest)}"
     )
 
 
-__all__ = ["Prompt", "fit"]
+__all__ = ["Prompt", "fit", "remedy", "too_many"]

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import functools
+import threading
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.core.constraint import Constraint
 from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.grammar.tool_families import Family
+from localspec.errors import QueueFullError, UsageError
+from localspec.grammar.tool_families import Family, family_of
+
+if TYPE_CHECKING:
+    from localspec.grammar.checking import Checked, Checker
 
 _LARGE = 32768
 """Tokens of a vocabulary from which its preparation is worth a notice."""
-_KEPT = 8
-"""Compiled grammars that are kept; the largest have some megabytes."""
+_KEPT = 64
+"""Grammars that are kept, the refused ones too."""
+_KEPT_CHARACTERS = 8 << 20
+"""Characters of them together."""
+_QUICK = 0.02
+"""Seconds in which a matcher is made while other prompts wait."""
+_MATCHERS = 512 << 20
+"""Bytes of all matchers of grammars that are followed or wait."""
 
 
 class GrammarModel(Protocol):
@@ -45,13 +57,27 @@ class GrammarModel(Protocol):
 
 
 class Grammars:
-    """Makes the constraints of one model's replies. The vocabulary is prepared for the first."""
+    """Makes the constraints of one model's replies. The vocabulary is prepared for the first.
+
+    A grammar is tried out before it is followed, in a process with limits of time and memory, and
+    what came of it is kept: an agent sends the same tools with each request.
+    """
 
     def __init__(self, model: GrammarModel) -> None:
         self._model = model
         self._prepared = False
-        self._kept: dict[tuple[GrammarSpec, str | None], str] = {}
-        """Compiled grammars, the one used last at the end."""
+        self._lock = threading.RLock()
+        self._kept: dict[tuple[GrammarSpec, str | None], Checked | str] = {}
+        """Grammars that can be followed, and the reasons why others cannot; the one used last at
+        the end."""
+        self._size = 0
+        """Bytes of all matchers that are in use."""
+
+    @functools.cached_property
+    def _checker(self) -> Checker:
+        from localspec.grammar.checking import Checker
+
+        return Checker(lambda: self._vocabulary)
 
     @functools.cached_property
     def _vocabulary(self) -> Any:
@@ -60,12 +86,25 @@ class Grammars:
 
     def prepare(self) -> Iterator[Notice]:
         """Prepare the vocabulary, which takes a second or two where it is large; nothing else of
-        this process runs meanwhile. A server calls it while it loads.
+        this process runs meanwhile.
         """
         if not self._prepared:
             if self._model.n_vocab > _LARGE:
                 yield Notice("preparing the vocabulary for grammars, once for this model")
-            _ = self._vocabulary
+            with self._lock:
+                _ = self._vocabulary
+
+    def warm(self) -> None:
+        """Prepare all that the first grammar needs, before others wait for its sake."""
+        for _ in self.prepare():
+            pass
+        self._checked(GrammarSpec.json_object(), None, lambda: False)
+
+    def knows(self, spec: GrammarSpec, family: Family | None) -> bool:
+        """Whether it is known what comes of a grammar, so that a constraint takes no time."""
+        with self._lock:
+            found = self._kept.get(self._key(spec, family))
+            return found is not None and (isinstance(found, str) or found.seconds < _QUICK)
 
     def constraint(
         self,
@@ -73,6 +112,7 @@ class Grammars:
         prompt: list[int],
         text: str | None,
         family: Family | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Constraint | None:
         """The constraint of a reply after ``prompt``; None without a grammar. ``family`` is how the
         prompt tells the model to call tools; None: as its template writes calls.
@@ -82,6 +122,8 @@ class Grammars:
 
         Raises:
             UsageError: the grammar is refused.
+            QueueFullError: large grammars of other requests take the memory for it.
+            Interrupted: ``cancelled`` returned true while it was tried out.
         """
         if spec is None:
             return None
@@ -90,39 +132,82 @@ class Grammars:
 
         model = self._model
         tokenize: Callable[[str], list[int]] = functools.partial(model.tokenize, special=True)
-        return GrammarMatcher(
-            self._vocabulary,
-            self._written(spec, family),
-            spec.kind,
-            start=len(prompt),
-            n_vocab=model.n_vocab,
-            end_ids=model.end_ids,
-            thinking=None if text is None else thinking(model.template, text, tokenize),
-        )
+        checked = self._checked(spec, family, cancelled)
+        self._take(checked.size)
+        try:
+            found = GrammarMatcher(
+                self._vocabulary,
+                checked.grammar,
+                spec.kind,
+                start=len(prompt),
+                n_vocab=model.n_vocab,
+                end_ids=model.end_ids,
+                thinking=None if text is None else thinking(model.template, text, tokenize),
+            )
+        except BaseException:
+            self._take(-checked.size)
+            raise
+        weakref.finalize(found, self._take, -checked.size)
+        return found
 
-    def _written(self, spec: GrammarSpec, family: Family | None) -> str:
-        """The grammar in the library's own form. The last ones are kept: an agent sends the same
-        tools with each request, and compiling sixty of them takes 0.4 s.
+    def _take(self, size: int) -> None:
+        with self._lock:
+            if size > 0 and self._size and self._size + size > _MATCHERS:
+                raise QueueFullError(
+                    "the large grammars of other requests take all memory that grammars may have; "
+                    "try again later"
+                )
+            self._size += size
+
+    def _checked(
+        self, spec: GrammarSpec, family: Family | None, cancelled: Callable[[], bool]
+    ) -> Checked:
+        """The grammar in the library's own form.
 
         Raises:
             UsageError: the grammar is refused.
+            Interrupted: ``cancelled`` returned true.
         """
-        from localspec.grammar.compiling import compiled
-
-        key = (spec, family.name if family is not None else None)
-        found = self._kept.pop(key, None)
+        key = self._key(spec, family)
+        with self._lock:
+            found = self._kept.pop(key, None)
+            if found is not None:
+                self._kept[key] = found
         if found is None:
-            found = compiled(spec, self._model.template, self._marker, family)
-        self._kept[key] = found
-        if len(self._kept) > _KEPT:
-            self._kept.pop(next(iter(self._kept)), None)
+            try:
+                found = self._checker.checked(spec, key[1], self._marker, cancelled)
+            except UsageError as error:
+                found = str(error)
+            self._keep(key, found)
+        if isinstance(found, str):
+            raise UsageError(found)
         return found
+
+    def _key(self, spec: GrammarSpec, family: Family | None) -> tuple[GrammarSpec, str | None]:
+        if spec.kind != "tools":
+            return spec, None
+        family = family or family_of(self._model.template)
+        return spec, family.name if family is not None else None
+
+    def _keep(self, key: tuple[GrammarSpec, str | None], found: Checked | str) -> None:
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > 1 and (
+                len(self._kept) > _KEPT
+                or sum(map(_characters, self._kept.items())) > _KEPT_CHARACTERS
+            ):
+                self._kept.pop(next(iter(self._kept)))
 
     def _marker(self, name: str) -> int | None:
         """The id of a marker that is a token of its own; None where it is plain text."""
         tokens = self._model.tokenize(name, special=True)
         alone = len(tokens) == 1 and self._vocabulary.is_special_token(tokens[0])
         return tokens[0] if alone else None
+
+
+def _characters(kept: tuple[tuple[GrammarSpec, str | None], Checked | str]) -> int:
+    (spec, _), found = kept
+    return len(spec.text) + (len(found) if isinstance(found, str) else len(found.grammar))
 
 
 def incomplete(finish: FinishReason, stop_text: str | None) -> Notice:

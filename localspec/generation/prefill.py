@@ -202,8 +202,12 @@ class Prefill:
         have been about to change places.
         """
         for seq in seqs:
-            if self._target.length(seq) < len(self.cached.get(seq, ())):
+            if not self.whole(seq):
                 self.reset(seq)
+
+    def whole(self, seq: int) -> bool:
+        """Whether the target still has what is believed to be cached."""
+        return self._target.length(seq) >= len(self.cached.get(seq, ()))
 
     def reset(self, seq: int) -> None:
         """Empty the caches of target and drafter: after a failure they are not trusted."""

@@ -28,6 +28,11 @@ from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Conversation
 from localspec.verifiers import Verifier, verifier
 
+_LONGEST_TOKEN = 64
+"""Characters of a prediction for each token of the context: more of it cannot be of use."""
+LARGE = 100_000
+"""Characters of a request from which its template and its tokens take long."""
+
 
 class Preparation:
     """Makes prompts for one model."""
@@ -80,7 +85,7 @@ class Preparation:
                 )
         if request.grammar is not None:
             notices += self._grammars.prepare()
-        constraint = self.constraint(request, prompt, conversation)
+        constraint = self.constraint(request, prompt, conversation, cancelled)
         form = self._format(request, conversation) if request.markers else ReplyFormat()
         room = self._capacity - len(prompt) + 1
         prepared = Prepared(
@@ -137,7 +142,8 @@ class Preparation:
         recalls = request.owner if request.draft_memory and request.drafts else None
         if request.prediction is None:
             return DraftRules(frozenset(may - {PREDICTION}), request.draft_max, recalls=recalls)
-        tokens = self._model.tokenize(request.prediction, special=False, bos=False)
+        within = request.prediction[: _LONGEST_TOKEN * self._capacity]
+        tokens = self._model.tokenize(within, special=False, bos=False)
         predicted = PredictedText(tokens, start, self._capacity)
         return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
 
@@ -165,17 +171,35 @@ class Preparation:
         tokens = {t for text in texts for t in self._model.tokenize(text, special=True)}
         return frozenset(t for t in tokens if not self._model.piece(t))
 
+    def warm_grammars(self) -> None:
+        """Prepare what the first grammar needs: other replies would wait for it later."""
+        self._grammars.warm()
+
+    def takes_long(self, request: ReplyRequest) -> bool:
+        """Whether preparing a request may take long, so that others should not wait for it: it has
+        a grammar that was not tried out yet, or is large.
+        """
+        if request.grammar is not None:
+            family = self.prompts.family(request)
+            if not self._grammars.knows(request.grammar, family):
+                return True
+        return request.characters > LARGE
+
     def constraint(
-        self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
+        self,
+        request: ReplyRequest,
+        prompt: list[int],
+        conversation: Prompt | None,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Constraint | None:
         """The constraint of the reply to a request; None without a grammar.
 
         Raises:
-            UsageError: the grammar is refused.
+            UsageError, QueueFullError, Interrupted: see `Grammars.constraint`.
         """
         text = None if conversation is None else conversation.text
         return self._grammars.constraint(
-            request.grammar, prompt, text, self.prompts.family(request)
+            request.grammar, prompt, text, self.prompts.family(request), cancelled
         )
 
     def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
@@ -200,4 +224,4 @@ def _require_a_beginning(request: ReplyRequest) -> None:
         )
 
 
-__all__ = ["Preparation"]
+__all__ = ["LARGE", "Preparation"]

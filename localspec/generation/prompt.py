@@ -12,7 +12,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
 from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
-from localspec.generation.fitting import Prompt, fit
+from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.quoting import Quoting, plain
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Transcript, Transcripts
@@ -44,6 +44,11 @@ class Tokenizer(Protocol):
     @property
     def adds_bos(self) -> bool:
         """Whether a prompt begins with the beginning-of-sequence token."""
+        ...
+
+    @property
+    def n_ctx_train(self) -> int:
+        """The longest context that it has learnt; 0 if unknown."""
         ...
 
     @property
@@ -146,7 +151,8 @@ class PromptBuilder:
         encode = self._transcripts.of(request.owner).encode
         template, messages = self._template_of(request), self._quoting.messages(request.messages)
         drop = request.drop_oldest
-        return fit(messages, template, encode, self._capacity, reserve, cancelled, drop=drop)
+        size, longest = self._capacity, self._model.n_ctx_train
+        return fit(messages, template, encode, size, reserve, cancelled, drop=drop, longest=longest)
 
     def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
         """Text and tokens of a conversation, whether it fits into the context or not.
@@ -183,6 +189,11 @@ class PromptBuilder:
             UsageError: it is empty.
             ContextError: it does not fit.
         """
+        least = too_many(
+            text, functools.partial(self._model.tokenize, special=True), self._capacity
+        )
+        if least:
+            raise self._too_long(least, f"at least {least}")
         tokens = self._model.tokenize(text, special=True, bos=self._model.adds_bos)
         if not tokens:
             raise UsageError("the prompt is empty; give at least one character")
@@ -207,11 +218,14 @@ class PromptBuilder:
 
     def _fitting(self, tokens: list[int]) -> list[int]:
         if len(tokens) >= self._capacity:
-            raise ContextError(
-                f"the prompt has {len(tokens)} tokens, which with a reply exceeds the available "
-                f"context size of {self._capacity}; shorten it, or raise --ctx"
-            )
+            raise self._too_long(len(tokens))
         return tokens
+
+    def _too_long(self, tokens: int, count: str = "") -> ContextError:
+        return ContextError(
+            f"the prompt has {count or tokens} tokens, which with a reply exceeds the available "
+            f"context size of {self._capacity}; " + remedy(tokens, self._model.n_ctx_train)
+        )
 
     def remember(self, prompt: Prompt, reply: Reply, owner: str = "") -> Conversation:
         """Record the tokens of the reply, for the next turn that quotes its text; returns the

@@ -1,4 +1,8 @@
-"""Makes prompts in a separate thread: a chat template may take seconds, and replies run on."""
+"""Makes prompts in separate threads: a chat template may take seconds, and replies run on.
+
+One thread makes the prompts that take no time, one after the other. Those that may take long, and
+grammars that were not tried out yet, have a few threads beside it: nobody else waits for them.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +50,12 @@ class TakesPrompts(Protocol):
         ...
 
 
+_SLOW = 3
+"""Threads for what may take long."""
+
+
 class PromptThread:
-    """Makes one prompt after the other. The thread starts with the first."""
+    """Makes one prompt after the other. The threads start with the first prompt for them."""
 
     def __init__(self, preparation: Preparation, taker: TakesPrompts) -> None:
         self._preparation = preparation
@@ -56,6 +64,10 @@ class PromptThread:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._long: queue.SimpleQueue[Job | _Call | None] = queue.SimpleQueue()
+        self._slow: list[threading.Thread] = []
+        self._busy = 0
+        """Tasks that take long and are not done yet."""
 
     def prepare(self, job: Job) -> None:
         """Make the prompt of a job, after those before it."""
@@ -63,8 +75,9 @@ class PromptThread:
             self._start()
             self._jobs.put(job)
 
-    def call(self, work: Callable[[], _T]) -> _T:
-        """Do something that needs the vocabulary or the template, and return what it returns.
+    def call(self, work: Callable[[], _T], *, long: bool = False) -> _T:
+        """Do something that needs the vocabulary or the template, and return what it returns; if it
+        is ``long``, where it may take its time.
 
         Raises:
             UsageError: closed.
@@ -74,10 +87,19 @@ class PromptThread:
         with self._lock:
             if self._closed:
                 raise UsageError("this runtime is closed")
-            self._start()
-            self._jobs.put(call)
+            if long:
+                self._put_long(call)
+            else:
+                self._start()
+                self._jobs.put(call)
         result: _T = call.result.result()
         return result
+
+    def warm_grammars(self) -> None:
+        """Have the first grammar prepared for, soon."""
+        with self._lock:
+            self._start()
+            self._jobs.put(_Call(self._preparation.warm_grammars))
 
     def _start(self) -> None:
         if self._thread is None:
@@ -92,6 +114,10 @@ class PromptThread:
             thread = self._thread
         if thread is not None:
             thread.join()
+        for _ in self._slow:
+            self._long.put(None)
+        for slow in self._slow:
+            slow.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -101,7 +127,41 @@ class PromptThread:
             if self._taker.closed:
                 job.interrupt.set()
             if not job.over:
-                self._prepare(job)
+                self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        """Prepare a job here, or have it done where it may take its time."""
+        try:
+            long = self._preparation.takes_long(job.request)
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            job.fail(error)
+            return
+        if not long:
+            self._prepare(job)
+            return
+        with self._lock:
+            self._put_long(job)
+
+    def _put_long(self, task: Job | _Call) -> None:
+        """Have it done in a thread for what may take long; the lock is held."""
+        self._busy += 1
+        self._long.put(task)
+        if min(self._busy, _SLOW) > len(self._slow):
+            name = "localspec long prompts"
+            self._slow.append(threading.Thread(target=self._run_long, name=name, daemon=True))
+            self._slow[-1].start()
+
+    def _run_long(self) -> None:
+        while (task := self._long.get()) is not None:
+            if isinstance(task, _Call):
+                self._run_call(task)
+            else:
+                if self._taker.closed:
+                    task.interrupt.set()
+                if not task.over:
+                    self._prepare(task)
+            with self._lock:
+                self._busy -= 1
 
     def _run_call(self, call: _Call) -> None:
         if self._taker.closed:

@@ -18,6 +18,7 @@ from localspec.errors import Interrupted
 from localspec.generation.delivery import Deliveries, Delivery
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
+from localspec.generation.phases import Phases
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
@@ -64,6 +65,8 @@ class RunningReplies:
         """Duration of the last round."""
         self._reported: set[str] = set()
         self.deliveries = Deliveries(pair.target)
+        self.phases = Phases()
+        """What took longest beside passes; whoever measures reads it."""
 
     def free(self) -> list[int]:
         """Sequences that no reply uses."""
@@ -77,14 +80,20 @@ class RunningReplies:
         self.deliveries.complete()
         doing(f"answering with {self._pair.target_model.path}")
         prepared = ready.prepared
-        seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
-        self.running.append(self._begun(ready, seq))
+        try:
+            seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
+            self.running.append(self._begun(ready, seq))
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            ready.job.fail(error)
+            return
         self._guarded(self.running[-1], self._begin, aborts=False)
 
     def end_stopped(self) -> None:
-        """End the replies that were told to."""
+        """End the replies that were told to, and those whose events could not be handed over."""
         for running in [*self.running]:
-            if running.stopped:
+            if running.defect is not None:
+                self._fail(running, running.defect)
+            elif running.stopped:
                 self.finish(running)
 
     def _begun(self, ready: Ready, seq: int) -> Running:
@@ -122,7 +131,7 @@ class RunningReplies:
         if generation.finish is None:
             running.job.mailbox.put(events)
         else:
-            self.finish(running, events)
+            self.finish(running, events=events)
 
     def _guarded(
         self, running: Running, step: Callable[[Running], None], *, aborts: bool = True
@@ -155,11 +164,14 @@ class RunningReplies:
                 self.finish(running)
             return
         except Exception as error:  # noqa: BLE001 - raised to all who read their replies
-            for running in [*self.running]:
+            for running in decoding:
                 self._fail(running, error)
             self._prefill.check(self.free())
+            for running in [*self.running]:  # their prompts are read
+                if not self._prefill.whole(running.seq):
+                    self._fail(running, error)
             return
-        self._deliver(decoding, results)
+        self.phases.run("rounds' ends", lambda: self._deliver(decoding, results))
         for running in [one for one in self.running if one.generation.postponed]:
             if not running.reading:
                 self.deliveries.complete()
@@ -194,10 +206,13 @@ class RunningReplies:
                 self._fail(running, request.error or failed)
                 continue
             delivery = Delivery(running, result, notices, ended, alone)
-            if request.finish is None:
+            if request.error is not None:  # after these tokens
+                self.deliveries.late(delivery)
+                self._fail(running, request.error)
+            elif request.finish is None:
                 going_on.append(delivery)
             else:
-                self.finish(running, delivery.events())
+                self.finish(running, delivery)
         self.deliveries.after_round(going_on)
 
     def _notices(self, results: Sequence[RoundResult]) -> list[Notice]:
@@ -220,9 +235,22 @@ class RunningReplies:
 
     # -- ends ----------------------------------------------------------------------------------
 
-    def finish(self, running: Running, events: Sequence[ReplyEvent] = ()) -> None:
-        """End a reply after its last ``events``; as interrupted, where it is not complete."""
+    def finish(
+        self, running: Running, last: Delivery | None = None, events: Sequence[ReplyEvent] = ()
+    ) -> None:
+        """End a reply after its ``last`` round, or after ``events``; as interrupted, where it is
+        not complete. If something fails, it ends with that, and no other reply does.
+        """
         self.deliveries.complete()
+        if running.defect is not None:
+            self._fail(running, running.defect)
+            return
+        try:
+            self._finish(running, events if last is None else last.events())
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            self._fail(running, error)
+
+    def _finish(self, running: Running, events: Sequence[ReplyEvent]) -> None:
         self.running.remove(running)
         generation = running.generation
         if generation.finish is None:
@@ -259,7 +287,8 @@ class RunningReplies:
     def _fail(self, running: Running, error: Exception) -> None:
         """End a reply with an error; its sequence is not trusted any more."""
         self.deliveries.complete()
-        self.running.remove(running)
+        if running in self.running:
+            self.running.remove(running)
         self._prefill.reset(running.seq)
         running.job.interrupt.watch(None)
         running.job.fail(error)

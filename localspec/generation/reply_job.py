@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import threading
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,6 +16,8 @@ from localspec.generation.prepared import new_seed
 from localspec.generation.reply_stream import TakesEvents
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
+
+log = logging.getLogger("localspec.replies")
 
 
 class _State(enum.Enum):
@@ -77,16 +80,26 @@ class Job:
         self._owner.wake()
 
     def end(self, events: Sequence[ReplyEvent]) -> None:
-        """Hand over the last events."""
+        """Hand over the last events; an error, where whoever takes them refuses them."""
         self._state = _State.OVER
-        self.mailbox.put(events)
+        try:
+            self.mailbox.put(events)
+        except Exception as error:  # noqa: BLE001 - told to the same
+            self._tell(error)
 
     def fail(self, error: BaseException) -> None:
         """End with an error; nothing happens where it is over already."""
         with self._lock:
             if self._state is not _State.OVER:
                 self._state = _State.OVER
-                self.mailbox.fail(error)
+                self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        """Hand over an error. Where that fails, nobody reads this reply any more: others go on."""
+        try:
+            self.mailbox.fail(error)
+        except Exception:
+            log.exception("nobody takes the error of a reply: %s", error)
 
 
 def _unbegun(seed: int | None) -> Reply:
@@ -135,6 +148,8 @@ class Running:
         """Whether a part of its prompt is unread."""
         self.forgotten = False
         """Whether its sequence must be emptied when it ends."""
+        self.defect: Exception | None = None
+        """Why its events could not be handed over: it must end with that."""
 
     @property
     def seq(self) -> int:

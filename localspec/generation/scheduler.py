@@ -23,7 +23,7 @@ from localspec.core.tokenized import Tokenized
 from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
-from localspec.generation.preparation import Preparation
+from localspec.generation.preparation import LARGE, Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
 from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
@@ -38,6 +38,8 @@ log = logging.getLogger("localspec.scheduler")
 
 MOST_WAITING = 128
 """Requests that may wait."""
+_IDLE_S = 0.5
+"""Seconds without work, after which the threads of a pass end: a chat's next turn comes later."""
 _T = TypeVar("_T")
 
 
@@ -147,6 +149,10 @@ class Scheduler:
         result: _T = call.result.result()
         return result
 
+    def warm_grammars(self) -> None:
+        """Prepare for grammars in a thread of its own: a server would stall its replies later."""
+        self._prompts.warm_grammars()
+
     def ready(self, ready: Ready) -> None:
         """See `localspec.generation.prompt_thread.TakesPrompts`."""
         self._messages.put(ready)
@@ -195,12 +201,13 @@ class Scheduler:
 
     def _run(self) -> None:
         error: BaseException = UsageError("this runtime is closed")
+        phases = self.replies.phases
         try:
             while not self._closed:
                 self._take_messages()
-                self.replies.end_stopped()
-                self._run_calls()
-                self._admit()
+                phases.run("stops", self.replies.end_stopped)
+                phases.run("calls", self._run_calls)
+                phases.run("begins", self._admit)
                 self.replies.read()
                 self.replies.decode()
             self.replies.end_all()
@@ -221,12 +228,19 @@ class Scheduler:
     def _take_messages(self, *, wait: bool = True) -> None:
         wait = wait and not (self.replies.running or (self._ready and self.replies.free()))
         while wait or not self._messages.empty():  # this thread alone takes some
-            message = self._messages.get()
+            message = self._next_message()
             wait = False
             if isinstance(message, Ready):
                 self._ready.append(message)
             elif message is not None:
                 self._calls.append(message)
+
+    def _next_message(self) -> _Message:
+        try:
+            return self._messages.get(timeout=_IDLE_S)
+        except queue.Empty:
+            self._pair.target.idle()
+            return self._messages.get()
 
     def _run_calls(self) -> None:
         for call in [*self._calls]:
@@ -254,7 +268,10 @@ class Scheduler:
             UsageError: closed, or as `Tokenizing.tokenized`.
         """
         tokenizing = Tokenizing(self._pair.target_model, self.preparation.prompts)
-        return self._prompts.call(lambda: tokenizing.tokenized(request, special=special, bos=bos))
+        return self._prompts.call(
+            lambda: tokenizing.tokenized(request, special=special, bos=bos),
+            long=request.characters > LARGE,
+        )
 
     def forget(self) -> None:
         """Empty all sequences; those in use, when their replies end.

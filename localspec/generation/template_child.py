@@ -10,43 +10,25 @@ the process; so does the end of stdin.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
-import signal
-import sys
 from typing import Any
 
 from localspec.generation.template_program import BrokenTemplateError, Program, RefusedError
+from localspec.processes.bounded_child import answer_lines, limit_memory
 
 MEMORY = 768 << 20
 """Bytes of address space."""
 SECONDS = 10.0
 """Longest time for one request."""
-LONGEST_TEXT = 32 << 20
+LONGEST_TEXT = 16 << 20
 """Characters of a rendered prompt."""
 _LONGEST_REASON = 500
 
 
 def main() -> None:
     """Answer requests until stdin ends."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has none
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin.buffer:
-        _arm(SECONDS)
-        answer = json.dumps(_answer(json.loads(line))).encode() + b"\n"
-        _arm(0)
-        sys.stdout.buffer.write(answer)
-        sys.stdout.buffer.flush()
-
-
-def _arm(seconds: float) -> None:
-    """End this process after ``seconds``, whatever it is doing; 0 cancels that."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+    limit_memory(MEMORY)
+    answer_lines(_answer, SECONDS, computing=False)
 
 
 _program = functools.lru_cache(maxsize=4)(Program)

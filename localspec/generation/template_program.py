@@ -109,6 +109,12 @@ def is_bounded(source: str) -> bool:
     return all(_is_harmless(node) for node in _nodes(tree))
 
 
+def names(source: str) -> int:
+    """How often a template names something that it may write."""
+    tree = _environment().parse(source)
+    return sum(isinstance(node, jinja2.nodes.Name) for node in _nodes(tree))
+
+
 def _nodes(tree: jinja2.nodes.Node) -> list[jinja2.nodes.Node]:
     found, waiting = [], [tree]
     while waiting:
@@ -156,4 +162,5 @@ __all__ = [
     "Program",
     "RefusedError",
     "is_bounded",
+    "names",
 ]

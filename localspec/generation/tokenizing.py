@@ -8,6 +8,9 @@ from localspec.errors import UsageError
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 
+MOST_CHARACTERS = 1 << 20
+"""Of a text whose tokens are asked for without a reply."""
+
 
 class Tokenizing:
     """Splits texts as the prompts of requests are split."""
@@ -17,15 +20,21 @@ class Tokenizing:
         self._prompts = prompts
 
     def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
-        """The prompt of a request, however long: its messages through the chat template, its raw
-        prompt, or its tokens.
+        """The prompt of a request, which may be longer than the context: its messages through the
+        chat template, its raw prompt, or its tokens.
 
         For a raw prompt, ``special`` recognises control tokens in it and ``bos`` puts the token of
         the beginning before it, where the model wants one.
 
         Raises:
-            UsageError: tokens that the vocabulary lacks, or a template that refuses.
+            UsageError: tokens that the vocabulary lacks, a template that refuses, or a text of more
+                than `MOST_CHARACTERS`.
         """
+        if request.characters > MOST_CHARACTERS:
+            raise UsageError(
+                f"the text has {request.characters} characters, and {MOST_CHARACTERS} is the most "
+                "whose tokens are counted; send it in parts"
+            )
         model = self._model
         if request.prompt_tokens is not None:
             tokens = list(request.prompt_tokens)
@@ -48,4 +57,4 @@ class Tokenizing:
         return self._model.piece(token) or self._model.marker(token).encode()
 
 
-__all__ = ["Tokenizing"]
+__all__ = ["MOST_CHARACTERS", "Tokenizing"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.errors import UsageError
+from localspec.grammar import numbers
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -41,7 +43,8 @@ process with it."""
 
 
 def limits() -> Any:
-    """Limits of a grammar's cost: a second or two to compile, some 20 ms for a mask.
+    """Limits of what a token of a reply may cost: some 50 ms. They do not hold while a matcher is
+    made: see `localspec.grammar.rehearsal`.
 
     A regular expression of a million steps took 11 s for its first mask with the default fuel.
     """
@@ -51,7 +54,7 @@ def limits() -> Any:
         initial_lexer_fuel=300_000,
         step_lexer_fuel=200_000,
         step_max_items=50_000,
-        max_lexer_states=100_000,
+        max_lexer_states=50_000,
         max_grammar_size=200_000,
         verbose_errors=False,
     )
@@ -130,7 +133,10 @@ def _written(spec: GrammarSpec) -> str:
 
     match spec.kind:
         case "schema":
-            return str(LLMatcher.grammar_from_json_schema(spec.text, overrides=JSON_STYLE))
+            schema = json.loads(spec.text)
+            if isinstance(schema, dict):
+                (schema,) = numbers.bounded([schema])
+            return str(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_STYLE))
         case "json":
             schema = {"type": "object"}
             return str(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_STYLE))
@@ -168,18 +174,24 @@ def _of_tools(
         family = FAMILIES[choice.family]
     if family is None:
         raise UsageError("the chat template of this model has no known way to call tools")
+    followed = numbers.bounded([tool.parameters for tool in choice.tools])
+    tools = [
+        dataclasses.replace(tool, parameters=parameters)
+        for tool, parameters in zip(choice.tools, followed, strict=True)
+    ]
+    choice = dataclasses.replace(choice, tools=tuple(tools))
     grammar = str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
     if _is_valid(grammar):
         return grammar
-    tools = []
+    tools.clear()
     for tool in choice.tools:
         alone = lark(dataclasses.replace(choice, tools=(tool,)), family, marker)
         if not tool.strict and not _is_valid(str(LLMatcher.grammar_from_lark(alone))):
             # A pattern that no automaton can follow, or the like: any object will do.
             tool = dataclasses.replace(tool, parameters={"type": "object"})  # noqa: PLW2901
         tools.append(tool)
-    followed = dataclasses.replace(choice, tools=tuple(tools))
-    return str(LLMatcher.grammar_from_lark(lark(followed, family, marker)))
+    choice = dataclasses.replace(choice, tools=tuple(tools))
+    return str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
 
 
 def _is_valid(grammar: str) -> bool:

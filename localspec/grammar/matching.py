@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -24,6 +26,14 @@ _WORKER = ThreadPoolExecutor(1, "grammar")
 _LARGE = 32768
 """Tokens of a vocabulary from which masks are worth a thread: below, handing them over takes as
 long as computing them."""
+BURST_SECONDS = 0.2
+"""Of computing that a reply may take for its grammar at once; all other replies wait for it."""
+TOKEN_SECONDS = 0.02
+"""More for each of its tokens."""
+AHEAD_SECONDS = 0.05
+"""Of computing in one round for what is only drafted: beyond it the reply is drafted no more."""
+_CHEAP_SECONDS = 0.02
+"""Of computing, to make a matcher anew while others wait."""
 
 
 class GrammarMatcher:
@@ -58,12 +68,20 @@ class GrammarMatcher:
         """
         from llguidance import LLMatcher
 
-        self._new = partial(LLMatcher, tokenizer, grammar, log_level=0, limits=limits())
-        self._matcher = self._new()
+        new = partial(LLMatcher, tokenizer, grammar, log_level=0, limits=limits())
+        began = time.thread_time()
+        self._matcher = new()
+        self._new: Callable[[], Any] = new
+        if time.thread_time() - began > _CHEAP_SECONDS:
+            self._new = _Spare(new())
         self._looks_ahead = True
         """Whether places behind drafted tokens are looked at."""
         if self._matcher.is_error():
             refuse(kind, self._matcher.get_error())
+        self._owed = 0.0
+        """Seconds that emitted tokens took beyond `TOKEN_SECONDS` each."""
+        self._ahead = 0.0
+        """Seconds that drafted ones took in this round."""
         self._start = start
         self._words = (n_vocab + 31) // 32
         self._ends = end_ids
@@ -94,11 +112,38 @@ class GrammarMatcher:
             if len(before) < self._settled:  # a probe of emitted tokens
                 return self._mask(before)
             drafted = tuple(before[self._settled :])
-            if drafted and not self._looks_ahead:
-                raise GrammarError("the grammar is too complex to be followed through drafts")
             if drafted not in self._masks:
-                self._masks[drafted] = self._mask(before)
+                if drafted and not self._looks_ahead:
+                    raise GrammarError("the grammar is too complex to be followed through drafts")
+                with self._ahead_of_reply() if drafted else self._for_reply():
+                    self._masks[drafted] = self._mask(before)
             return self._masks[drafted]
+
+    @contextlib.contextmanager
+    def _for_reply(self) -> Iterator[None]:
+        """Computing that the reply cannot do without.
+
+        Raises:
+            GrammarError: it has taken too much of it.
+        """
+        began = time.thread_time()
+        yield
+        self._owed += time.thread_time() - began
+        if self._owed > BURST_SECONDS:
+            raise GrammarError(
+                f"following the grammar takes too long here: {1000 * self._owed:.0f} ms, and "
+                f"{1000 * BURST_SECONDS:.0f} ms are the most while others wait; the reply ends "
+                "there, incomplete"
+            )
+
+    @contextlib.contextmanager
+    def _ahead_of_reply(self) -> Iterator[None]:
+        """Computing for what is only drafted; where it takes too much, that was the last of it."""
+        began = time.thread_time()
+        yield
+        self._ahead += time.thread_time() - began
+        if self._ahead > AHEAD_SECONDS:
+            self._looks_ahead = False
 
     def _mask(self, before: Sequence[int]) -> TokenMask | None:
         begin = self._begin_of(before)
@@ -143,7 +188,8 @@ class GrammarMatcher:
             if begin is None or begin >= len(before) or not self._looks_ahead:
                 return False
             try:
-                return self._seek(before, begin) and bool(self._matcher.is_stopped())
+                with self._ahead_of_reply():
+                    return self._seek(before, begin) and bool(self._matcher.is_stopped())
             except GrammarError:
                 return False
 
@@ -156,10 +202,11 @@ class GrammarMatcher:
             if not self._looks_ahead:
                 return []
             try:
-                if not self._seek(before, begin):
-                    return []
-                found: list[int] = self._matcher.compute_ff_tokens()
-                self._require_sound()
+                with self._ahead_of_reply():
+                    if not self._seek(before, begin):
+                        return []
+                    found: list[int] = self._matcher.compute_ff_tokens()
+                    self._require_sound()
             except GrammarError:
                 return []
             return found
@@ -173,10 +220,11 @@ class GrammarMatcher:
             try:
                 if begin is None or (len(before) == self._start and self._may_think()):
                     return self._legal_by_masks(before, tokens)
-                if not self._seek(before, begin):
-                    return 0
-                found = int(self._matcher.validate_tokens(list(tokens)))
-                self._require_sound()
+                with self._ahead_of_reply():
+                    if not self._seek(before, begin):
+                        return 0
+                    found = int(self._matcher.validate_tokens(list(tokens)))
+                    self._require_sound()
             except GrammarError:
                 return 0
             return found
@@ -212,25 +260,34 @@ class GrammarMatcher:
     def take(self, before: Sequence[int]) -> bool:
         """See `Constraint.take`."""
         with self._lock:
-            self._round += 1
-            self._masks.clear()
-            token, place = before[-1], TokenView(before, length=len(before) - 1)
-            begin = self._begin_of(place)
-            if self._begin is None:
-                self._begin = self._begin_of(before)
-            if begin is not None and self._begin is not None:
-                if token in self._ends:
-                    # It may be the first token, where the grammar allows an empty reply.
-                    self._ended = True
-                    self._complete = self._ends_with(token, place, self._begin)
-                    return False
-                if not self._seek(before, self._begin):
-                    raise AuditError("a token was emitted that the grammar forbids")
-                self._complete = bool(self._matcher.is_accepting())
-            self._settled = len(before)
-            stopped = self._begin is not None and self._complete and self._matcher.is_stopped()
-            self._require_sound()
-            return bool(stopped)
+            began = time.thread_time()
+            try:
+                return self._taken(before)
+            finally:  # if that was too much, the next mask says so: this token is emitted
+                spent = time.thread_time() - began
+                self._owed = max(0.0, self._owed + spent - TOKEN_SECONDS)
+                self._ahead = 0.0
+
+    def _taken(self, before: Sequence[int]) -> bool:
+        self._round += 1
+        self._masks.clear()
+        token, place = before[-1], TokenView(before, length=len(before) - 1)
+        begin = self._begin_of(place)
+        if self._begin is None:
+            self._begin = self._begin_of(before)
+        if begin is not None and self._begin is not None:
+            if token in self._ends:
+                # It may be the first token, where the grammar allows an empty reply.
+                self._ended = True
+                self._complete = self._ends_with(token, place, self._begin)
+                return False
+            if not self._seek(before, self._begin):
+                raise AuditError("a token was emitted that the grammar forbids")
+            self._complete = bool(self._matcher.is_accepting())
+        self._settled = len(before)
+        stopped = self._begin is not None and self._complete and self._matcher.is_stopped()
+        self._require_sound()
+        return bool(stopped)
 
     def _ends_with(self, token: int, place: Sequence[int], begin: int) -> bool:
         """Whether the reply is complete before its end token, or with it, where the grammar itself
@@ -294,8 +351,29 @@ class GrammarMatcher:
             )
 
     def _start_again(self) -> None:
-        """Make another matcher, which has read nothing, and look at no draft any more."""
-        self._matcher, self._read, self._looks_ahead = self._new(), [], False
+        """Make another matcher, which has read nothing, and look at no draft any more.
+
+        Raises:
+            GrammarError: that would take too long.
+        """
+        self._looks_ahead = False
+        self._matcher, self._read = self._new(), []
 
 
-__all__ = ["GrammarMatcher"]
+class _Spare:
+    """The second matcher of a grammar for which none can be made while others wait."""
+
+    def __init__(self, matcher: Any) -> None:
+        self._matcher: Any | None = matcher
+
+    def __call__(self) -> Any:
+        found, self._matcher = self._matcher, None
+        if found is None:
+            raise GrammarError(
+                "the grammar is too costly to be followed once more from its beginning; the reply "
+                "ends there, incomplete"
+            )
+        return found
+
+
+__all__ = ["AHEAD_SECONDS", "BURST_SECONDS", "TOKEN_SECONDS", "GrammarMatcher"]

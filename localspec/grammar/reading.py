@@ -59,11 +59,11 @@ def _checked(spec: GrammarSpec) -> GrammarSpec:
     """The grammar, after a check that needs no model.
 
     Raises:
-        UsageError: it is not valid.
+        UsageError: it is not valid, or too costly to follow.
     """
-    from localspec.grammar.compiling import compiled
+    from localspec.grammar.checking import Checker
 
-    compiled(spec)
+    Checker().checked(spec)
     return spec
 
 

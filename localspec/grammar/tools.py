@@ -95,7 +95,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name):
         raise UsageError("a tool needs a name of letters, digits, '_', '.' and '-'")
-    parameters = function.get("parameters") or {}
+    parameters = function.get("parameters")
+    parameters = {} if parameters is None else parameters
     try:
         if not _is_schema_of_object(parameters):
             raise UsageError(f"the parameters of {name} are not a JSON schema of an object")
@@ -111,12 +112,14 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _is_schema_of_object(parameters: Any) -> bool:
     if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
         return False
-    properties, required = parameters.get("properties") or {}, parameters.get("required") or []
-    return (
+    properties, required = parameters.get("properties"), parameters.get("required")
+    if properties is not None and not (
         isinstance(properties, Mapping)
         and all(isinstance(of, Mapping) or of is True for of in properties.values())
-        and isinstance(required, list)
-        and all(isinstance(key, str) for key in required)
+    ):
+        return False
+    return required is None or (
+        isinstance(required, list) and all(isinstance(key, str) for key in required)
     )
 
 

@@ -13,9 +13,9 @@ from localspec.core import kernel
 from localspec.core.values import Logits, Tokens
 from localspec.errors import (
     ContextFullError,
-    DecodeError,
     Interrupted,
     LocalspecError,
+    PassRefusedError,
     UsageError,
 )
 from localspec.llama.abort import StopFlag
@@ -185,7 +185,9 @@ class Context(Sequences):
         for (seq, tokens, outputs), count in zip(work, counts, strict=True):
             end = n + count
             if end > batch.capacity:
-                raise DecodeError(f"a pass of {end} tokens; this context takes {batch.capacity}")
+                raise PassRefusedError(
+                    f"a pass of {end} tokens; this context takes {batch.capacity}"
+                )
             start = self._lengths[seq]
             if start + count > self._room:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
@@ -197,6 +199,8 @@ class Context(Sequences):
             batch.outputs[:n] = 1
         try:
             self._decode(n, n if every else rows, states)
+        except PassRefusedError:
+            raise
         except LocalspecError:
             self._undo(seq for seq, _, _ in work)
             raise
@@ -224,9 +228,9 @@ class Context(Sequences):
         batch = self._batch
         tokens = batch.tokens[:n].tolist()
         if n and not (min(tokens) >= 0 and max(tokens) < self.model.n_vocab):
-            raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
+            raise PassRefusedError(f"a token outside the vocabulary of {self.model.n_vocab}")
         if outputs > self._outputs:
-            raise DecodeError(f"a pass with more than {self._outputs} rows of logits")
+            raise PassRefusedError(f"a pass with more than {self._outputs} rows of logits")
         if states is not self._keeps_states:
             # llama.cpp then makes an output of every token, whatever the batch says.
             c_api.llama_set_embeddings(self._ptr, states)
@@ -260,7 +264,9 @@ class Context(Sequences):
         batch, start, m = self._batch, self._lengths[0], len(stem)
         base, n = start + m, m + len(tree.tokens)
         if len(tree.leaves) > 1 + self.branches or n > batch.capacity:
-            raise DecodeError(f"a tree of {n} tokens with {len(tree.leaves)} leaves is too large")
+            raise PassRefusedError(
+                f"a tree of {n} tokens with {len(tree.leaves)} leaves is too large"
+            )
         if base + tree.depth > self.capacity:
             raise ContextFullError("the context is full; start a new chat or raise --ctx")
         self._branches.place(batch, tree, start, m)

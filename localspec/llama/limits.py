@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from localspec.errors import ContextFullError, DecodeError, Interrupted, LocalspecError
+from localspec.errors import (
+    ContextFullError,
+    DecodeError,
+    Interrupted,
+    LocalspecError,
+    PassRefusedError,
+)
 from localspec.llama import library
 from localspec.processes import crash
 
@@ -49,7 +55,7 @@ def decode_error(code: int) -> LocalspecError | None:
         return DecodeError(f"{failure}, and llama.cpp could not decode; {advice}")
     reason = library.errors_since()[-1:] or ["no reason given; see the log"]
     if code == _BAD_BATCH:
-        return DecodeError(f"llama.cpp refused a batch: {reason[0]}")
+        return PassRefusedError(f"llama.cpp refused a batch: {reason[0]}")
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
 
 

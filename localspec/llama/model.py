@@ -14,7 +14,9 @@ from localspec.errors import (
     ModelFileError,
     UnsupportedModelError,
 )
+from localspec.kernels.library import BUFFER
 from localspec.llama import library
+from localspec.llama import own_kernels as own
 from localspec.llama.devices import backend
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
@@ -41,6 +43,7 @@ class Model(Vocabulary):
         next_layers: bool = False,
         alone: bool = True,
         extra_buffers: bool = True,
+        own_kernels: bool = False,
         host_experts: int = 0,
         remote: RemoteDevices | None = None,
         on_progress: Callable[[float], None] | None = None,
@@ -51,7 +54,8 @@ class Model(Vocabulary):
         With ``next_layers``, layers for multi-token prediction are loaded too. Without ``alone``,
         the file may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
         weights on the host into the order that the processor's own kernels want (repacked, AMX),
-        where it has such kernels; without, the file is mapped as it is. The routed experts of the
+        where it has such kernels; without, the file is mapped as it is. With ``own_kernels``, these
+        are our own where they are registered and know the format. The routed experts of the
         first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the
         devices of workers, before this machine's own.
 
@@ -82,7 +86,7 @@ class Model(Vocabulary):
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
         library.errors_since(0)
-        with library.listening(alone=False) as lines, self.waiting():
+        with library.listening(alone=False) as lines, self.waiting(), own.loading(own=own_kernels):
             self._ptr: Any = load(path, params)
         self.buffers = weight_buffers(lines)
         """Names of llama.cpp's buffers that hold the weights."""
@@ -172,6 +176,11 @@ class Model(Vocabulary):
     def uses_extra_buffers(self) -> bool:
         """Whether any weights were rearranged for the processor's own kernels."""
         return any(is_extra(name) for name in self.buffers)
+
+    @property
+    def uses_own_kernels(self) -> bool:
+        """Whether any weights were packed for our own kernels."""
+        return BUFFER in self.buffers
 
     @functools.cached_property
     def n_bytes(self) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from localspec.core.values import Tokens
+from localspec.kernels.formats import FORMATS
 from localspec.llama.heads.tensors import Matrix, Weight, mapped
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.model_file import ModelFile
 
-_Q4_0, _Q4_K = 2, 12
+_BY_TYPE = {form.ggml_type: form for form in FORMATS.values()}
 _BASE = 10000.0
 """Base of rotary positions where the file names none."""
 
@@ -96,34 +96,11 @@ def numbers(weight: Weight) -> Matrix:
     Raises:
         UnsupportedModelError: a type that is not read here.
     """
-    if weight.ggml_type == _Q4_0:
-        return _q4_0(weight.data).reshape(weight.shape[::-1])
-    if weight.ggml_type == _Q4_K:
-        return _q4_k(weight.data).reshape(weight.shape[::-1])
-    return weight.numbers()
-
-
-def _q4_0(data: NDArray[np.uint8]) -> Matrix:
-    """Blocks of 32: a scale, then 16 bytes whose low halves come before all high halves."""
-    blocks = data.reshape(-1, 18)
-    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-    nibbles = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
-    return np.asarray((nibbles.astype(np.float32) - 8) * scales, np.float32)
-
-
-def _q4_k(data: NDArray[np.uint8]) -> Matrix:
-    """Blocks of 256 in 8 groups of 32, each with a scale and a minimum of 6 bits."""
-    blocks = data.reshape(-1, 144)
-    factors = blocks[:, :4].copy().view(np.float16).astype(np.float32)
-    packed = blocks[:, 4:16]
-    low, middle, high = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], axis=1)
-    minima = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], axis=1)
-    bytes_of_two = blocks[:, 16:].reshape(-1, 4, 32)
-    nibbles = np.stack([bytes_of_two & 15, bytes_of_two >> 4], axis=2).reshape(-1, 8, 32)
-    scale = factors[:, :1] * scales
-    minimum = factors[:, 1:] * minima
-    return np.asarray(scale[..., None] * nibbles - minimum[..., None], np.float32)
+    form = _BY_TYPE.get(weight.ggml_type)
+    if form is None:
+        return weight.numbers()
+    found = form.numbers(weight.data.reshape(-1).view(np.uint8))
+    return found.astype(np.float32).reshape(weight.shape[::-1])
 
 
 __all__ = ["logits", "numbers"]

@@ -34,14 +34,19 @@ _BESIDE = 3
 
 
 def padded(
-    rows: Mapping[int, int], room: Mapping[int, int], times: PassTimes, idle: Sequence[int] = ()
+    rows: Mapping[int, int],
+    room: Mapping[int, int],
+    times: PassTimes,
+    idle: Sequence[int] = (),
+    *,
+    most: int,
 ) -> dict[int, int]:
     """Rows of each stream in the pass, in ascending order; ``rows`` are those that are needed.
 
-    No stream gets more than it has ``room`` for; ``idle`` ones may be filled, to close a gap or to
-    reach a width that is quicker. Of the shapes tried (as needed, with idle neighbours where all
-    are equally long; all as long as the longest; the short ones as long as some length between)
-    the one of least time is taken.
+    No stream gets more than it has ``room`` for, and all together no more than ``most``, or than
+    are needed; ``idle`` ones may be filled, to close a gap or to reach a width that is quicker. Of
+    the shapes tried (as needed, with idle neighbours where all are equally long; all as long as the
+    longest; the short ones as long as some length between) the one of least time is taken.
     """
     ids = sorted(rows)
     lengths = sorted(set(rows.values()))
@@ -60,7 +65,8 @@ def padded(
             for shape in shapes
             for n in range(1, 1 + len(beside))
         ]
-    best = min(shapes, key=lambda shape: seconds(shape, times))
+    fitting = [shapes[0], *(shape for shape in shapes[1:] if sum(shape.values()) <= most)]
+    best = min(fitting, key=lambda shape: seconds(shape, times))
     return {i: best[i] for i in sorted(best)}
 
 

@@ -37,22 +37,21 @@ class PassShapes:
         # Rows of idle sequences are removed like padding.
         self._fills = not context.window and context.rollback is None and not hidden
 
-    def of(self, work: Sequence[Work], unread: int = 0) -> dict[int, int]:
+    def of(self, work: Sequence[Work], unread: int = 0, *, whole: bool = True) -> dict[int, int]:
         """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
         idle ones, to close gaps and to reach a width that is quicker. ``unread`` tokens go before
-        the pending one of a sequence that is alone.
+        the pending one of a sequence that is alone. Unless the work is the ``whole`` of a round, no
+        sequence is taken to be idle.
         """
         context = self._context
-        needed = {w.seq: 1 + len(w.draft) for w in work}
-        if context.least_rows > 1:  # parts of unequal rows could leave single ones
-            needed = dict.fromkeys(needed, self._widest(work))
+        needed = self._needed(work)
         if len(work) == 1:
             (one,) = work
             if self._pads_alone and not unread and one.draft.is_chain and self._has_room(one):
                 needed[one.seq] = max(needed[one.seq], one.rows)
             return needed
         sequence = {context.stream(seq): seq for seq in range(context.sequences)}
-        shape = self._padded({context.stream(seq): n for seq, n in needed.items()})
+        shape = self._padded({context.stream(seq): n for seq, n in needed.items()}, fills=whole)
         return {sequence[stream]: n for stream, n in shape.items()}
 
     @property
@@ -67,13 +66,20 @@ class PassShapes:
         """Seconds of a pass with at least ``rows`` of each stream, in the best shape."""
         return seconds(self._padded(rows), self._times)
 
-    def _padded(self, rows: Mapping[int, int]) -> dict[int, int]:
+    def _padded(self, rows: Mapping[int, int], *, fills: bool = True) -> dict[int, int]:
         """The best shape of a pass over rows of streams; it may have rows of idle ones."""
         context = self._context
         every = range(context.sequences)
         room = {context.stream(seq): context.capacity - context.appended(seq) for seq in every}
-        idle = [stream for stream in every if stream not in rows] if self._fills else []
-        return padded(rows, room, self._times, idle)
+        fills = fills and self._fills
+        idle = [stream for stream in every if stream not in rows] if fills else []
+        return padded(rows, room, self._times, idle, most=context.n_batch)
+
+    def _needed(self, work: Sequence[Work]) -> dict[int, int]:
+        """The fewest rows of each sequence in a pass over this work."""
+        if self._context.least_rows > 1:  # parts of unequal rows could leave single ones
+            return dict.fromkeys((w.seq for w in work), self._widest(work))
+        return {w.seq: 1 + len(w.draft) for w in work}
 
     def _has_room(self, work: Work) -> bool:
         """Whether the rows to which it is padded fit into the context and into a pass."""
@@ -85,14 +91,37 @@ class PassShapes:
         """Rows of the longest draft with its pending token, and no fewer than a pass may have."""
         return max(self._context.least_rows, *(1 + len(w.draft) for w in work))
 
-    def too_wide(self, work: Sequence[Work]) -> bool:
-        """Whether rows must be equal, and one of the sequences has no room for that many."""
-        context = self._context
-        spare = context.least_rows - 1
-        if not spare or len(work) == 1:
+    def share(self, sequences: int) -> int:
+        """Rows that a pass has for each of so many sequences."""
+        return min(self._context.n_batch, self._context.outputs) // sequences
+
+    def groups(self, work: Sequence[Work]) -> list[list[Work]]:
+        """The work in the order given, cut into passes that this context takes: mostly one. What
+        does not even fit into a pass of its own has one, which is then refused.
+        """
+        if self._fits(work):
+            return [[*work]]
+        groups = [[work[0]]]
+        for w in work[1:]:
+            if self._fits([*groups[-1], w]):
+                groups[-1].append(w)
+            else:
+                groups.append([w])
+        return groups
+
+    def _fits(self, work: Sequence[Work]) -> bool:
+        """Whether one pass has room for the rows that this work needs, and every sequence for its
+        own, where they must be equal.
+        """
+        context, spare = self._context, self._context.least_rows - 1
+        rows = sum(self._needed(work).values())
+        outputs = rows if spare else sum(1 + len(w.draft) for w in work)  # a lone row has company
+        if rows > context.n_batch or outputs > context.outputs:
             return False
+        if not spare or len(work) == 1:
+            return True
         fullest = max(context.length(w.seq) for w in work)
-        return fullest + self._widest(work) > context.capacity + spare
+        return fullest + self._widest(work) <= context.capacity + spare
 
     def forward(
         self,

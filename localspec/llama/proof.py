@@ -1,10 +1,12 @@
 """The proof of a build: what it computes on this processor, compared with numpy.
 
 ``python -m localspec.llama.proof``, with ``--plain-buffers`` where weights are not to be repacked
-(llama.cpp's extra buffer types: repacked weights, AMX). Run in a process of its own by
-`localspec.loading.soundness`, since a broken build may crash or hang. Prints a line of JSON before
-each step, so that its parent knows where it ended; exit status 0 if all is right, 3 if a logit
-is wrong.
+(llama.cpp's extra buffer types: repacked weights, AMX), or with ``--own-kernels LIBRARY LIBRARIES
+UNIT`` where our own kernels compute: passes of all widths must then have the same bits, too.
+
+Run in a process of its own by `localspec.loading`, since a broken build may crash or hang. Prints a
+line of JSON before each step, so that its parent knows where it ended; exit status 0 if all is
+right, 3 if a logit is wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +26,11 @@ import numpy as np
 from localspec.core.values import Logits, Tokens
 from localspec.demo import FOLDER
 from localspec.errors import DecodeError, LocalspecError
-from localspec.llama import numpy_llama
+from localspec.llama import numpy_llama, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import backend
 from localspec.llama.model import Model
-from localspec.llama.synthetic import TYPES, VOCABULARY, write_model
+from localspec.llama.synthetic import OWN_TYPES, TYPES, VOCABULARY, write_model
 
 PASSES = (1, 2, 3, 4, 5, 8, 16, 33, 64, 200)
 """Tokens of the passes over a model, one after the other in one sequence."""
@@ -37,6 +39,7 @@ RANDOM_TOLERANCE, TRAINED_TOLERANCE = 0.5, 1.5
 embedded pair, whose six layers amplify more. Activations are rounded to 8 bits for quantized
 weights, so sound builds reach 0.22 and 0.56; a wrong row is off by three to five."""
 PLAIN_BUFFERS = "--plain-buffers"
+OWN_KERNELS = "--own-kernels"
 WRONG = 3
 """Exit status of a build that computes something else."""
 SILENCE_S, DEVICE_SILENCE_S = 60, 600
@@ -63,11 +66,11 @@ class WrongLogitsError(Exception):
     """llama.cpp computes something else than numpy."""
 
 
-def cases(folder: Path) -> Iterator[Case]:
+def cases(folder: Path, kinds: Sequence[str] = TYPES) -> Iterator[Case]:
     """A model of each kind of weights, made in ``folder``, then the embedded pair."""
     rng = np.random.default_rng(0)
     n = sum(PASSES)
-    for kind in TYPES:
+    for kind in kinds:
         path = folder / f"{kind}.gguf"
         write_model(path, kind)
         tokens = rng.integers(0, VOCABULARY, n).tolist()
@@ -97,7 +100,9 @@ def deviation(rows: Logits, expected: Logits) -> float:
     return float(errors.max())
 
 
-def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool) -> float:
+def prove(
+    case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool, own: bool = False
+) -> float:
     """Compute all `PASSES` and return the largest deviation.
 
     Raises:
@@ -108,10 +113,19 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
     limit = SILENCE_S if gpu_layers == 0 else DEVICE_SILENCE_S
     with contextlib.ExitStack() as stack:
         report(limit, at=f"loading {case.name} on {place}")
-        model = Model(case.path, gpu_layers=gpu_layers, extra_buffers=extra_buffers, alone=False)
+        model = Model(
+            case.path,
+            gpu_layers=gpu_layers,
+            extra_buffers=extra_buffers,
+            own_kernels=own,
+            alone=False,
+        )
         stack.callback(model.close)
         context = Context(model, n_ctx=_CONTEXT, threads=_THREADS)
         stack.callback(context.close)
+        if own and not model.uses_own_kernels:
+            raise WrongLogitsError(f"{case.name}: no weight went to our own kernels")
+        computed = np.full(case.expected.shape, np.nan, np.float32)
         for n in PASSES:
             where = f"{case.name} on {place}, a pass of {n} token{'s' * (n > 1)}"
             report(limit, at=where)
@@ -125,7 +139,27 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
                 text = f"{where}: a logit is off by {error:.2g} standard deviations"
                 raise WrongLogitsError(f"{text}, {case.tolerance} are tolerated")
             worst = max(worst, error)
+            computed[at - rows : at] = found
+        if own:
+            _require_same_bits(case, context, computed)
     return worst
+
+
+def _require_same_bits(case: Case, context: Context, computed: Logits) -> None:
+    """Compare with passes over one token each; rows of NaN in ``computed`` were not asked for.
+
+    Raises:
+        WrongLogitsError: other bits.
+    """
+    where = f"{case.name}, bits of wide passes"
+    report(at=where)
+    context.truncate(0, 0)
+    for i, token in enumerate(case.tokens):
+        (single,) = context.forward([(0, [token], 1)])
+        if not np.isnan(computed[i, 0]) and not np.array_equal(single[0], computed[i]):
+            off = np.abs(single[0] - computed[i]).max() / case.expected[i].std()
+            text = f"{where}: token {i} differs from a pass of its own by {off:.2g}"
+            raise WrongLogitsError(f"{text} standard deviations")
 
 
 def report(limit: int = SILENCE_S, **fields: str | float) -> None:
@@ -143,12 +177,20 @@ def main(arguments: list[str]) -> int:
     device = backend()
     if device != "cpu":
         places[device] = None
+    own = OWN_KERNELS in arguments
+    if own:
+        path, libraries, unit = arguments[-3:]
+        report(at="registering the kernels")
+        own_kernels.register(Path(path), Path(libraries), unit)
+        places = {f"{unit}": 0}
     worst = 0.0
     with tempfile.TemporaryDirectory(prefix="localspec-proof-") as folder:
-        for case in cases(Path(folder)):
+        for case in cases(Path(folder), OWN_TYPES if own else TYPES):
             for place, layers in places.items():
                 try:
-                    found = prove(case, place, gpu_layers=layers, extra_buffers=extra_buffers)
+                    found = prove(
+                        case, place, gpu_layers=layers, extra_buffers=extra_buffers, own=own
+                    )
                 except (WrongLogitsError, DecodeError) as error:
                     report(wrong=str(error))
                     return WRONG

@@ -20,6 +20,7 @@ from localspec.llama import library
 from localspec.llama.devices import accelerators
 from localspec.processes.activity import doing
 from localspec.rpc.handshake import Worker
+from localspec.rpc.plugin import trusted
 from localspec.rpc.watch import Watch
 
 _P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
@@ -124,12 +125,12 @@ def _load(plugin: Path) -> Any:
     """The plugin's registry.
 
     Raises:
-        WorkerError: llama.cpp does not take it.
+        WorkerError: llama.cpp does not take it, or it is not to be trusted.
     """
     library.start()
     library.errors_since(0)
     load = _function("ggml_backend_load", _P, ctypes.c_char_p)
-    registry = load(str(plugin).encode())
+    registry = load(str(trusted(plugin)).encode())
     if not registry:
         reason = (library.errors_since() or ["no reason given"])[0]
         raise WorkerError(

@@ -16,15 +16,18 @@ import numpy as np
 
 from localspec.core.values import Logits
 from localspec.llama import state as saved
+from localspec.llama.limits import OUTPUTS
 from localspec.llama.passes import ordinary_tokens
 from localspec.llama.strict import StrictContext
 
 SEQUENCES = 4
-"""Sequences of the context that is tested."""
+"""Sequences of the context that is tested, where no more are asked for."""
 CELLS = 512
 """Tokens of each sequence."""
 WIDTHS = (1, 2, 3, 4, 8, 16)
 """Widths of the passes that compute the end of the text."""
+WIDE = (32, OUTPUTS)
+"""Further widths, of passes that compute a longer end: the longest draft is one of them."""
 _PROMPT, _REPLY = 72, 24
 _LONG = 264
 """Tokens of the longest mate: llama.cpp computes attention over cells in steps of 256."""
@@ -60,12 +63,16 @@ class SelfTest:
     """Computes one text in all ways, on a context that holds nothing else."""
 
     def __init__(self, context: StrictContext) -> None:
-        """``context`` has `SEQUENCES` of `CELLS` tokens."""
+        """``context`` has `SEQUENCES` or more, as many as replies may run, of `CELLS` tokens."""
         self._context = context
         known = ordinary_tokens(context.model, 199)
         order = np.random.default_rng(17).integers(0, len(known), CELLS + _LONG)
         self._text = [known[i] for i in order]
-        self._tokens = self._text[: _PROMPT + _REPLY]
+        self._tokens = self._text[: _PROMPT + OUTPUTS]
+        room = min(context.n_batch, context.outputs)
+        self._of_two = min(OUTPUTS, room // 2)
+        """Rows of each of two sequences in the widest pass."""
+        self._of_all = min(OUTPUTS, room // context.sequences)
 
     def differences(self, on_progress: Callable[[float], None]) -> Iterator[Difference]:
         """Differences from the first way. ``on_progress`` is told the share that is done.
@@ -74,27 +81,55 @@ class SelfTest:
             Interrupted, DecodeError: a pass failed.
         """
         ways = self._ways()
-        self._read(0, ())
-        first = self._reply(0, 4)
+        first = self._first()
         for done, (what, write) in enumerate(ways, 1):
             on_progress(done / (len(ways) + 1))
             found = write()
-            if found.rows.tobytes() != first.rows.tobytes() or found.cells != first.cells:
-                yield Difference(what, float(np.abs(found.rows - first.rows).max()))
+            right = first[len(found.rows)]
+            if found.rows.tobytes() != right.rows.tobytes() or found.cells != right.cells:
+                yield Difference(what, float(np.abs(found.rows - right.rows).max()))
         on_progress(1.0)
+
+    def _first(self) -> dict[int, _Written]:
+        """The ends of the text by their lengths, in passes of four tokens or fewer."""
+        self._read(0, ())
+        rows, found = list[Logits](), dict[int, _Written]()
+        lengths = sorted({self._of_all, self._of_two, _REPLY, OUTPUTS})
+        for n in range(OUTPUTS):
+            if n % 4 == 0 or n in lengths:
+                end = min(n - n % 4 + 4, *(m for m in lengths if m > n))
+                tokens = self._tokens[_PROMPT + n : _PROMPT + end]
+                rows.append(self._context.forward([(0, tokens, len(tokens))])[0].copy())
+                if end in lengths:
+                    found[end] = _Written(np.concatenate(rows), self._cells(0))
+        return found
 
     def _ways(self) -> list[tuple[str, Callable[[], _Written]]]:
         ways: list[tuple[str, Callable[[], _Written]]] = [
             (_passes_of(width), lambda width=width: self._again(width))  # type: ignore[misc]
             for width in (*WIDTHS, _REPLY)
         ]
+        ways += [
+            (_passes_of(width), lambda width=width: self._again(width, OUTPUTS))  # type: ignore[misc]
+            for width in WIDE
+        ]
         ways += [("rejected drafts", self._with_rejected), ("a restored state", self._restored)]
         if self._context.threads > 1:
             ways.append(("one thread", self._on_one_thread))
+        every = tuple(range(1, self._context.sequences))
+        all_of_them = self._of_all * self._context.sequences
         ways += [
             ("one more sequence", lambda: self._in_company(0, (1,), 1)),
             ("three more sequences", lambda: self._in_company(0, (1, 2, 3), 8)),
             ("a sequence between that does not compute", lambda: self._in_company(0, (2,), 1)),
+            (
+                f"one more sequence in passes of {2 * self._of_two} tokens",
+                lambda: self._in_company(0, (1,), self._of_two, self._of_two),
+            ),
+            (
+                f"{len(every)} more sequences in passes of {all_of_them} tokens",
+                lambda: self._in_company(0, every, self._of_all, self._of_all),
+            ),
         ]
         ways += [
             (what, lambda cuts=cuts: self._cut(cuts))  # type: ignore[misc]
@@ -109,14 +144,16 @@ class SelfTest:
         for start, end in zip((0, *cuts), (*cuts, _PROMPT), strict=True):
             self._context.forward([(seq, self._tokens[start:end], 0)])
 
-    def _reply(self, seq: int, width: int, mates: Sequence[int] = ()) -> _Written:
-        """The rest of the text in passes of that width; ``mates`` go on beside it, and the first of
-        them leaves halfway.
+    def _reply(
+        self, seq: int, width: int, mates: Sequence[int] = (), length: int = _REPLY
+    ) -> _Written:
+        """The text of that length after the prompt in passes of that width; ``mates`` go on beside
+        it, and the first of them leaves halfway.
         """
         rows = []
-        for at in range(0, _REPLY, width):
-            tokens = self._tokens[_PROMPT + at : _PROMPT + min(_REPLY, at + width)]
-            beside = mates if at < _REPLY // 2 else mates[1:]
+        for at in range(0, length, width):
+            tokens = self._tokens[_PROMPT + at : _PROMPT + min(length, at + width)]
+            beside = mates if at < length / 2 else mates[1:]
             work = [(seq, tokens, len(tokens))]
             work += [(mate, self._text[at : at + len(tokens)], len(tokens)) for mate in beside]
             work.sort(key=lambda item: item[0])
@@ -133,9 +170,9 @@ class SelfTest:
             state = saved.state(self._context, 0)
         return bytes(state)
 
-    def _again(self, width: int) -> _Written:
+    def _again(self, width: int, length: int = _REPLY) -> _Written:
         self._context.truncate(0, _PROMPT)
-        return self._reply(0, width)
+        return self._reply(0, width, (), length)
 
     def _with_rejected(self) -> _Written:
         """Passes of four tokens, the last two of which are taken back."""
@@ -166,19 +203,22 @@ class SelfTest:
         finally:
             self._context.set_threads(threads)
 
-    def _in_company(self, seq: int, mates: Sequence[int], width: int) -> _Written:
+    def _in_company(
+        self, seq: int, mates: Sequence[int], width: int, length: int = _REPLY
+    ) -> _Written:
         """The text, read beside sequences of other lengths, which stay for the next way."""
         context = self._context
         for mate in mates:
-            if context.length(mate) < _MATES[mate]:
+            before = _MATES.get(mate, 2 + mate % 7)
+            if context.length(mate) < before:
                 context.truncate(mate, 0)
-                context.read(mate, self._text[: _MATES[mate]])
-            context.truncate(mate, _MATES[mate])
+                context.read(mate, self._text[:before])
+            context.truncate(mate, before)
         if seq != 0:
             context.truncate(0, 0)
             self._read(seq, ())
         context.truncate(seq, _PROMPT)
-        return self._reply(seq, width, mates)
+        return self._reply(seq, width, mates, length)
 
 
 def _passes_of(width: int) -> str:

@@ -141,12 +141,14 @@ class Sequences:
         self._lengths[seq] = self.length(seq)
         self._revocable.pop(seq, None)  # the states before are those of another pass
 
-    def audit(self) -> None:
-        """Compare our lengths with llama.cpp's, of branches too; not between a tree and `truncate`.
+    def audit(self, only: int | None = None) -> None:
+        """Compare our lengths with llama.cpp's: of one sequence, None: of all; of branches always.
+        Not between a tree and `truncate`.
 
         Raises:
             AuditError: they differ.
         """
         for seq, length in enumerate((*self._lengths, *self._branches.shared)):
-            if self.length(seq) != length:
+            looked_at = only in {None, seq} or seq >= len(self._lengths)
+            if looked_at and self.length(seq) != length:
                 raise AuditError(f"KV cache of {self.length(seq)} tokens, expected {length}")

@@ -10,6 +10,8 @@ bits. In a strict context these choices are taken away:
 - no tiled products (`localspec.llama.library.untile`), which begin at a certain number of rows;
 - Q2_K and Q4_K weights as in the file: of repacked ones, four rows have another kernel than one.
 
+With our own kernels none of this is needed: their sums have one order for any number of rows.
+
 The list is measured on x86; whether it suffices on this machine is found by
 `localspec.llama.self_test`.
 """
@@ -40,9 +42,13 @@ class Recipe:
     """Whether weights may be repacked for the processor's own kernels."""
     tiled: bool
     """Whether products are tiled; True only where the process cannot change it any more."""
+    own: bool = False
+    """Whether our own kernels compute, in passes of any shape."""
 
     def describe(self) -> str:
         """The way in words, for users."""
+        if self.own:
+            return "own kernels, passes of any shape"
         weights = "" if self.extra_buffers else ", weights as in the file"
         products = "" if self.tiled else ", no tiled products"
         return (
@@ -51,9 +57,14 @@ class Recipe:
         )
 
 
-def recipes(types: Iterable[int], *, tiled: bool) -> list[Recipe]:
-    """Recipes for weights of these ggml types, the one that is likely the fastest first."""
+def recipes(types: Iterable[int], *, tiled: bool, own: bool = False) -> list[Recipe]:
+    """Recipes for weights of these ggml types, the one that is likely the fastest first; ``own``
+    says whether our own kernels are there.
+    """
     plain = Recipe(extra_buffers=False, tiled=tiled)
+    if own:
+        repacked = Recipe(extra_buffers=True, tiled=tiled)
+        return [Recipe(extra_buffers=True, tiled=tiled, own=True), repacked, plain]
     if _ROW_DEPENDENT.intersection(types):
         return [plain]
     return [Recipe(extra_buffers=True, tiled=tiled), plain]
@@ -122,4 +133,18 @@ class StrictContext(Context):
         return found
 
 
-__all__ = ["Recipe", "StrictContext", "recipes"]
+class OwnStrictContext(StrictContext):
+    """A context whose passes our own kernels compute: of any shape, with flash attention."""
+
+    least_rows = 1
+
+    def _adjust(self, params: Any) -> None:
+        """Nothing has to be taken away."""
+
+
+def strict_context(recipe: Recipe) -> type[StrictContext]:
+    """The kind of context for a recipe."""
+    return OwnStrictContext if recipe.own else StrictContext
+
+
+__all__ = ["OwnStrictContext", "Recipe", "StrictContext", "recipes", "strict_context"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
-from localspec.errors import AuditError, DecodeError, LocalspecError
+from localspec.errors import AuditError, LocalspecError, PassRefusedError
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
@@ -15,6 +15,7 @@ from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
 from localspec.llama.stream_order import StreamOrder
+from localspec.llama.team import disband
 from localspec.llama.tree_layout import Tree, tree_of
 
 _MAX_UNREAD = 16
@@ -83,10 +84,10 @@ class LlamaTarget:
     def deepest(self, sequences: int) -> int:
         """See `Target`. Several recurrent states must be taken back by what was padded, too."""
         context = self._context
-        rows = min(context.widest, context.outputs // sequences)
+        rows = min(context.widest, self._shapes.share(sequences))
         if sequences > 1 and context.rollback is not None:
             rows = min(rows, 1 + context.rollback)
-        return rows - 1
+        return max(0, rows - 1)
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
@@ -135,6 +136,10 @@ class LlamaTarget:
                 if self._features is not None:
                     self._features.cut(seq, length)
 
+    def idle(self) -> None:
+        """End the threads that wait for a pass."""
+        disband()
+
     def meanwhile(self, work: Callable[[], None]) -> None:
         """See `ServingTarget`."""
         if self._context.overlaps:
@@ -147,25 +152,35 @@ class LlamaTarget:
         empty where the model is recurrent.
 
         Raises:
-            DecodeError: a tree that this context has no room for.
+            PassRefusedError: a tree, or a draft, that this context has no room for.
+            ContextFullError, Interrupted, DecodeError
         """
         if not work:
             return []
         for w in work:
             unread = len(self._unread.get(w.seq, ()))
-            most = 0 if len(work) > 1 else min(_MAX_UNREAD, OUTPUTS - 1 - len(w.draft))
+            room = min(OUTPUTS, self._context.n_batch) - 1 - len(w.draft)
+            most = 0 if len(work) > 1 else min(_MAX_UNREAD, room)
             if unread > most:
                 self.read(w.seq, ())
         if len(work) > 1:
             self._arrange(work)
         ordered = sorted(work, key=lambda w: self._context.stream(w.seq))
-        if self._shapes.too_wide(ordered):
-            rows = [self._pass([w], self._shapes.of([w]))[0].copy() for w in ordered]
-            shape = dict[int, int]()
-        else:
-            shape = self._shapes.of(ordered, len(self._unread.get(ordered[0].seq, ())))
-            rows = self._pass(ordered, shape)
-        found = {w.seq: logits for w, logits in zip(ordered, rows, strict=True)}
+        groups = self._shapes.groups(ordered)
+        found: dict[int, Logits] = {}
+        shape: dict[int, int] = {}
+        for group in groups:
+            unread = len(self._unread.get(group[0].seq, ()))
+            own = self._shapes.of(group, unread, whole=len(groups) == 1)
+            try:
+                passed = self._pass(group, own)
+            except LocalspecError:
+                for seq in found:  # of the passes before this one
+                    self._shorten(seq, self._base[seq])
+                raise
+            for w, rows in zip(group, passed, strict=True):
+                found[w.seq] = rows if len(groups) == 1 else rows.copy()
+            shape |= own
         return [Scores(found[w.seq], w.padding(shape.get(w.seq, 0))) for w in work]
 
     def _arrange(self, work: Sequence[Work]) -> None:
@@ -246,9 +261,9 @@ class LlamaTarget:
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
         source, tree = broad.draft.source, tree_of(broad.draft)
         if len(work) > 1 or broad.seq != 0:
-            raise DecodeError(f"drafter {source!r} proposed a tree for a batch")
+            raise PassRefusedError(f"drafter {source!r} proposed a tree for a batch")
         if len(tree.leaves) > self.leaves:
-            raise DecodeError(
+            raise PassRefusedError(
                 f"drafter {source!r} proposed a tree of {len(tree.leaves)} leaves, and this "
                 f"context scores {self.leaves}"
             )
@@ -302,12 +317,12 @@ class LlamaTarget:
         return self._context.length(seq) + len(self._unread.get(seq, ()))
 
     def audit(self, seq: int) -> None:
-        """Compare the context's lengths with localspec's record, and limit what is unread.
+        """Compare the sequence's length with localspec's record, and limit what is unread.
 
         Raises:
             AuditError: they differ, or more is unread than one pass leaves.
         """
-        self._context.audit()
+        self._context.audit(seq)
         cached, unread = self._context.appended(seq), len(self._unread.get(seq, ()))
         if cached != self._cached.get(seq, 0):
             raise AuditError(f"KV cache of {cached} tokens; expected {self._cached.get(seq, 0)}")

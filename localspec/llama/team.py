@@ -14,6 +14,9 @@ from llama_cpp._ggml import libggml
 
 from localspec.core.kernel import Team
 
+_SOFT = 1
+"""`omp_pause_soft`: threads end, settings stay."""
+
 
 def team(threads: int) -> Team | None:
     """The threads that llama.cpp's passes on the processor leave spinning; None if it computes on
@@ -23,19 +26,38 @@ def team(threads: int) -> Team | None:
     return Team(parallel, threads) if parallel is not None and threads > 1 else None
 
 
-@functools.cache
-def _parallel() -> int | None:
-    """Address of the function that runs a parallel region, in the OpenMP library that llama.cpp
-    computes with: another one would start threads of its own beside those.
+def disband() -> None:
+    """End the threads that wait for this thread's next pass, which starts them again.
+
+    OpenMP keeps a team for every thread that ever computed. Where the teams of a process are
+    together more threads than there are processors, GNU's OpenMP no longer waits actively in any
+    of them, and passes take half as long again: an idle runtime would slow the one beside it.
     """
+    pause = _function("omp_pause_resource_all")
+    if pause is not None:
+        ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(pause)(_SOFT)
+
+
+def _parallel() -> int | None:
+    """Address of the function that runs a parallel region."""
+    return _function("GOMP_parallel")
+
+
+@functools.cache
+def _function(name: str) -> int | None:
+    """Address of a function of the OpenMP library that llama.cpp computes with: another one would
+    start threads of its own beside those.
+    """
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return None
     folder = Path(str(libggml._name)).parent  # noqa: SLF001 - ctypes has no other name for it
     for path in sorted(folder.glob("libggml-cpu*")):
         try:
-            library = ctypes.CDLL(str(path), mode=getattr(os, "RTLD_NOLOAD", 0))
-            return ctypes.cast(library.GOMP_parallel, ctypes.c_void_p).value
+            library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
+            return ctypes.cast(library[name], ctypes.c_void_p).value
         except (OSError, AttributeError):  # not the one that is loaded, or no OpenMP
             continue
     return None
 
 
-__all__ = ["team"]
+__all__ = ["disband", "team"]

@@ -29,18 +29,18 @@ _F32 = 0
 _SHAPE = LlamaShape(width=4096, hidden=14336, layers=2, heads=32, kv_heads=8, vocabulary=512)
 
 
-def write_model(path: Path, kind: str) -> None:
-    """A model of zeros of the llama architecture, with matrices of one of `TYPES`.
+def write_model(path: Path, ggml_type: int, shape: LlamaShape = _SHAPE) -> None:
+    """A model of zeros of the llama architecture, with matrices of a type.
 
     Raises:
         OSError: the file cannot be written.
     """
     tensors = [
-        _zeros(name, shape, _F32 if len(shape) == 1 else TYPES[kind])
-        for name, shape in _SHAPE.tensors().items()
+        _zeros(name, sizes, _F32 if len(sizes) == 1 else ggml_type)
+        for name, sizes in shape.tensors().items()
     ]
     with path.open("xb") as file:
-        write_gguf(file, _SHAPE.metadata(), tensors)
+        write_gguf(file, shape.metadata(), tensors)
 
 
 def _zeros(name: str, shape: tuple[int, ...], ggml_type: int) -> Tensor:
@@ -52,7 +52,9 @@ def _hole(n_bytes: int) -> Iterator[Zeros]:
     yield Zeros(n_bytes)
 
 
-def curve(folder: Path, kind: str, *, gpu_layers: int, extra_buffers: bool) -> dict[int, float]:
+def curve(
+    folder: Path, kind: str, *, gpu_layers: int, extra_buffers: bool, own_kernels: bool = False
+) -> dict[int, float]:
     """Seconds for each byte of weights of a type, by the tokens of a pass; about half a second.
 
     Raises:
@@ -60,8 +62,14 @@ def curve(folder: Path, kind: str, *, gpu_layers: int, extra_buffers: bool) -> d
         LocalspecError: llama.cpp refuses the model.
     """
     path = folder / f"{kind}.gguf"
-    write_model(path, kind)
-    model = Model(path, gpu_layers=gpu_layers, alone=False, extra_buffers=extra_buffers)
+    write_model(path, TYPES[kind])
+    model = Model(
+        path,
+        gpu_layers=gpu_layers,
+        alone=False,
+        extra_buffers=extra_buffers,
+        own_kernels=own_kernels,
+    )
     try:
         context = Context(model, n_ctx=256, n_batch=64, threads=physical_cores())
         try:
@@ -76,4 +84,4 @@ def curve(folder: Path, kind: str, *, gpu_layers: int, extra_buffers: bool) -> d
         path.unlink()
 
 
-__all__ = ["TYPES", "curve"]
+__all__ = ["TYPES", "curve", "write_model"]

@@ -23,7 +23,8 @@ import psutil
 
 from localspec.config import paths
 from localspec.errors import Interrupted, OutOfMemoryError
-from localspec.llama import library
+from localspec.kernels.instruction_sets import title
+from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
@@ -61,6 +62,9 @@ class Kernels:
 
     def describe(self, model: Model) -> str:
         """The kernels in use and the reason, in words for users."""
+        if model.uses_own_kernels:
+            kind = f"own kernels, {title(own_kernels.unit())}"
+            return kind if self is OWN else f"{kind} ({self.why})"
         kind = "extra buffers" if model.uses_extra_buffers else "plain"
         return f"{kind} ({self.why})"
 
@@ -70,6 +74,7 @@ def _uncompared(why: str) -> Kernels:
 
 
 UNSOUND = Kernels(extra_buffers=False, why="extra buffers are unsound on this machine")
+OWN = Kernels(extra_buffers=True, why="our own were compared when they were proved")
 NOT_COMPARED = _uncompared("the draft length is given, or nothing drafts")
 
 
@@ -83,6 +88,8 @@ class Trials:
 
     def bound(self) -> Kernels | None:
         """The kernels that must be used on this machine; None where there is a choice."""
+        if self.parts.extra_buffers and self.parts.own.unit:
+            return OWN
         return None if self.parts.extra_buffers else UNSOUND
 
     def known(self) -> Kernels | None:
@@ -214,6 +221,7 @@ class Trials:
             "tries": tries,
         }
         try:
+            paths.make_parent(self._file)
             write(self._file, facts)
         except OSError as error:
             library.logger.warning("the choice of kernels cannot be saved: %s", error)
@@ -228,7 +236,7 @@ class Trials:
             "kv": fit.target.kv_type,
             "threads": self.parts.threads,
             "device": [(d.kind, d.description) for d in devices()],
-            "build": [library.version(), library.commit(), library.system_info()],
+            "build": own_kernels.build(),
         }
         return paths.cache_dir() / "kernels" / name_of(facts)
 

@@ -22,7 +22,7 @@ from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
-from localspec.loading import policy
+from localspec.loading import own_kernels, policy
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
 from localspec.loading.options import Options
 from localspec.loading.pair_headers import read_headers
@@ -86,7 +86,8 @@ def load(
     """
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
-    build = required(on_start=lambda: _tell_check(on_event))
+    build = required(on_start=lambda: _tell(on_event, "llama.cpp, checked once on this processor"))
+    own = own_kernels.engage(options.kernels, lambda what: _tell(on_event, what))
     check_file(files.target.path)  # its message is the clearest for what is no model
     selection = select(options, read_headers(files.target, files.draft))
     remote = connected(options, on_event)
@@ -99,6 +100,7 @@ def load(
             cancelled=cancelled,
             remeasure=remeasure,
             extra_buffers=build.extra_buffers,
+            own=own,
             remote=remote,
         ).load()
     except BaseException:
@@ -107,9 +109,9 @@ def load(
         raise
 
 
-def _tell_check(on_event: Progress | None) -> None:
+def _tell(on_event: Progress | None, what: str) -> None:
     if on_event is not None:
-        on_event(Loading("llama.cpp, checked once on this processor", 0.0))
+        on_event(Loading(what, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ class _Loader:
     cancelled: Callable[[], bool] | None
     remeasure: bool
     """See `TargetLoading`."""
+    own: own_kernels.Choice
     extra_buffers: bool
     """Whether llama.cpp's extra buffers are valid on this machine."""
     remote: RemoteDevices | None = None
@@ -173,6 +176,7 @@ class _Loader:
             self.stop,
             self.on_event,
             self.cancelled,
+            own=self.own,
             extra_buffers=self.extra_buffers,
             remote=self.remote,
         )

@@ -14,20 +14,18 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from localspec.config import paths
 from localspec.errors import LocalspecError
 from localspec.files import whole_file
 from localspec.files.holes import keeps_holes
-from localspec.loading import soundness
+from localspec.loading import own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed
+from localspec.processes import neighbours
 from localspec.processes.children import ask, ask_async
 
 _MODULE = "localspec.loading.machine_speed"
@@ -35,12 +33,8 @@ _INVALID = (KeyError, TypeError, ValueError, AttributeError)
 _FORMAT = 2
 SPEED_FILE = "speed.json"
 _DRIVER = Path("/sys/module/nvidia/version")
-_KINDS = len(("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
-"""Kinds of processor time that do not overlap, where the system counts them."""
 _MOST_RUNS = 5
-"""Measurements of a machine that is never quiet."""
-_BUSY = 0.15
-"""Share of the processor that others may use while it is measured."""
+"""Measurements of a machine that is busy; after these, only while it is quiet."""
 
 
 def machine_speed() -> MachineSpeed | None:
@@ -50,7 +44,7 @@ def machine_speed() -> MachineSpeed | None:
     small file. Where other programs disturbed it, the next calls measure again. Blocks.
     """
     known = _Record.read()
-    if known is not None and known.final:
+    if known is not None and known.holds():
         return known.speed
     try:
         with _place() as folder:
@@ -60,10 +54,13 @@ def machine_speed() -> MachineSpeed | None:
     return _merged(found, known)
 
 
-async def machine_speed_async() -> MachineSpeed | None:
-    """The speed of this machine, measured without blocking the event loop; see `machine_speed`."""
+async def machine_speed_async(*, again: bool = False) -> MachineSpeed | None:
+    """The speed of this machine, measured without blocking the event loop; see `machine_speed`.
+
+    ``again``: measure it now, whatever is known. A quiet measurement replaces what is known.
+    """
     known = await asyncio.to_thread(_Record.read)
-    if known is not None and known.final:
+    if known is not None and not again and await asyncio.to_thread(known.holds):
         return known.speed
     try:
         with _place() as folder:
@@ -86,10 +83,11 @@ class _Record:
     speed: MachineSpeed
     runs: int
 
-    @property
-    def final(self) -> bool:
-        """Whether no further measurement is needed."""
-        return not self.speed.disturbed or self.runs >= _MOST_RUNS
+    def holds(self) -> bool:
+        """Whether a measurement now would tell no more. Blocks for a moment where that depends
+        on whether other programs are busy.
+        """
+        return not self.speed.disturbed or (self.runs >= _MOST_RUNS and neighbours.busy_now())
 
     @classmethod
     def read(cls) -> _Record | None:
@@ -132,7 +130,7 @@ def _merged(found: Any, known: _Record | None) -> MachineSpeed | None:
     except _INVALID:
         return known.speed if known is not None else None
     if known is not None and speed.disturbed:
-        speed = known.speed.least(speed)
+        speed = known.speed.least(speed)  # quiet where the known one is
     _Record(speed, known.runs + 1 if known is not None else 1).write()
     return speed
 
@@ -149,7 +147,7 @@ def _machine() -> list[Any]:
         driver = ""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return [_FORMAT, soundness.identity(), cores, driver, visible]
+    return [_FORMAT, soundness.identity(), own_kernels.state(), cores, driver, visible]
 
 
 def _parsed(data: Mapping[str, Any]) -> MachineSpeed:
@@ -182,18 +180,11 @@ def measure(folder: Path) -> MachineSpeed:
     proof = soundness.recorded()
     extra = proof is None or proof.extra_buffers
     on_gpu = backend() != "cpu"
-    began, before = time.monotonic(), _others()
-    host = {k: curve(folder, k, gpu_layers=0, extra_buffers=extra) for k in TYPES}
+    own = bool(own_kernels.engage(None, make=False).unit)
+    others = neighbours.Neighbours()
+    host = {k: curve(folder, k, gpu_layers=0, extra_buffers=extra, own_kernels=own) for k in TYPES}
     gpu = {k: curve(folder, k, gpu_layers=99, extra_buffers=extra) for k in TYPES if on_gpu}
-    room = (time.monotonic() - began) * (psutil.cpu_count() or 1)
-    return MachineSpeed(host, gpu, disturbed=_others() - before > _BUSY * room)
-
-
-def _others() -> float:
-    """Processor seconds of all other programs so far."""
-    times, mine = psutil.cpu_times(), psutil.Process().cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    return float(sum(times[:_KINDS]) - idle - mine.user - mine.system)
+    return MachineSpeed(host, gpu, disturbed=others.busy)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ class Options:
     """Addresses of workers, see `localspec.rpc.endpoint`."""
     rpc_timeout: float | None = schema.RPC_TIMEOUT.default
     threads: int | None = schema.THREADS.default
+    kernels: str | None = schema.KERNELS.default
+    """"own" or "llama"; None is ours where they are proved, see `localspec.loading.own_kernels`."""
     kv_type: str | None = schema.KV_TYPE.default
     verifier: str = schema.VERIFIER.default
     drafter: tuple[str, ...] | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.config import paths
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
-from localspec.llama import library
+from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
 from localspec.llama.pass_layout import PassTimes
@@ -113,6 +113,7 @@ class MeasuredControl(Control):
 
     def save(self) -> None:
         """See `Control`."""
+        paths.make_parent(self.file)
         save(self.file, self.knowledge)
 
     def measure(self, on_pass: OnPass | None = None) -> Costs:
@@ -237,7 +238,7 @@ def _setting(target: Context) -> dict[str, object]:
         "buffers": model.buffers,
         "flash attention": target.flash_attention,
         "kv": target.kv_type,
-        "build": [library.version(), library.commit(), library.system_info()],
+        "build": own_kernels.build(),
     }
 
 

@@ -16,8 +16,9 @@ from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.limits import STRICT_BATCH
 from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
-from localspec.llama.strict import StrictContext
+from localspec.llama.strict import Recipe, StrictContext, strict_context
 from localspec.llama.threads import choose_threads
+from localspec.loading.own_kernels import NOT_WANTED, Choice
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.layers import BATCH, Share
 from localspec.models.memory.planner import Fit
@@ -39,6 +40,8 @@ class Parts:
     """Aborts a running pass of any of them."""
     on_event: Progress | None = None
     cancelled: Callable[[], bool] | None = None
+    own: Choice = NOT_WANTED
+    """Whether our own kernels compute on the processor."""
     extra_buffers: bool = True
     """Whether llama.cpp's extra buffers compute correctly on this machine; see `Model`."""
     remote: RemoteDevices | None = None
@@ -74,6 +77,7 @@ class Parts:
             next_layers=next_layers or not alone,
             alone=alone,
             extra_buffers=extra_buffers and self.extra_buffers,
+            own_kernels=bool(self.own.unit),
             host_experts=share.host_experts if share is not None else 0,
             remote=self.remote if share is not None and share is self.fit.target else None,
             on_progress=progress,
@@ -82,13 +86,13 @@ class Parts:
         self.loaded.append(made)
         return made
 
-    def strict_context(self, model: Model, kv_type: str) -> StrictContext:
+    def strict_context(self, model: Model, kv_type: str, recipe: Recipe) -> StrictContext:
         """A strict context of the planned size.
 
         Raises:
             OutOfMemoryError: there is no room for it.
         """
-        made = StrictContext(
+        made = strict_context(recipe)(
             model,
             n_ctx=self.fit.context,
             n_seq=self.fit.wishes.sequences,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.compiling import cxx
 from localspec.config import paths
 from localspec.core import codec
 from localspec.errors import LocalspecError, UnsoundBuildError
@@ -173,14 +173,10 @@ def identity() -> str:
 
 
 def _library_folder() -> Path:
-    elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own variable
-    if elsewhere and Path(elsewhere).is_dir():
-        return Path(elsewhere)
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is None or spec.origin is None:
+    folder = cxx.library_folder()
+    if folder is None:
         raise LocalspecError("llama-cpp-python is not installed; `localspec doctor` says how")
-    folder = Path(spec.origin).parent / "lib"
-    return folder if folder.is_dir() else folder.parent
+    return folder
 
 
 def processor() -> list[str]:
@@ -224,7 +220,7 @@ def _record(soundness: Soundness) -> None:
     for place in _places():
         scratch = place.with_suffix(f".{os.getpid()}")
         try:
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            paths.make_parent(place)
             scratch.write_text(text, encoding="utf-8")
             scratch.replace(place)
         except OSError:  # another user's folder, or a full disk: proved at every start

@@ -16,19 +16,19 @@ from pathlib import Path
 from localspec.config import paths
 from localspec.core.events import Loading
 from localspec.errors import StrictError
-from localspec.llama import library
+from localspec.llama import library, own_kernels
 from localspec.llama.devices import backend, devices, driver
 from localspec.llama.limits import STRICT_BATCH
 from localspec.llama.model import Model
 from localspec.llama.self_test import CELLS, SEQUENCES, Difference, SelfTest
-from localspec.llama.strict import Recipe, StrictContext, recipes
+from localspec.llama.strict import Recipe, recipes, strict_context
 from localspec.loading.kernels import Kernels
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.model_file import ModelFile
 from localspec.policy.storage import name_of, write
 
-_EDITION = 1
+_EDITION = 2
 """Raised when the self-test or a recipe changes."""
 _NAMED = 3
 """Differences that a refusal names."""
@@ -68,7 +68,7 @@ class StrictLoading:
         library.untile()
         types = {tensor.ggml_type for header in self.target.headers for tensor in header.tensors}
         differed: Sequence[Difference] = ()
-        for recipe in recipes(types, tiled=library.tiled()):
+        for recipe in recipes(types, tiled=library.tiled(), own=bool(self.parts.own.unit)):
             model = self.parts.model(
                 self.target.path,
                 self.parts.fit.target,
@@ -77,28 +77,31 @@ class StrictLoading:
             )
             if not model.partial_removal:
                 raise StrictError(_recurrent(self.target.name))
+            if recipe.own and not model.uses_own_kernels:
+                self.parts.unload(model)
+                continue
             if recipe.extra_buffers and not model.uses_extra_buffers:
                 recipe = Recipe(extra_buffers=False, tiled=recipe.tiled)  # noqa: PLW2901 - the same
             file = self._file(model, recipe)
             # Another machine may answer at a worker's address next time.
-            if not self.remeasure and model.remote is None and _passed(file):
+            if not self.remeasure and model.remote is None and _passed(file, self._sequences):
                 return Promise(recipe, model)
-            differed = self._differences(model)
+            differed = self._differences(model, recipe)
             if not differed:
-                _remember(file, recipe)
+                _remember(file, recipe, self._sequences)
                 return Promise(recipe, model)
             self.parts.unload(model)
             if not recipe.extra_buffers:
                 break
         raise StrictError(_refusal(self.target.name, differed))
 
-    def _differences(self, model: Model) -> list[Difference]:
+    def _differences(self, model: Model, recipe: Recipe) -> list[Difference]:
         """Differences that the self-test finds on a small context of its own."""
         with library.listening():
-            context = StrictContext(
+            context = strict_context(recipe)(
                 model,
                 n_ctx=CELLS,
-                n_seq=SEQUENCES,
+                n_seq=self._sequences,
                 n_batch=STRICT_BATCH,
                 threads=self.parts.fit.threads,
                 kv_type=self.parts.fit.target.kv_type,
@@ -108,6 +111,11 @@ class StrictLoading:
             return list(SelfTest(context).differences(self._progress))
         finally:
             context.close()
+
+    @property
+    def _sequences(self) -> int:
+        """Sequences that are tested: as many as replies may run, and no fewer than `SEQUENCES`."""
+        return max(SEQUENCES, self.parts.fit.wishes.sequences)
 
     def _progress(self, fraction: float) -> None:
         if self.parts.on_event is not None:
@@ -122,25 +130,28 @@ class StrictLoading:
             "layers": share.gpu_layers,
             "kv": share.kv_type,
             "buffers": model.buffers,
-            "recipe": [recipe.extra_buffers, recipe.tiled],
+            "recipe": [recipe.extra_buffers, recipe.tiled, recipe.own],
             "device": [(d.kind, d.description) for d in devices()],
             "driver": driver(),
-            "build": [library.version(), library.commit(), library.system_info()],
+            "build": own_kernels.build(),
         }
         return paths.cache_dir() / "strict" / name_of(facts)
 
 
-def _passed(file: Path) -> bool:
+def _passed(file: Path, sequences: int) -> bool:
+    """Whether the test passed, with so many sequences or more."""
     try:
-        return bool(json.loads(file.read_text(encoding="utf-8"))["passed"] is True)
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        return saved["passed"] is True and int(saved["sequences"]) >= sequences
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
-def _remember(file: Path, recipe: Recipe) -> None:
+def _remember(file: Path, recipe: Recipe, sequences: int) -> None:
     """Save that the test passed; where that fails, the next load tests again."""
     try:
-        write(file, {"passed": True, "recipe": recipe.describe()})
+        paths.make_parent(file)
+        write(file, {"passed": True, "sequences": sequences, "recipe": recipe.describe()})
     except OSError as error:
         library.logger.warning("the result of the self-test cannot be saved: %s", error)
 

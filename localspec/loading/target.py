@@ -9,7 +9,7 @@ from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
 from localspec.loading.device_notices import left_device
-from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
+from localspec.loading.kernels import NOT_COMPARED, OWN, Kernels, Trials
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
 from localspec.loading.strict import StrictLoading
@@ -64,6 +64,8 @@ class TargetLoading:
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
+        if kernels is OWN and not model.uses_own_kernels:
+            known, kernels = None, NOT_COMPARED  # all its weights are of other formats
         told = list(self._about_target(model, fit.context))
         room = selection.branches(
             model.path.name, can_branch=model.branching, sequences=fit.wishes.sequences
@@ -95,7 +97,7 @@ class TargetLoading:
         room = self.selection.branches(
             file.name, can_branch=False, sequences=parts.fit.wishes.sequences
         )
-        context = parts.strict_context(promise.model, parts.fit.target.kv_type)
+        context = parts.strict_context(promise.model, parts.fit.target.kv_type, promise.recipe)
         strict = promise.recipe.describe()
         return LoadedTarget(context, promise.kernels, strict, (*told, *room.notices))
 

@@ -35,9 +35,7 @@ def connected(options: Options, on_event: Progress | None) -> RemoteDevices | No
 
     given = os.environ.get(SOURCE)
     made = plugin.obtain(Path(given) if given else None, offline=options.offline, on_start=tell)
-    workers = [handshake.ask(endpoint) for endpoint in wanted]
-    for worker in workers:
-        worker.require(made.version)
+    workers = [handshake.ask(endpoint, version=made.version) for endpoint in wanted]
     return remote.connect(made.path, workers, options.rpc_timeout)
 
 

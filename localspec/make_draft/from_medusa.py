@@ -58,8 +58,7 @@ Heads = list[dict[str, SafeTensor]]
 
 def destination(target: Path) -> Path:
     """Default path of such a draft."""
-    folder = paths.make(paths.data_dir()) / "drafts"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = paths.make(paths.data_dir() / "drafts")
     return folder / f"{target.stem}.medusa.gguf"
 
 

@@ -65,8 +65,7 @@ def destination(model: Path, bits: int | None, layers: Sequence[int] | None) -> 
     what = [] if bits is None else [f"q{bits}"]
     if layers is not None:
         what.append("layers-" + "-".join(map(str, layers)))
-    folder = paths.make(paths.data_dir()) / "drafts"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = paths.make(paths.data_dir() / "drafts")
     return folder / f"{model.stem}.{'.'.join(what)}.gguf"
 
 

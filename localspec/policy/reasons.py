@@ -11,7 +11,7 @@ from localspec.policy.gain import Curve, Gain, Outlook, Prices, lengths_of, most
 
 _CHECKING = "checking drafts costs too much here"
 _SLOW = "the draft is too slow here"
-_DELAYS = "drafts would delay other requests"
+_DELAYS = "drafts would slow the replies beside it"
 _RISK = "not worth the risk yet"
 _ENOUGH = 8
 """Judged guesses of one reply from which on their share is shown for it."""
@@ -143,7 +143,7 @@ def gains_too_little(guesses: Guesses, outlook: Outlook, passes: Passes) -> Spec
     brief = f"the draft gains too little ({guesses.share} right)"
     if max(guesses.judged, guesses.judged_lately) < _ENOUGH:
         why = f"too little is known of the draft{passes.together}"
-        brief = "few guesses were checked so far"
+        brief = "too few guesses to tell"
     return Speculation(
         "parked",
         f"{why}: {guesses}, and a round with {depth} guess{'es' * (depth > 1)} takes "

@@ -54,7 +54,7 @@ def load(path: Path) -> Knowledge | None:
 
 
 def save(path: Path, knowledge: Knowledge) -> None:
-    """Replace the file in one step; of two writers the last one wins.
+    """Replace the file in one step, in a folder that is there; of two writers the last one wins.
 
     Raises:
         OSError: it cannot be written; the old file stays.
@@ -63,14 +63,13 @@ def save(path: Path, knowledge: Knowledge) -> None:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace a file of JSON in one step.
+    """Replace a file of JSON in one step, in a folder that is there.
 
     Not synced: a reply would wait for the disk at its end, and a damaged file is measured again.
 
     Raises:
         OSError: it cannot be written; the old file stays.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     whole_file.replace(path, [json.dumps(data).encode()], sync=False)
 
 

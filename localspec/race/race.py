@@ -33,14 +33,26 @@ from localspec.models.catalog.offers import Best, best, offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
+from localspec.processes import neighbours
 from localspec.race.pair import GrownPair, Growth, target_bytes
 from localspec.race.speeds import RUNS, TOKENS, Speeds
 
 PROMPT = "What can you do?"
 """A question that the toy answers well, about itself."""
+DOUBT = "this machine is too busy just now to compare speeds"
+"""The result where the speeds are in doubt."""
 _CONTEXT = 512
+_PATIENCE_S = 8.0
+"""Seconds of waiting for a calm moment, before this machine is measured and before the race."""
 _PAYS = 1.05
 """Factor from which drafting counts as faster."""
+
+
+class Neighbours(Protocol):
+    """The part of `localspec.processes.neighbours.Neighbours` that a race uses."""
+
+    @property
+    def busy(self) -> bool: ...
 
 
 class Engine(Protocol):
@@ -68,6 +80,16 @@ class Machine:
         """The pair of the catalogue that suits it best."""
         found = await asyncio.to_thread(offers)
         return best(found.found, speed, memory)
+
+    async def calm(self) -> bool:
+        """Wait for a moment in which no other program is busy, if one comes soon; whether it has
+        come.
+        """
+        return await neighbours.calm_within(_PATIENCE_S)
+
+    def neighbours(self) -> Neighbours:
+        """What other programs use from now on."""
+        return neighbours.Neighbours()
 
     def options(self, pair: GrownPair) -> Options:
         """How the grown pair is loaded."""
@@ -119,8 +141,8 @@ class Race:
         """Bytes of the grown pair; 0 until it is made."""
         self.why_not: str | None = None
         """Why drafting was given up during the race, if it was."""
-        self.disturbed = False
-        """Whether other programs were busy when this machine was measured."""
+        self.shortened = False
+        """Whether other programs were busy, so that no more was made than the two texts."""
         self.best: Best | None = None
         """The pair of the catalogue that suits this machine best, once that is known."""
         self.failure: LocalspecError | None = None
@@ -139,9 +161,10 @@ class Race:
             self.over = True
 
     async def _race(self) -> None:
+        await self._wait_for_calm()
+        self.doing = "measuring this machine"
         speed, memory = await self._machine.speed(), await self._machine.memory()
         if speed is not None:
-            self.disturbed = speed.disturbed
             self.best = await self._machine.best(speed, memory)
         growth = Growth(target_bytes(speed, memory))
         self.doing = "making a large model of the small one"
@@ -151,13 +174,26 @@ class Race:
             engine = self._machine.engine(pair)
             try:
                 await engine.open(self._loading)
-                for _ in range(RUNS):
-                    await self._turn(engine)
+                await self._turns(engine)
             finally:
                 growth.remove()  # before the wait, which another cancellation may end
                 await engine.close()
         finally:
             growth.remove()
+
+    async def _wait_for_calm(self) -> None:
+        self.doing = "waiting for other programs, which are busy"
+        self.shortened = not await self._machine.calm()
+
+    async def _turns(self, engine: Engine) -> None:
+        """Both sides twice, in turns; while other programs are busy once, for the texts."""
+        await self._wait_for_calm()
+        for _ in range(RUNS):
+            others = self._machine.neighbours()
+            await self._turn(engine)
+            self.shortened = self.shortened or others.busy
+            if self.shortened and self.drafted.reply is not None:
+                return
 
     def _loading(self, loading: Loading) -> None:
         self.doing = f"loading {size(self.n_bytes)} of weights: {loading.fraction:.0%}"
@@ -200,7 +236,7 @@ class Race:
         if self.running is None:
             return f"{self.doing} …"
         turn = "1 of 2: plain decoding" if self.running is self.plain else "2 of 2: with drafting"
-        return f"{turn}, alone on this machine"
+        return f"{turn}, {'beside busy programs' if self.shortened else 'alone on this machine'}"
 
     def _same(self) -> str:
         """Whether both texts are equal."""
@@ -213,12 +249,35 @@ class Race:
 
     def _factor(self) -> str:
         """How much faster drafting is, and where it is not, why."""
-        if not self.speeds.complete or not self.over:
+        if not self.over:
             return f"measuring again, run {len(self.speeds.runs)} of {RUNS}"
+        if self.doubtful:
+            return DOUBT
         verdict = self.speeds.verdict()
         if not self.pays and self.why_not:
             return f"{verdict}. Why: {self.why_not}"
         return verdict
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the speeds say nothing, because of what else this machine does."""
+        return self.shortened or (self.speeds.complete and self.speeds.noisy)
+
+    @property
+    def sure(self) -> bool:
+        """Whether the speeds are measured to the end, and can be believed."""
+        if not (self.over and self.speeds.complete) or self.doubtful:
+            return False
+        return not self.speeds.not_comparable
+
+    def speed(self, *, draft: bool) -> float:
+        """The speed of a side that may be shown, sure or not; 0 where none may: a loss that is only
+        in doubt is none.
+        """
+        of = self.speeds.of
+        if self.doubtful and not (self.over and of(draft=True) >= of(draft=False)):
+            return 0.0
+        return of(draft=draft)
 
     @property
     def pays(self) -> bool:
@@ -227,4 +286,4 @@ class Race:
         return factor is not None and factor >= _PAYS
 
 
-__all__ = ["PROMPT", "Engine", "Lane", "Machine", "Race"]
+__all__ = ["DOUBT", "PROMPT", "Engine", "Lane", "Machine", "Neighbours", "Race"]

@@ -86,10 +86,14 @@ class Speeds:
             return "nothing was drafted just now, so there are no speeds to compare"
         if self.of(draft=False) > QUICKEST_PLAIN:
             return "the model is too small and fast to compare speeds"
-        spread = max(max(s) / min(s) - 1 for s in (self._all(True), self._all(False)))
-        if spread > _NOISY:
-            return f"equal runs differed by {spread:.0%}, too much to compare speeds"
+        if self.noisy:
+            return "this machine is too busy just now to compare speeds"
         return ""
+
+    @property
+    def noisy(self) -> bool:
+        """Whether equal runs differ so much that something else took their time."""
+        return any(max(s) / min(s) - 1 > _NOISY for s in (self._all(True), self._all(False)) if s)
 
     def verdict(self) -> str:
         """The result of the complete runs, in a sentence."""

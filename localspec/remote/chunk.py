@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.core.origin import Origin
-from localspec.errors import RemoteError
+from localspec.errors import LocalspecError, RemoteError, UsageError
 from localspec.remote.address import Address
 from localspec.remote.faults import excerpt, message_in
 from localspec.remote.keys import Key
@@ -64,10 +64,11 @@ class Chunk:
         return None if self.finish is None else _ENDINGS.get(self.finish, "stop")
 
 
-def parse(data: bytes, address: Address, key: Key) -> Chunk:
-    """The chunk in the data of an event.
+def parse(data: bytes, address: Address, key: Key, *, begun: bool = True) -> Chunk:
+    """The chunk in the data of an event; ``begun`` is whether any text came before it.
 
     Raises:
+        UsageError: the server refuses the request, before any text.
         RemoteError: the event is malformed, or reports an error of the server.
     """
     try:
@@ -77,8 +78,7 @@ def parse(data: bytes, address: Address, key: Key) -> Chunk:
     if not isinstance(event, dict):
         raise _malformed(address, data, key)
     if event.get("error"):
-        said = excerpt(message_in(event["error"]) or "without a reason", key)
-        raise RemoteError(f"{address} broke the reply off: {said}")
+        raise _failed(event["error"], address, key, begun=begun)
     choices = event.get("choices")
     if choices is None:
         choices = []
@@ -88,6 +88,17 @@ def parse(data: bytes, address: Address, key: Key) -> Chunk:
     if not isinstance(choice, dict):
         raise _malformed(address, data, key)
     return _chunk(event, choice)
+
+
+def _failed(error: object, address: Address, key: Key, *, begun: bool) -> LocalspecError:
+    """The error that an event reports: a refusal where no text came before it."""
+    said = excerpt(message_in(error) or "without a reason", key)
+    code = count(mapping(error).get("code"))
+    if begun:
+        return RemoteError(f"{address} broke the reply off: {said}")
+    if code is not None and 400 <= code < 500:
+        return UsageError(f"{address} refuses this request ({code}): {said}")
+    return RemoteError(f"{address} refuses this request: {said}")
 
 
 def _refuse(name: str) -> float:

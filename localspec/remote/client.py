@@ -47,7 +47,9 @@ class RemoteClient(ServerClient):
         super().__init__(address, key, patience)
         self.found: Found | None = None
         self._wanted = model
-        self._sampling = sampling
+        self._sampling = sampling or Sampling()
+        self._left_out: set[str] = set()
+        """Settings that the server refuses, and that are left out where they are the default."""
 
     @property
     def why_not_plain(self) -> str:
@@ -56,6 +58,8 @@ class RemoteClient(ServerClient):
 
     async def _connect(self, on_loading: OnLoading | None) -> ModelInfo:
         self.found = await self._look(on_loading)
+        if self.found.speculation.state == "on":
+            self._left_out |= self.found.dialect.never_drafting
         return self._info(self.found)
 
     async def _look(self, on_loading: OnLoading | None) -> Found:
@@ -74,10 +78,17 @@ class RemoteClient(ServerClient):
         notices = []
         if self.connection.key and not address.encrypted:
             notices.append(f"the key travels to {address} unencrypted; use https, or a tunnel")
-        unsent = request_body.not_sent(self._sampling or Sampling(), found.dialect)
+        unsent = request_body.not_sent(self._sampling, found.dialect)
         if unsent:
             them = ", ".join(unsent)
             notices.append(f"{found.dialect.name} is not sent {them}: it may not take them")
+        spare = request_body.spare(self._sampling, found.dialect).values()
+        for name in sorted(self._left_out & set(spare)):
+            value = getattr(self._sampling, name)
+            notices.append(
+                f"{found.dialect.name} takes no {name} while it speculates: "
+                f"the default of {value:g} is left out"
+            )
         return ModelInfo(
             target=found.model,
             draft=None,
@@ -103,7 +114,7 @@ class RemoteClient(ServerClient):
             raise RemoteError("the server is not connected")
         found, address = self.found, self.connection.address
         seed = request_body.draw_seed() if request.seed is None else request.seed
-        body = request_body.body(request, found.model, found.dialect, seed)
+        body = request_body.body(request, found.model, found.dialect, seed, self._left_out)
         path = "/completions" if "messages" not in body else "/chat/completions"
         source = OpenAIReply(
             self.connection,
@@ -111,6 +122,8 @@ class RemoteClient(ServerClient):
             body,
             Tally(seed, found.speculation),
             counters=found.counters,
+            spare=request_body.spare(request.sampling, found.dialect),
+            on_left_out=self._left_out.update,
         )
         return self._begin(source)
 

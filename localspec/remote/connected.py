@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from localspec.core import codec
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_tally import ReplyTally
 from localspec.engine import protocol
 from localspec.engine.commands import ExamineCommand, ReplyCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
@@ -22,7 +23,6 @@ from localspec.remote.address import Address
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
 from localspec.remote.lines import Lines
-from localspec.remote.native_tally import NativeTally
 from localspec.remote.reply import RemoteReply
 from localspec.remote.server_client import OnLoading, ServerClient
 
@@ -43,7 +43,7 @@ class NativeReply:
         """
         self._connection = connection
         self._body = _fields(ReplyCommand(0, request), "request")
-        self._tally = NativeTally(request.seed)
+        self._tally = ReplyTally(request.seed)
 
     async def events(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
         """The events until the reply ends.

@@ -23,6 +23,8 @@ class Dialect:
     """Fields of `Sampling` that it takes beyond OpenAI's, by their name there."""
     no_top_k: int = 0
     """Its value of top_k for all tokens."""
+    never_drafting: frozenset[str] = frozenset()
+    """Fields of `Sampling` that it refuses where it was started with speculation."""
     always: Mapping[str, Any] = field(default_factory=dict)
     """Fields of every request, so that it tells more."""
     continues: Mapping[str, Any] | None = None
@@ -50,6 +52,7 @@ VLLM = Dialect(
     "vLLM",
     sampling=_PENALTY,
     no_top_k=-1,
+    never_drafting=frozenset({"min_p"}),
     always={"return_token_ids": True},
     continues=_ON,
     thinking="template",

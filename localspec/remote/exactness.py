@@ -57,8 +57,9 @@ class RemoteVerification:
     way: Way
     replies: int
     tokens: int
-    drafted: int
-    accepted: int
+    drafted: int | None
+    accepted: int | None
+    """Drafted tokens that were accepted; None, as ``drafted``, where the server does not tell."""
     noise: float | None
     """The largest difference of a token's log-probability between two passes, of tokens that are
     the likeliest ones; None: not told."""
@@ -92,7 +93,9 @@ class RemoteComparing:
         self._max_tokens = max_tokens
         self._noise: float | None = None
         self._found: list[RemoteDivergence] = []
-        self._replies = self._tokens = self._drafted = self._accepted = 0
+        self._replies = self._tokens = 0
+        self._drafted: int | None = 0
+        self._accepted: int | None = 0
 
     @property
     def way(self) -> Way:
@@ -115,8 +118,8 @@ class RemoteComparing:
                 self._compare(prompt, reply, other)
             self._replies += 1
             self._tokens += max(len(reply.ids), len(reply.places))
-            self._drafted += reply.drafted
-            self._accepted += reply.accepted
+            self._drafted = _sum(self._drafted, reply.drafted)
+            self._accepted = _sum(self._accepted, reply.accepted)
             yield self.so_far()
 
     def so_far(self) -> RemoteVerification:
@@ -176,6 +179,11 @@ class RemoteComparing:
                 return
         position = min(len(reply.places), len(plain.places))
         self._found.append(RemoteDivergence(prompt, position, "another text", "", _FAR))
+
+
+def _sum(so_far: int | None, one: int | None) -> int | None:
+    """A sum, which is unknown if one of its parts is."""
+    return None if so_far is None or one is None else so_far + one
 
 
 def _not_offered(client: RemoteClient) -> UsageError:

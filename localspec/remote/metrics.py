@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from localspec.errors import LocalspecError
 from localspec.remote.connection import Connection
+from localspec.remote.reported import Reported
 
 _LINE = re.compile(
     r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{[^\n]*\})? (?P<value>[0-9.eE+-]+)(?: \d+)?$", re.MULTILINE
@@ -72,4 +73,22 @@ def parse(text: str) -> Counters:
     return Counters(**fields)
 
 
-__all__ = ["Counters", "parse", "read"]
+def difference(before: Counters, after: Counters | None) -> Reported | None:
+    """The difference of two looks at the server's counters, if it is due to this reply alone."""
+    if after is None or not (before.quiet and after.quiet):
+        return None
+    finished = _grown(before.finished, after.finished)
+    rounds, drafted, accepted = (
+        _grown(getattr(before, name), getattr(after, name))
+        for name in ("rounds", "drafted", "accepted")
+    )
+    if finished not in {None, 1} or drafted is None or accepted is None or accepted > drafted:
+        return None
+    return Reported(drafted, accepted, rounds)
+
+
+def _grown(before: float | None, after: float | None) -> int | None:
+    return None if before is None or after is None or after < before else int(after - before)
+
+
+__all__ = ["Counters", "difference", "parse", "read"]

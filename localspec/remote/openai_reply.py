@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx2
 
 from localspec.core.events import Finished, Notice, ReplyEvent
-from localspec.errors import RemoteError
+from localspec.errors import RemoteError, UsageError
 from localspec.remote import metrics
 from localspec.remote.chunk import DONE, parse
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
 from localspec.remote.lines import Lines, server_sent
-from localspec.remote.metrics import Counters
-from localspec.remote.reported import Reported
 from localspec.remote.tally import Tally
 
 _STREAM, _JSON = "text/event-stream", "application/json"
@@ -33,10 +32,16 @@ class OpenAIReply:
         tally: Tally,
         *,
         counters: bool = False,
+        spare: Mapping[str, str] | None = None,
+        on_left_out: Callable[[set[str]], None] = lambda _: None,
     ) -> None:
-        """With ``counters`` the server's ``/metrics`` tells what the reply does not."""
+        """With ``counters`` the server's ``/metrics`` tells what the reply does not. ``spare`` has
+        fields that may be left out if the server refuses them, with our names of them, of which
+        ``on_left_out`` is told.
+        """
         self._connection, self._path = connection, path
-        self._body = json.dumps(body).encode("ascii")
+        self._body = body
+        self._spare, self._on_left_out = spare or {}, on_left_out
         self._tally = tally
         self._counters = counters
 
@@ -47,18 +52,46 @@ class OpenAIReply:
             LocalspecError: the server refuses, breaks off, or sends something other than a reply.
         """
         before = await metrics.read(self._connection) if self._counters else None
-        async with self._connection.stream(self._path, self._body, waiting) as response:
-            async for event in self._read(response):
-                yield event
         tally = self._tally
+        try:
+            async for event in self._once(waiting):
+                yield event
+        except UsageError as refusal:
+            left_out = [] if tally.begun else self._refused(str(refusal))
+            if not left_out:
+                raise
+            yield Notice(
+                f"the server refuses {', '.join(left_out)}: left out, as only our default asked "
+                "for it"
+            )
+            async for event in self._once(waiting):
+                yield event
         if before is not None and tally.reported is None:
-            tally.reported = _difference(before, await metrics.read(self._connection))
+            tally.reported = metrics.difference(before, await metrics.read(self._connection))
         if tally.held_back:
             yield Notice(
                 "this reply arrived in one piece: the server, or a proxy before it, holds streams "
                 "back"
             )
         yield tally.finished(tally.finish_reason or "stop")
+
+    async def _once(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
+        body = json.dumps(self._body).encode("ascii")
+        async with self._connection.stream(self._path, body, waiting) as response:
+            async for event in self._read(response):
+                yield event
+
+    def _refused(self, said: str) -> list[str]:
+        """Fields that a refusal names and that nobody asked for, now left out of the request."""
+        named = [
+            theirs
+            for theirs in self._spare
+            if theirs in self._body and re.search(rf"\b{re.escape(theirs)}\b", said)
+        ]
+        for theirs in named:
+            del self._body[theirs]
+        self._on_left_out({self._spare[theirs] for theirs in named})
+        return named
 
     def interrupted(self) -> Finished:
         """The end of an interrupted reply, with the part that had arrived."""
@@ -71,7 +104,7 @@ class OpenAIReply:
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind == _JSON:  # a server, or a proxy, that does not stream
             whole = b"\n".join([line async for line in lines])
-            for event in tally.take(parse(whole, address, key)):
+            for event in tally.take(parse(whole, address, key, begun=tally.begun)):
                 yield event
             return
         if kind not in {_STREAM, ""}:
@@ -84,29 +117,11 @@ class OpenAIReply:
             if data.strip() == DONE:
                 done = True
                 break
-            for event in tally.take(parse(data, address, key)):
+            for event in tally.take(parse(data, address, key, begun=tally.begun)):
                 yield event
         if not done and tally.finish_reason is None:
             kept = "what had arrived is kept" if tally.begun else "nothing of it had arrived"
             raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
-
-
-def _difference(before: Counters, after: Counters | None) -> Reported | None:
-    """The difference of two looks at the server's counters, if it is due to this reply alone."""
-    if after is None or not (before.quiet and after.quiet):
-        return None
-    finished = _grown(before.finished, after.finished)
-    rounds, drafted, accepted = (
-        _grown(getattr(before, name), getattr(after, name))
-        for name in ("rounds", "drafted", "accepted")
-    )
-    if finished not in {None, 1} or drafted is None or accepted is None or accepted > drafted:
-        return None
-    return Reported(drafted, accepted, rounds)
-
-
-def _grown(before: float | None, after: float | None) -> int | None:
-    return None if before is None or after is None or after < before else int(after - before)
 
 
 __all__ = ["OpenAIReply"]

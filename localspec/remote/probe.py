@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ _MOST = 1000
 NOT_REPORTED = Speculation(
     "unknown", "this server does not report its speculation", "speculation not reported"
 )
+_DRAFT_MODEL = "(a draft model given with -md is used only with --spec-type draft-simple)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,8 @@ async def _slots(connection: Connection) -> tuple[int, Speculation]:
         case True:
             return parallel, Speculation("on")
         case False:
-            return parallel, _plain(dialects.LLAMA_SERVER)
+            off = _plain(dialects.LLAMA_SERVER)
+            return parallel, dataclasses.replace(off, reason=f"{off.reason} {_DRAFT_MODEL}")
     return parallel, NOT_REPORTED
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from localspec.remote.values import count, mapping, number
+
+_WIDEST = 1024
+"""Tokens of a draft: a longer list is none of accepted tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,22 @@ def _histogram(found: Mapping[str, Any], rounds: int | None, drafted: int) -> _S
         by_length = {str(length): found.get("acceptance_histogram")}
     steps: _Steps = {}
     for one, histogram in by_length.items():
-        for kept, n in mapping(histogram).items():
-            place, rows = (_whole(one), _whole(kept)), count(n)
+        for kept, n in _bars(histogram):
+            place, rows = (_whole(one), kept), count(n)
             if place[0] is None or place[1] is None or rows is None or place[1] > place[0]:
                 return {}
             steps[place[0], place[1]] = steps.get((place[0], place[1]), 0) + rows
     return steps
+
+
+def _bars(histogram: object) -> Iterator[tuple[int | None, object]]:
+    """Accepted tokens with the number of such rounds: a list, as vLLM sends it, or an object, as
+    its documentation shows it.
+    """
+    if isinstance(histogram, list):
+        yield from enumerate(histogram[:_WIDEST])
+    for kept, n in mapping(histogram).items():
+        yield _whole(kept), n
 
 
 def _whole(text: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from localspec.core.grammar_spec import GrammarSpec
@@ -23,8 +24,15 @@ def draw_seed() -> int:
     return random.SystemRandom().randrange(LARGEST_SEED)
 
 
-def body(request: ReplyRequest, model: str, dialect: Dialect, seed: int) -> dict[str, Any]:
-    """The body of a streamed request; raw prompts go to ``/completions``.
+def body(
+    request: ReplyRequest,
+    model: str,
+    dialect: Dialect,
+    seed: int,
+    left_out: AbstractSet[str] = frozenset(),
+) -> dict[str, Any]:
+    """The body of a streamed request; raw prompts go to ``/completions``. Fields of ``left_out``
+    are sent only where they differ from localspec's defaults: this server refuses them.
 
     Raises:
         UsageError: the engine cannot do what is asked for.
@@ -36,7 +44,7 @@ def body(request: ReplyRequest, model: str, dialect: Dialect, seed: int) -> dict
         "stream": True,
         "stream_options": {"include_usage": True},
         "seed": seed,
-        **_sampling(request.sampling, dialect),
+        **_sampling(request.sampling, dialect, left_out),
         **dialect.always,
     }
     if request.max_tokens is not None:
@@ -109,12 +117,27 @@ def not_sent(sampling: Sampling, dialect: Dialect) -> tuple[str, ...]:
     )
 
 
-def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
+def spare(sampling: Sampling, dialect: Dialect) -> dict[str, str]:
+    """Settings that nobody asked for, since they have localspec's defaults and change something, by
+    the name that the engine has for each.
+    """
+    off, usual = Sampling(top_k=0, min_p=0), Sampling()
+    return {
+        theirs: name
+        for name, theirs in dialect.sampling.items()
+        if getattr(sampling, name) == getattr(usual, name) != getattr(off, name)
+    }
+
+
+def _sampling(sampling: Sampling, dialect: Dialect, left_out: AbstractSet[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
     for name in ("frequency_penalty", "presence_penalty"):
         if value := getattr(sampling, name):
             found[name] = value
+    unasked = spare(sampling, dialect)
     for name, theirs in dialect.sampling.items():
+        if name in left_out and theirs in unasked:
+            continue
         value = getattr(sampling, name)
         found[theirs] = dialect.no_top_k if name == "top_k" and not value else value
     if sampling.logit_bias:
@@ -186,4 +209,4 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-__all__ = ["LARGEST_SEED", "body", "draw_seed", "not_sent", "why_not_plain"]
+__all__ = ["LARGEST_SEED", "body", "draw_seed", "not_sent", "spare", "why_not_plain"]

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import RemoteError
+from localspec.remote import metrics
 from localspec.remote.client import RemoteClient
 from localspec.remote.faults import excerpt
+from localspec.remote.metrics import difference
 from localspec.remote.reported import find
 from localspec.remote.values import count, mapping
 
@@ -39,8 +41,9 @@ class GreedyReply:
     """Empty where the engine does not tell tokens."""
     ids: tuple[int, ...]
     prompt_ids: tuple[int, ...]
-    drafted: int
-    accepted: int
+    drafted: int | None
+    """None, as ``accepted``, where the server does not tell."""
+    accepted: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
         "top_logprobs": _TOP,
         "return_token_ids": True,
     }
+    counted = client.found.counters
+    before = await metrics.read(client.connection) if counted else None
     data = await client.connection.ask(f"{path}/chat/completions", body, seconds=_ANSWER_SECONDS)
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -81,13 +86,16 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
     if not isinstance(text, str):
         raise _malformed(client, data)
     reported = find(data)
+    if before is not None and reported is None:
+        reported = difference(before, await metrics.read(client.connection))
+    nothing = 0 if client.found.speculation.state == "off" else None
     return GreedyReply(
         text=text,
         places=_places(mapping(choice.get("logprobs"))),
         ids=_ids(choice.get("token_ids")),
         prompt_ids=_ids(data.get("prompt_token_ids") or choice.get("prompt_token_ids")),
-        drafted=reported.drafted if reported is not None else 0,
-        accepted=reported.accepted if reported is not None else 0,
+        drafted=reported.drafted if reported is not None else nothing,
+        accepted=reported.accepted if reported is not None else nothing,
     )
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from localspec.core.events import (
+    Clock,
     Finished,
     FinishReason,
     Reading,
@@ -19,6 +20,7 @@ from localspec.core.events import (
 )
 from localspec.core.origin import SERVER, Origin
 from localspec.errors import RemoteError
+from localspec.remote.arrivals import Arrivals
 from localspec.remote.chunk import Chunk
 from localspec.remote.probe import NOT_REPORTED
 from localspec.remote.reported import Reported
@@ -62,8 +64,8 @@ class Tally:
         self.finish_reason: FinishReason | None = None
         self._speculation = speculation
         self._clock = clock
-        self._began = clock()
-        self._first = self._last = self._round_began = self._began
+        self._arrivals = Arrivals(clock())
+        self._round_began = self._arrivals.began
         self._text: list[str] = []
         self._characters = 0
         self._ids: list[int] = []
@@ -160,8 +162,8 @@ class Tally:
         """Tokens, and the round that they end; text without a token of its own joins the last."""
         now = self._clock()
         if not self._ids:
-            self._first = self._round_began = now
-        self._last = now
+            self._round_began = now
+        self._arrivals.add(max(count, bool(text)), now)
         self._told = self._told or (chunk.timed and chunk.finish is None)
         events: list[ReplyEvent] = []
         self._text.append(text)
@@ -223,7 +225,7 @@ class Tally:
     @property
     def held_back(self) -> bool:
         """Whether the reply came all at once, although it was asked for as a stream."""
-        count, span = max(self._emitted, len(self._ids)), self._last - self._first
+        count, span = max(self._emitted, len(self._ids)), self._arrivals.span
         if self._decode_seconds is not None:
             return self._decode_seconds > _LONG_SECONDS and span < _SQUEEZED * self._decode_seconds
         return count >= _FEWEST and span * _FASTEST < count
@@ -251,7 +253,7 @@ class Tally:
         reported = self.reported
         accepted = min(reported.accepted, emitted) if reported is not None else 0
         told = self._told and reported is not None
-        prompt, decode = self._seconds(emitted)
+        clock, prompt, decode = self._seconds()
         return Stats(
             prompt_tokens=self._prompt,
             cached_tokens=self._cached,
@@ -269,19 +271,19 @@ class Tally:
             draft_seconds=0.0,
             verify_seconds=0.0,
             speculation=self._state(final=True),
+            clock=clock,
         )
 
-    def _seconds(self, emitted: int) -> tuple[float, float]:
+    def _seconds(self) -> tuple[Clock, float, float]:
         """Seconds of reading and of decoding; the engine's own, where it tells them."""
         if self._decode_seconds is not None:
-            return self._prompt_seconds or 0.0, self._decode_seconds
-        if not self._ids:
-            return self._clock() - self._began, 0.0
-        if self.held_back:
-            return 0.0, self._last - self._began
-        span = self._last - self._first
-        # The first token ends the reading; the others fill the span.
-        return self._first - self._began, span * emitted / max(1, emitted - 1)
+            return "engine", self._prompt_seconds or 0.0, self._decode_seconds
+        arrivals = self._arrivals
+        if not self._text:
+            return "request", self._clock() - arrivals.began, 0.0
+        if self.held_back or arrivals.decoding is None:
+            return "request", 0.0, arrivals.last - arrivals.began
+        return "arrivals", arrivals.first - arrivals.began, arrivals.decoding
 
 
 __all__ = ["NO_ID", "Tally"]

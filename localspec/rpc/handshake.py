@@ -72,16 +72,20 @@ class Worker:
             )
 
 
-def ask(endpoint: Endpoint, patience: float = PATIENCE_S) -> Worker:
-    """The version and devices of a worker. Takes three round trips.
+def ask(
+    endpoint: Endpoint, patience: float = PATIENCE_S, *, version: Version | None = None
+) -> Worker:
+    """The version and devices of a worker. Takes three round trips. A worker of another version
+    than ours is asked for no devices: it may end the connection at that.
 
     Raises:
-        WorkerError: nothing listens there, it is no worker, or it does not answer in time.
+        WorkerError: nothing listens there, it is no worker, it is of another version than
+            ``version``, or it does not answer in time.
     """
     numeric = endpoint.resolved()
     try:
         with _Connection(numeric, patience) as connection:
-            return connection.worker(endpoint)
+            return connection.worker(endpoint, version)
     except ConnectionRefusedError:
         raise WorkerError(f"nothing listens at {endpoint}; {ADVICE}") from None
     except TimeoutError:
@@ -113,10 +117,12 @@ class _Connection:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def worker(self, endpoint: Endpoint) -> Worker:
-        """Say hello, and ask for the devices."""
+    def worker(self, endpoint: Endpoint, ours: Version | None) -> Worker:
+        """Say hello, compare the versions, and ask for the devices."""
         said = self._ask(_HELLO, bytes(_CAPABILITIES), 4 + _CAPABILITIES)
         version = Version(said[0], said[1], said[2])
+        if ours is not None:
+            Worker(endpoint, version, ()).require(ours)
         (count,) = struct.unpack("<I", self._ask(_DEVICE_COUNT, b"", 4))
         if not 0 < count <= _MOST_DEVICES:
             raise _NoWorkerError(f"it reports {count} devices")

@@ -8,23 +8,21 @@ of the source and of the machine.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
 import platform
 import re
-import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.compiling import cxx
+from localspec.compiling.llama_source import VERSION, Source
 from localspec.config import paths
-from localspec.errors import WorkerError
+from localspec.errors import LocalspecError, WorkerError
+from localspec.files import native, whole_file
 from localspec.rpc.handshake import Version
-from localspec.rpc.plugin_source import FILES, VERSION, Source, find
+from localspec.rpc.plugin_source import FILES, find
 
 _FOLDER = "rpc-plugin"
 _NAME = "libggml-rpc.so"
@@ -55,7 +53,8 @@ def obtain(
     ``given`` is a folder or archive with its source, from which it is compiled in any case.
 
     Raises:
-        WorkerError: there is no compiler or no source, or it does not compile; says what to do.
+        WorkerError: there is no compiler or no source, it does not compile, or somebody else could
+            have written it; says what to do.
     """
     installed = _installed()
     if installed != VERSION:
@@ -65,18 +64,29 @@ def obtain(
         )
     folder = paths.cache_dir() / _FOLDER / _key()
     path = folder / _NAME
-    if given is not None or not path.is_file():
+    if given is not None or not native.is_stored(path):
+        command, source = _compiler(), find(given, offline=offline)
         if on_start is not None:
             on_start()
-        command = _compiler()
-        source = find(given, offline=offline)
-        _compile(command, source, paths.make(folder), path)
-    return Plugin(path, _protocol(folder / Path(_HEADER).name))
+        _store(command, source, paths.make(folder))
+    return Plugin(trusted(path), _protocol(folder / Path(_HEADER).name))
+
+
+def trusted(path: Path) -> Path:
+    """The place of the plugin, for llama.cpp to load it from.
+
+    Raises:
+        WorkerError: it is not what was compiled, or somebody else could have written it.
+    """
+    try:
+        return native.trusted(path)
+    except LocalspecError as error:
+        raise WorkerError(str(error)) from None
 
 
 def available() -> bool:
     """Whether the plugin was compiled already."""
-    return (paths.cache_dir() / _FOLDER / _key() / _NAME).is_file()
+    return native.is_stored(paths.cache_dir() / _FOLDER / _key() / _NAME)
 
 
 def _key() -> str:
@@ -85,14 +95,10 @@ def _key() -> str:
 
 
 def _installed() -> str:
-    import importlib.metadata  # slow to load, and needed with workers only
-
-    try:
-        return importlib.metadata.version("llama-cpp-python")
-    except importlib.metadata.PackageNotFoundError:
-        raise WorkerError(
-            "llama-cpp-python is not installed; `localspec doctor` says how"
-        ) from None
+    found = cxx.installed()
+    if found is None:
+        raise WorkerError("llama-cpp-python is not installed; `localspec doctor` says how")
+    return found
 
 
 def _compiler() -> list[str]:
@@ -103,68 +109,46 @@ def _compiler() -> list[str]:
     """
     if sys.platform == "win32":
         raise WorkerError("other machines cannot be used from Windows; use WSL, or chat --url")
-    named = shlex.split(os.environ.get("CXX", ""))
-    for command in ([named] if named else []) + [["c++"], ["g++"], ["clang++"]]:
-        if shutil.which(command[0]):
-            return command
-    hint = {
-        "darwin": "run `xcode-select --install`",
-        "linux": "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`)",
-    }.get(sys.platform, "install one")
-    raise WorkerError(
-        f"the plugin for other machines is compiled here, once, and there is no C++ compiler: "
-        f"{hint}, then start again"
-    )
+    command = cxx.command()
+    if command is None:
+        raise WorkerError(
+            f"the plugin for other machines is compiled here, once, and there is no C++ compiler: "
+            f"{cxx.how_to_install()}, then start again"
+        )
+    return command
 
 
-def _compile(command: list[str], source: Source, folder: Path, path: Path) -> None:
-    """Compile the source to ``path``, whole or not at all.
+def _store(command: list[str], source: Source, folder: Path) -> None:
+    """Compile the source into a folder, whole or not at all.
 
     Raises:
         WorkerError: the compiler fails, with its first error.
     """
-    library = _library_folder()
-    with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
-        root, made = Path(scratch), Path(scratch) / _NAME
-        source.write(root)
-        include = [f"-I{root / 'ggml/include'}", f"-I{root / 'ggml/src'}"]
-        link = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-        link += [] if link else [f"-L{library}", "-lggml-base", "-pthread"]
-        line = [*command, *_FLAGS, *_DEFINES, *include, *(str(root / unit) for unit in _UNITS)]
-        try:
-            done = subprocess.run(
-                [*line, *link, "-o", str(made)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                check=False,
-            )
-            if done.returncode:
-                raise WorkerError(f"the RPC plugin does not compile: {_first_error(done.stderr)}")
-            (folder / Path(_HEADER).name).write_bytes(source.files[_HEADER])
-            made.replace(path)
-        except subprocess.TimeoutExpired:
-            raise WorkerError(
-                f"compiling the RPC plugin took more than {_PATIENCE_S:.0f} s"
-            ) from None
-        except OSError as error:
-            raise WorkerError(f"cannot compile the RPC plugin: {error.strerror or error}") from None
+    try:
+        whole_file.replace(folder / Path(_HEADER).name, [source.files[_HEADER]])
+        native.store(folder, _NAME, lambda fresh: _compile(command, source, fresh))
+    except subprocess.TimeoutExpired:
+        raise WorkerError(f"compiling the RPC plugin took more than {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise WorkerError(f"cannot compile the RPC plugin: {error.strerror or error}") from None
 
 
-def _first_error(stderr: bytes) -> str:
-    lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    wrong = [line for line in lines if "error" in line.lower()]
-    return (wrong or lines or ["the compiler gave no reason"])[0].strip()
-
-
-def _library_folder() -> Path:
-    elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own variable
-    if elsewhere:
-        return Path(elsewhere)
-    spec = importlib.util.find_spec("llama_cpp")
-    assert spec is not None  # its version is known
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "lib"
+def _compile(command: list[str], source: Source, made: Path) -> None:
+    root = made.parent / "source"
+    source.write(root)
+    include = [f"-I{root / 'ggml/include'}", f"-I{root / 'ggml/src'}"]
+    link = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    link += [] if link else [f"-L{cxx.library_folder()}", "-lggml-base", "-pthread"]
+    line = [*command, *_FLAGS, *_DEFINES, *include, *(str(root / unit) for unit in _UNITS)]
+    done = subprocess.run(
+        [*line, *link, "-o", str(made)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise WorkerError(f"the RPC plugin does not compile: {cxx.first_error(done.stderr)}")
 
 
 def _protocol(header: Path) -> Version:
@@ -184,4 +168,4 @@ def _protocol(header: Path) -> Version:
     return Version(major, minor, patch)
 
 
-__all__ = ["Plugin", "available", "obtain"]
+__all__ = ["Plugin", "available", "obtain", "trusted"]

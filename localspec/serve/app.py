@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from localspec.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import GoneError, JSONAnswer
+from localspec.serve.http.body_budget import BodyBudget
 from localspec.serve.http.error_shapes import ErrorShape, ErrorShapes
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.guard import Guard
@@ -62,7 +63,8 @@ def build_app(service: Service) -> ASGIApp:
     shapes = ErrorShapes(SHAPES)
     routes = [route for contribute in ROUTES for route in contribute(service)]
     app = Router(routes, redirect_slashes=False)
-    return PlainPaths(Guard(Boundary(app, service, shapes), service.settings, shapes))
+    limited = BodyBudget(app, service.settings.limits.bodies_bytes)
+    return PlainPaths(Guard(Boundary(limited, service, shapes), service.settings, shapes))
 
 
 class Boundary:
@@ -111,7 +113,8 @@ def _of_route(scope: Scope, error: HTTPException) -> ApiError:
         case HTTPStatus.NOT_FOUND:
             return ApiError(error.status_code, f"there is nothing at {path}{hint(path)}")
         case HTTPStatus.METHOD_NOT_ALLOWED:
-            return ApiError(error.status_code, f"{scope['method']} is not possible at {path}")
+            said = f"{scope['method']} is not possible at {path}"
+            return ApiError(error.status_code, said, headers=error.headers)
     return ApiError(error.status_code, "the request cannot be answered")
 
 

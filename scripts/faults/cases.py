@@ -7,7 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from faults import commands, engine_answers, messages, model_files, pulls, templates, user_files
+from faults import (
+    commands,
+    engine_answers,
+    grammars,
+    messages,
+    model_files,
+    pulls,
+    templates,
+    user_files,
+)
 from faults.mutations import Chance
 
 Function = Callable[[Chance, Path], str | None]
@@ -32,6 +41,7 @@ CASES: dict[str, Function] = {
         messages.hub_answer,
         engine_answers.engine_answers,
         templates.template,
+        grammars.grammars,
         pulls.pulls,
         commands.commands,
     )

@@ -25,7 +25,7 @@ from faults.runner import Search
 from faults.terminal import SilentError, Terminal
 
 _READY = ("ready", "tok/s")
-_ENDED = " tokens · "
+_ENDED = " tokens in "
 _SHOWN = 1.0
 """Seconds on the screen after which nothing may be lost."""
 _QUESTIONS = (

@@ -23,7 +23,7 @@ from faults.runner import Search
 from faults.terminal import SilentError, Terminal
 
 _READY = ("ready", "tok/s")
-_ENDED = " tokens · "
+_ENDED = " tokens in "
 _WARM = 6
 """Cases before which nothing is compared: caches fill up."""
 _LEAST = 18

@@ -72,7 +72,7 @@ def test_what_was_saved_is_there_after_the_close(saver, path):
     info, question = started(), said("hello")
     saver.save(info, question)
     saver.save(info, replace(question, text="hello!"), said("hi", question.id, "assistant"))
-    assert saver.close() is None
+    assert saver.close() == ()
     assert stored(path, info) == ["hello!", "hi"]
 
 
@@ -139,7 +139,7 @@ def test_what_could_not_be_saved_at_the_end_is_said(path, lines):
     saver = Saver(path, lines.append, interval=0.01)
     saver.save(started(), said("one"))
     until(lambda: lines)
-    assert "damaged" in saver.close()
+    assert "damaged" in saver.close()[0]
 
 
 def test_questions_to_the_store_see_what_was_saved_before(saver):
@@ -163,7 +163,7 @@ def test_a_question_to_a_damaged_file_fails_and_the_saver_lives(path):
             saver.call(ChatStore.listed).result(60)
     path.unlink()
     assert saver.call(ChatStore.listed).result(60) == []
-    assert saver.close() is None
+    assert saver.close() == ()
 
 
 def test_saving_never_waits(path, monkeypatch):
@@ -225,3 +225,168 @@ def test_a_kill_loses_at_most_the_last_second_of_a_reply(path):
         writer.send_signal(signal.SIGKILL)
     assert float(saved()) >= float(seen)
     assert saver_module.INTERVAL < 1
+
+
+def erase(path, info):
+    with ChatStore(path) as store:
+        store.erase(info.id)
+
+
+def saved_by(saver):
+    """Wait until all that was given to the saver is written, or told."""
+    return saver.call(ChatStore.listed).result(60)
+
+
+def test_a_chat_that_was_erased_elsewhere_stops_no_other(saver, path, lines):
+    erased, other, question = started(), started(), said("one")
+    saver.save(erased, question)
+    saved_by(saver)
+    erase(path, erased)
+    saver.save(erased, said("two", question.id, "assistant"))
+    saver.save(other, said("three"))
+    assert [listed.info.id for listed in saved_by(saver)] == [other.id]
+    assert lines == ["this chat is not being saved: it was erased elsewhere"]
+    assert saver.why_unsaved(erased.id) == "it was erased elsewhere"
+    assert saver.why_unsaved(other.id) is saver.failing is None
+    assert saver.close() == ('1 message of "untitled" not saved: it was erased elsewhere',)
+
+
+def test_what_was_erased_is_not_brought_back_by_a_failure_and_all_that_is_saved_again(
+    saver, path, monkeypatch
+):
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.02)
+    erased, other = started(), started()
+    saver.save(erased, said("one"))
+    saver.save(other, said("two"))
+    saved_by(saver)
+    erase(path, erased)
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    saver.save(other, said("three"))
+    until(lambda: saver.failing is not None)
+    lock.execute("ROLLBACK")
+    lock.close()
+    until(lambda: saver.failing is None)
+    assert [(listed.info.id, listed.messages) for listed in saved_by(saver)] == [(other.id, 2)]
+
+
+def test_a_chat_read_from_a_file_that_is_replaced_is_saved_whole_in_the_new_one(saver, path):
+    info, question = started(), said("one")
+    saver.save(info, question)
+    saved_by(saver)
+    with ChatStore(path) as store:
+        chat = store.load(info.id)
+    another = Saver(path, interval=0.01)
+    another.know(chat)
+    for file in path.parent.iterdir():
+        file.rename(path.parent.with_name(f"moved-{file.name}"))
+    another.save(info, said("two", question.id, "assistant"))
+    assert another.close() == ()
+    assert stored(path, info) == ["one", "two"]
+
+
+def test_nothing_is_written_to_a_file_that_was_moved_away(saver, path):
+    info, question = started(), said("one")
+    saver.save(info, question)
+    saved_by(saver)
+    for file in path.parent.iterdir():
+        file.rename(path.parent.with_name(f"moved-{file.name}"))
+    saver.save(info, said("two", question.id, "assistant"))
+    saved_by(saver)
+    assert stored(path, info) == ["one", "two"]
+
+
+def test_what_another_window_has_continued_is_not_shortened_when_all_is_saved_again(
+    saver, path, monkeypatch
+):
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.02)
+    info, question = started(), said("hello")
+    reply = replace(said("one two", question.id, "assistant"), end="interrupt")
+    saver.save(info, question, reply)
+    saved_by(saver)
+    with ChatStore(path) as store:
+        store.put([info], [(info.id, replace(reply, text="one two three", end="stop"))])
+    lock = sqlite3.connect(path, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    saver.save(info, said("more"))
+    until(lambda: saver.failing is not None)
+    lock.execute("ROLLBACK")
+    lock.close()
+    until(lambda: saver.failing is None)
+    assert "one two three" in stored(path, info)
+
+
+def test_a_message_that_the_file_does_not_take_stops_no_other_chat(saver, path, lines):
+    bad, good = started(), started()
+    orphan = replace(said("an answer to nothing"), parent=7)
+    saver.save(bad, orphan)
+    saver.save(good, said("fine"))
+    assert [listed.info.id for listed in saved_by(saver)] == [good.id]
+    assert "FOREIGN KEY" in saver.why_unsaved(bad.id)
+    assert len(lines) == 1
+    assert "not saved" in saver.close()[0]
+
+
+def test_a_reply_that_cannot_be_read_while_it_grows_ends_no_saving(saver, path):
+    info, question = started(), said("hello")
+    reply = said("", question.id, "assistant")
+    saver.save(info, question, reply)
+
+    def broken():
+        raise RuntimeError("changed size during iteration")
+
+    saver.follow(reply.id, broken)
+    other = started()
+    saver.save(other, said("still saved"))
+    until(lambda: path.exists() and known(path, other))
+    saver.unfollow(reply.id)
+    saver.save(info, replace(reply, text="whole", end="stop"))
+    assert saver.close() == ()
+    assert stored(path, info) == ["hello", "whole"]
+
+
+def test_a_listener_that_fails_ends_no_saving(path):
+    def gone(line):
+        raise RuntimeError("the loop is closed")
+
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all" * 100)
+    saver = Saver(path, gone, interval=0.01)
+    info = started()
+    saver.save(info, said("one"))
+    until(lambda: saver.failing is not None)
+    path.unlink()
+    until(lambda: saver.failing is None)
+    assert stored(path, info) == ["one"]
+    saver.close()
+
+
+def test_a_chat_that_was_removed_elsewhere_is_on_the_list_again_when_one_writes_in_it(
+    saver, path, lines
+):
+    info, question = started(), said("hello")
+    reply = said("", question.id, "assistant")
+    saver.save(info, question, reply)
+    saved_by(saver)
+    with ChatStore(path) as store:
+        store.remove(info.id)
+    saver.save(info, replace(reply, text="the end of a reply that had begun", end="stop"))
+    assert saved_by(saver) == []
+    assert "removed from the list elsewhere; a new message in it" in lines[-1]
+    saver.save(info, said("more", reply.id))
+    assert [listed.info.id for listed in saved_by(saver)] == [info.id]
+    assert "it is on it again" in lines[-1]
+    assert len(lines) == 2
+
+
+def test_a_title_given_elsewhere_stays_until_one_gives_another_here(saver, path):
+    info, question = started(), said("one")
+    info = replace(info, title="First", named=True)
+    saver.save(info, question)
+    saved_by(saver)
+    with ChatStore(path) as store:
+        store.rename(info.id, "Second")
+    saver.save(info, said("two", question.id))
+    assert [listed.info.title for listed in saved_by(saver)] == ["Second"]
+    saver.save(replace(info, title="Third"))
+    assert [listed.info.title for listed in saved_by(saver)] == ["Third"]

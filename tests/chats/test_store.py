@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chats import schema
+from localspec.chats import schema, transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
 from localspec.config import paths
@@ -122,7 +122,9 @@ def test_a_title_that_a_person_gave_is_not_overwritten_by_another_window(store):
     store.rename(chat.info.id, "mine")
     store.put_chat(chat)
     assert store.load(chat.info.id).info.title == "mine"
-    store.put([replace(chat.info, title="newer", named=True)], [])
+    store.put([replace(chat.info, title="older", named=True)], [])
+    assert store.load(chat.info.id).info.title == "mine"
+    store.put([chat.info], [], titles={chat.info.id: "newer"})
     assert store.load(chat.info.id).info.title == "newer"
 
 
@@ -428,3 +430,42 @@ def test_a_state_that_cannot_be_erased_is_an_error_that_names_it(path, monkeypat
         with pytest.raises(ChatsError, match=f"{file}.*Permission denied; delete the folder"):
             store.erase(chat.info.id)
         assert store.listed() == []
+
+
+def test_what_is_erased_stays_erased_for_every_process(path):
+    chat, other = a_chat("hello", "hi"), a_chat("and you?")
+    with ChatStore(path) as one, ChatStore(path) as two:
+        one.put_chat(chat)
+        two.erase(chat.info.id)
+        more = message("more", chat.messages[-1].id)
+        infos, messages = [chat.info, other.info], [(chat.info.id, more)]
+        written = one.put(infos, messages, known=[chat])
+        assert written.erased == {chat.info.id}
+        assert [listed.info.id for listed in one.listed()] == [other.info.id]
+        with pytest.raises(ChatsError, match="erased for good"):
+            two.put_chat(chat)
+        for change in (one.restore, one.remove, lambda gone: one.rename(gone, "back")):
+            with pytest.raises(ChatsError, match="was erased for good"):
+                change(chat.info.id)
+
+
+def test_a_purged_chat_stays_erased_and_a_process_of_before_is_refused(path):
+    chat = a_chat("hello")
+    with ChatStore(path) as store:
+        store.put_chat(chat)
+        store.remove(chat.info.id)
+        store.purge(days=-1)
+        insert = "INSERT INTO chats (id, title, named, created, updated) VALUES (?, '', 0, 0, 0)"
+        with pytest.raises(sqlite3.IntegrityError, match="erased"):
+            store._db.execute(insert, (chat.info.id,))
+
+
+def test_an_import_of_an_erased_chat_is_a_new_chat(path):
+    chat = a_chat("hello")
+    text = transfer.to_json([chat])
+    with ChatStore(path) as store:
+        store.put_chat(chat)
+        store.erase(chat.info.id)
+        store.put_chats(transfer.from_json(text))
+        (listed,) = store.listed()
+        assert listed.info.id != chat.info.id

@@ -19,6 +19,7 @@ from localspec.chats import schema
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.cli.chat import draft_of
+from localspec.remote.address import model_at
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -213,6 +214,13 @@ def test_a_chat_is_resumed_line_by_line_and_goes_on(
     assert messages[3].text + "\n" == done.stdout.decode()
 
 
+def test_a_chat_of_a_server_that_is_gone_says_how_it_goes_on_here() -> None:
+    put("On owls", "why?", "Because.", model=model_at("http://127.0.0.1:9", "demo"))
+    done = plain_chat("-c", stdin=b"and then?\n")
+    assert done.returncode == 1
+    assert b"`localspec chat MODEL -c` continues this chat" in done.stderr
+
+
 def test_a_draft_that_is_gone_stops_no_chat(capsys: pytest.CaptureFixture[str]) -> None:
     held = started(model="demo", draft="/gone/draft.gguf")
     assert draft_of(Chat(held)) is None
@@ -225,3 +233,45 @@ def test_a_draft_that_is_gone_stops_no_chat(capsys: pytest.CaptureFixture[str]) 
 def test_what_a_pipe_asks_is_not_kept(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert plain_chat(str(files.target), stdin=b"hello\n").returncode == 0
     assert shown(capsys, "list") == ""
+
+
+@pytest.mark.parametrize("name", ["x.html", "x.pdf", "x", "x.json.gz"])
+def test_an_export_with_another_ending_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    put("On owls", "why?", "Because.")
+    code, line = fails(capsys, "export", "--all", "-o", str(tmp_path / name))
+    assert code == 2
+    assert "Markdown (.md, .markdown, .txt) or JSON (.json)" in line
+    assert not (tmp_path / name).exists()
+    shown(capsys, "export", "--all", "-o", str(tmp_path / name), "--format", "json")
+    assert json.loads((tmp_path / name).read_text("utf-8"))["chats"]
+
+
+@pytest.mark.parametrize("name", ["x.md", "x.MD", "x.txt", "x.markdown"])
+def test_the_ending_of_an_export_is_its_form(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    put("On owls", "why?", "Because.")
+    shown(capsys, "export", "--all", "-o", str(tmp_path / name))
+    assert (tmp_path / name).read_text("utf-8").startswith("# On owls")
+
+
+def test_a_chat_that_is_erased_while_one_writes_in_it_ends_with_1(files: Files) -> None:
+    chat = put("On owls", "why?", "Because.", model=str(files.target))
+    line = [sys.executable, "-m", "localspec", "chat", "--resume", chat.info.id, "-n", "4"]
+    with subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as talk:
+        assert talk.stdin is not None
+        assert talk.stdout is not None
+        talk.stdin.write(b"and then?\n")
+        talk.stdin.flush()
+        assert talk.stdout.readline()
+        with ChatStore() as store:
+            store.erase(chat.info.id)
+        _, told = talk.communicate(b"and now?\n", timeout=100)
+    assert talk.returncode == 1
+    assert b'of "On owls" not saved: it was erased elsewhere' in told
+    with ChatStore() as store:
+        assert store.listed() == []

@@ -746,3 +746,10 @@ def test_a_defect_is_one_line_with_the_details_in_a_file(
     log = Path(os.environ["LOCALSPEC_HOME"]) / "state" / "defect.log"
     assert line.endswith(f" {log}")
     assert "Traceback" in log.read_text()
+
+
+def test_localspec_alone_ends_with_where_to_begin(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call([]) == 2
+    end = " ".join(capfd.readouterr().err.split()[-30:])
+    assert "Where to begin: localspec demo" in end
+    assert "localspec chat" in end

@@ -74,6 +74,22 @@ def test_run_streams_the_reply_of_a_server(played, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["text"], found["stats"]["speculation"]["state"]) == ("Hello there", "unknown")
     assert found["tokens"] == found["origins"] == []
+    unknown = {name: found["stats"][name] for name in ("drafted", "accepted", "acceptance")}
+    assert set(unknown.values()) == {None}
+    assert found["stats"]["clock"] == "request"
+
+
+def test_what_had_arrived_of_a_reply_that_breaks_off_is_printed_as_json_too(played, capsys):
+    server = played({CHAT: [STREAM, said("Hel"), said("lo")]})
+    assert call(["run", "--url", server.url, "Hi", "--json"]) == 1
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["text"], found["complete"], found["finish_reason"]) == (
+        "Hello",
+        False,
+        "interrupt",
+    )
+    assert "broke the reply off" in err
 
 
 def test_lines_of_a_chat_go_on_after_a_reply_that_broke_off(played, capsys, monkeypatch):

@@ -17,6 +17,7 @@ import gguf
 import gguf_tools
 import numpy as np
 import pytest
+import terminals
 
 from localspec.cli import COMMANDS
 
@@ -26,7 +27,7 @@ TEMPLATE = "{{ raise_exception('" + POISON + "') }}"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals"),
+    terminals.needed,
 ]
 
 

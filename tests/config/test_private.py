@@ -6,15 +6,20 @@ import logging
 import os
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from localspec.bench import history
+from localspec.bench.speedup import Bench
 from localspec.cli import call
 from localspec.config import paths
 from localspec.errors import LocalspecError
 from localspec.files import whole_file
 from localspec.files.private import opener, without_secrets
 from localspec.llama import library
+from localspec.loading.policy import MeasuredControl
+from localspec.policy.storage import Knowledge
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
 
@@ -60,8 +65,7 @@ def test_the_log_of_llama_cpp_is_private(tmp_path: Path) -> None:
 def test_a_folder_that_others_may_write_to_is_refused_with_the_remedy(
     tmp_path: Path, bits: int
 ) -> None:
-    folder = tmp_path / "home" / "data"
-    folder.mkdir(parents=True)
+    folder = paths.make(tmp_path / "home" / "data")
     folder.chmod(bits)
     with pytest.raises(LocalspecError, match=f"chmod 700 '{folder}'"):
         paths.make(folder)
@@ -81,8 +85,50 @@ def test_the_command_line_says_so_in_one_line(
     assert said.count("\n") == 1
 
 
-def test_a_new_folder_is_for_its_owner_only() -> None:
-    assert mode(paths.make(paths.state_dir())) == 0o700
+def test_a_new_folder_is_for_its_owner_only_and_so_is_every_folder_that_it_is_in() -> None:
+    folder = paths.make(paths.cache_dir() / "rpc-plugin" / "key")
+    home = paths.cache_dir().parent
+    made = (folder, folder.parent, paths.cache_dir(), home)
+    assert [mode(place) for place in made] == [0o700] * 4
+
+
+def test_a_file_in_the_place_of_a_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing" / "folder")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "nowhere"):
+        with pytest.raises(LocalspecError, match=r"^cannot make .*; set LOCALSPEC_HOME"):
+            paths.make(folder)
+
+
+@pytest.mark.parametrize("above", ["cache", "."])
+def test_an_open_folder_of_ours_above_is_refused_too(above: str) -> None:
+    folder = paths.make(paths.cache_dir() / "costs")
+    place = paths.cache_dir().parent / above
+    place.chmod(0o777)
+    with pytest.raises(LocalspecError, match=f"chmod 700 '{place}'"):
+        paths.make(folder)
+
+
+def test_a_home_in_a_shared_folder_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "tmp"))
+    assert paths.make(paths.cache_dir() / "costs").is_dir()
+
+
+def test_measurements_are_not_written_through_a_link_to_an_open_folder(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    paths.make(paths.cache_dir())
+    link = paths.cache_dir() / "costs"
+    link.symlink_to(tmp_path / "open")
+    with pytest.raises(PermissionError, match="others may write"):
+        history.add(link / "history.jsonl", "setting", Bench((), 0.0, {}, {}), threads=1)
+    control = MeasuredControl(*[Mock()] * 4, link / "costs.json", Knowledge())
+    with pytest.raises(PermissionError, match="others may write"):
+        control.save()
+    with pytest.raises(PermissionError, match="others may write"):
+        paths.make_parent(link / "any")
+    assert not [*(tmp_path / "open").iterdir()]
 
 
 def test_a_file_that_is_replaced_was_never_open_to_others(tmp_path: Path) -> None:
@@ -105,6 +151,10 @@ def test_a_file_that_is_replaced_was_never_open_to_others(tmp_path: Path) -> Non
         ("token hf_abcdefghijKLMNOP1234 refused", "token hf_*** refused"),
         ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
         ("proxy http://user:pa55@proxy:80 fails", "proxy http://***@proxy:80 fails"),
+        ("http://bob:@mirror and http://:key@m/x", "http://***@mirror and http://***@m/x"),
+        ("http://a:p@ss:w@mirror/models", "http://***@mirror/models"),
+        ("https://token@mirror/a@b", "https://***@mirror/a@b"),
+        ("https://mirror/models/user@home", "https://mirror/models/user@home"),
         ("GET /x?a=1&Signature=abc~/d&b=2", "GET /x?a=1&Signature=***&b=2"),
         ("an ordinary sentence: 3 tokens = 3", "an ordinary sentence: 3 tokens = 3"),
     ],

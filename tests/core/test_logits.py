@@ -200,3 +200,12 @@ def test_a_single_logit_that_is_no_number_is_an_error(
     damaged[where] = np.nan
     with pytest.raises(DecodeError, match="not numbers"):
         LogitsProcessor(Sampling(**settings), V)(damaged, [])
+
+
+def test_penalties_pass_over_ids_that_a_shorter_vocabulary_lacks() -> None:
+    """A head or a draft model may have fewer ids than the target, whose text it reads."""
+    s = Sampling(1.0, repeat_penalty=1.5, frequency_penalty=0.3, presence_penalty=0.2)
+    row = np.array([1.0, 2.0, -1.0, 0.5], np.float32)
+    found = LogitsProcessor(s, 9)(row, [8, 1, 4, 1, 2])
+    right = LogitsProcessor(s, 9)(row, [1, 1, 2])
+    np.testing.assert_array_equal(found.probs, right.probs)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
+import re
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -12,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import localspec
-from localspec.core.safe_text import SIGN, escape_json, is_safe, is_safe_name, safe_line, safe_text
+from localspec.cli.output import write
+from localspec.core.safe_text import (
+    SIGN,
+    escape_json,
+    is_safe,
+    is_safe_name,
+    safe_line,
+    safe_text,
+    without_harmful,
+)
 
 ROOT = Path(localspec.__file__).resolve().parent.parent
 ANYTHING = st.text(st.characters(exclude_categories=[]))
@@ -44,7 +56,11 @@ def test_json_for_a_terminal_stands_for_the_same_value(text: str) -> None:
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
 
 
-@given(st.text(st.characters(categories=["L", "N", "P", "S", "M", "Zs"])))
+def seen(text: str) -> bool:
+    return re.search("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2}", text) is None
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S", "M", "Zs"])).filter(seen))
 def test_ordinary_text_is_left_as_it_is(text: str) -> None:
     assert safe_text(text) == text
     assert safe_line(text) == text
@@ -57,12 +73,52 @@ def test_each_character_that_is_made_harmless_is_seen() -> None:
     assert safe_line("👩\u200d👧 \u06cc\u200c\u0647") == "👩\u200d👧 \u06cc\u200c\u0647"
 
 
+def hidden(text: str) -> str:
+    """A text in tags, which no terminal shows."""
+    return "".join(chr(0xE0000 + ord(c)) for c in text)
+
+
+SCOTLAND = f"\U0001f3f4{hidden('gbsct')}\U000e007f"
+
+
+def test_a_text_that_nobody_sees_is_shown_as_signs_and_not_copied_onward() -> None:
+    text = f"fine{hidden('obey me')}."
+    assert safe_text(text) == safe_line(text) == f"fine{SIGN * 7}."
+    assert without_harmful(text) == "fine."
+    assert not is_safe(text)
+    assert not is_safe_name(text)
+    assert escape_json(json.dumps(text, ensure_ascii=False)).isascii()
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
+    picture = "\u2764\ufe0f" + "\U000e0100\ufe01\U000e0155"
+    assert safe_text(picture) == safe_line(picture) == f"\u2764\ufe0f{SIGN * 3}"
+
+
+def test_flags_of_regions_stay_and_hide_nothing_long() -> None:
+    text = f"{SCOTLAND}, \u2764\ufe0f, \u845b\U000e0100"
+    assert safe_text(text) == safe_line(text) == without_harmful(text) == text
+    assert is_safe(text)
+    assert is_safe_name(text)
+    long = f"\U0001f3f4{hidden('ignore all that')}"
+    assert safe_text(long).count(SIGN) == len("ignore all that") - 6
+
+
+def test_a_flag_whose_pieces_arrive_one_by_one_reaches_the_terminal_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", out)
+    for piece in (*SCOTLAND, "!", hidden("a"), "\n"):
+        write(piece)
+    assert out.buffer.getvalue().decode() == f"{SCOTLAND}!{SIGN}\n"
+
+
 SHOWING = {"echo", "secho", "confirm", "prompt", "echo_via_pager", "progressbar"}
 _ANSWER = "the answer of a child process, which its parent parses"
 DOORS = {
     Path("localspec/cli/output.py"): "the door of the command line",
     Path("localspec/core/kernel/build.py"): "a report for the log of scripts/bootstrap.py",
-    Path("localspec/generation/template_child.py"): _ANSWER,
+    Path("localspec/processes/bounded_child.py"): _ANSWER,
     Path("localspec/llama/proof.py"): _ANSWER,
     Path("localspec/loading/machine_speed.py"): _ANSWER,
     Path("localspec/loading/soundness.py"): "a report for scripts/bootstrap.py, which parses it",

@@ -227,6 +227,21 @@ def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:
     assert found.details["plain_tokens_per_second"] == 30
 
 
+@pytest.mark.parametrize(
+    ("busy", "says", "fix"),
+    [
+        (True, "other programs are busy", "localspec doctor, when they are not"),
+        (False, "drafts made it slower", "localspec tune demo"),
+    ],
+)
+def test_drafts_that_cost_time_get_no_tick(busy: bool, says: str, fix: str) -> None:
+    drafted, plain = [stats(40, 30, 100.0)], [stats(0, 0, 1.0)]
+    found = pair.speed_finding(drafted, plain, 2, busy=busy)
+    assert (found.status, found.fix) == ("note", fix)
+    assert says in found.text
+    assert pair.speed_finding([stats(40, 30)], plain, 2, busy=busy).status == "ok"
+
+
 def test_a_mac_without_metal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "_nvidia", list)
     monkeypatch.setattr("sys.platform", "darwin")
@@ -364,6 +379,26 @@ def test_a_hub_that_is_away_or_silent_or_nonsense(monkeypatch: pytest.MonkeyPatc
             assert finding.status == "note"
             assert "cannot be reached" in finding.text
             assert "HF_ENDPOINT" in (finding.fix or "")
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_password_in_the_address_of_the_hub_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, *, offline: bool
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "http://bob:secret@127.0.0.1:1")
+    (finding,) = network.check(offline=offline)
+    assert "secret" not in repr(finding)
+    assert "http://***@127.0.0.1:1" in finding.text
+    assert finding.details is not None
+    assert finding.details["endpoint"] == "http://***@127.0.0.1:1"
+
+
+def test_no_part_of_a_finding_holds_a_secret() -> None:
+    text = "http://bob:secret@mirror"
+    made = Finding("hub", "note", text, text, {"a": [text, {"b": (text, 1)}]}, (text,))
+    assert "secret" not in repr(made)
+    assert made.details == {"a": ["http://***@mirror", {"b": ("http://***@mirror", 1)}]}
 
 
 # -- Python and the terminal -------------------------------------------------------------------

@@ -19,6 +19,7 @@ from localspec.core.values import Logits, Proposal, Scores, Tokens
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.errors import DecodeError
 from localspec.generation.scheduler import Scheduler
+from localspec.generation.stop_condition import StopCondition
 from localspec.testing import Fixed, TableModel
 
 ROWS = tables.random_table(7, v=V)
@@ -178,6 +179,96 @@ def test_what_was_put_off_comes_before_an_error() -> None:
     served.scheduler.close()
     assert isinstance(box.error, DecodeError)
     assert box.rounds == 5
+
+
+class Full(Box):
+    """A reader that takes no more than so many tokens."""
+
+    def put(self, events: Sequence[ReplyEvent]) -> None:
+        super().put(events)
+        if self.tokens > 10:
+            raise OSError("no space left")
+
+
+@pytest.mark.parametrize("kind", ["device", "processor"])
+@pytest.mark.parametrize("n", [11, 60])
+def test_a_reader_that_fails_ends_its_own_reply_alone(
+    kind: str, n: int, request: pytest.FixtureRequest
+) -> None:
+    served = request.getfixturevalue(kind)
+    others = [served.ask("bcd", 40), served.ask("bcd", 40)]
+    full = served.ask("efg", n, Full())
+    served.end()
+    assert isinstance(full.error, OSError) or (n == 11 and full.over.is_set())
+    for box in others:
+        assert box.error is None
+        assert box.tokens == 40
+    assert served.ask("efg", 40).over.wait(GONE)
+
+
+class Gone(Full):
+    """A reader that takes no error either."""
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        raise RuntimeError("the event loop is closed")
+
+
+class Deaf(Box):
+    """A reader that takes all but the last events."""
+
+    def put(self, events: Sequence[ReplyEvent]) -> None:
+        if events and isinstance(events[-1], Finished):
+            raise OSError("no space left")
+        super().put(events)
+
+
+@pytest.mark.parametrize("kind", ["device", "processor"])
+@pytest.mark.parametrize("reader", [Gone, Deaf])
+def test_a_reader_that_nothing_can_be_told_ends_its_own_reply_alone(
+    kind: str, reader: type[Box], request: pytest.FixtureRequest
+) -> None:
+    served = request.getfixturevalue(kind)
+    other, bad = served.ask("bcd", 40), served.ask("efg", 40, reader())
+    served.end()
+    assert isinstance(bad.error, OSError)
+    assert (other.error, other.tokens) == (None, 40)
+    assert served.ask("bcd", 5).over.wait(GONE)
+
+
+def test_a_request_that_cannot_begin_ends_alone(
+    device: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = device.scheduler.prefix_cache.choose
+
+    def fails(prompt: Sequence[int], *rest: object) -> int:
+        if prompt[0] == 4:
+            raise ValueError("a defect")
+        return choose(prompt, *rest)
+
+    monkeypatch.setattr(device.scheduler.prefix_cache, "choose", fails)
+    other, bad = device.ask("bcd", 40), device.ask("efg", 40)
+    device.end()
+    assert isinstance(bad.error, ValueError)
+    assert (other.error, other.tokens) == (None, 40)
+
+
+def test_tokens_that_were_emitted_before_a_reply_failed_reach_its_reader(
+    device: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of its ninth token cannot be made, in the middle of a round."""
+    take, left = StopCondition.take, iter(range(8))
+
+    def fails(self: StopCondition, token: int) -> object:
+        if token is not None and next(left, None) is None:
+            raise ValueError("no text")
+        return take(self, token)
+
+    monkeypatch.setattr(StopCondition, "take", fails)
+    box = device.ask("bcd", 40)
+    device.end()
+    assert isinstance(box.error, ValueError)
+    assert box.tokens == 8
 
 
 def test_what_was_put_off_comes_before_an_interrupted_reply_ends(device: Served) -> None:

@@ -415,6 +415,46 @@ def test_a_target_that_fails_ends_all_with_that_error_and_empty_caches(
     house.audit()
 
 
+def test_a_pass_that_fails_ends_none_whose_prompt_is_still_read(house: House) -> None:
+    prompt = "bcdefghijklmnopqrstuvwxy" * 30
+    right = alone(prompt, 8).tokens
+    house.scheduler.prefill.sizes = Sizes()
+    running = house.submit("bcd", 4000)
+    next(running)
+    reading = house.submit(prompt, 8)
+    parts = iter(range(1000))
+
+    def second_part() -> None:
+        if next(parts) == 1:
+            house.target.before_score = fails
+
+    def fails() -> None:
+        house.target.before_score = lambda: None
+        raise DecodeError("out of luck")
+
+    house.target.before_read = second_part
+    with pytest.raises(DecodeError, match="out of luck"):
+        reply(running)
+    assert reply(reading).tokens == right
+    house.audit()
+
+
+class Sizes(PartSizes):
+    """Prompts are read in many parts."""
+
+    def __init__(self) -> None:
+        super().__init__(aborts=True)
+
+    def within(self, seconds: float) -> int:
+        return 16
+
+    def alone(self) -> int:
+        return 16
+
+    def of(self, left: int, most: int) -> int:
+        return min(left, most)
+
+
 def test_a_pass_that_takes_an_idle_text_with_it_costs_no_later_request() -> None:
     """As where the two were about to change places in the KV cache."""
     house = House(2)

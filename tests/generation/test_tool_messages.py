@@ -194,3 +194,16 @@ def test_where_thinking_begins_and_ends_is_read_from_the_template_and_the_prompt
     assert not begun("<assistant><think>It</think>is", "<think>It</think>is", qwen)
     assert not begun("<user>What is <think>?<assistant>", "", qwen)
     assert not begun("<think>", "", ())
+
+
+@pytest.mark.parametrize(
+    ("longest", "words"), [(0, "or raise --ctx"), (99, "or raise --ctx"), (8, "at most 8")]
+)
+def test_a_larger_context_is_advised_only_where_the_model_has_learnt_one(
+    longest: int, words: str
+) -> None:
+    template = Template(PLAIN, bos="", eos="")
+    long = [Message("user", "x" * 20)]
+    with pytest.raises(ContextError) as refused:
+        fit(long, template, lambda text: [ord(c) for c in text], 8, 1, longest=longest)
+    assert str(refused.value).endswith(words)

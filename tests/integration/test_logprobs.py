@@ -184,7 +184,7 @@ def test_prompts_are_scored_as_llama_cpp_itself_does(files: Files, *, strict: bo
     assert cold[0] is None
     assert [p.chosen.token for p in cold[1:] if p] == ids[1:]
     found = [p.chosen.logprob for p in cold[1:] if p]
-    assert found == pytest.approx(reference(files.target, ids, strict=strict), abs=1e-3)
+    assert found == pytest.approx(reference(files.target, ids, strict=strict), abs=1e-6)
     assert warm == cold
     assert prompt_scores(company) == cold
 
@@ -202,7 +202,7 @@ def test_prompts_of_targets_with_heads_are_scored_and_answered(
             (events,) = answered(runtime, [scored])
             ids = runtime.pair.target_model.tokenize(text, special=True, bos=True)
             found = [p.chosen.logprob for p in prompt_scores(events) if p]
-            assert found == pytest.approx(reference(pair.target, ids, strict=False), abs=1e-3)
+            assert found == pytest.approx(reference(pair.target, ids, strict=False), abs=1e-6)
             assert [t.token for t in tokens(events)] == [t.token for t in tokens(plain)]
 
 

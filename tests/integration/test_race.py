@@ -25,6 +25,9 @@ class Here(Machine):
     async def speed(self) -> None:
         return None
 
+    async def calm(self) -> bool:
+        return True
+
     async def memory(self) -> Memory:
         return Memory((), 10**10, 10**10)
 

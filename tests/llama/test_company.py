@@ -8,6 +8,7 @@ from pathlib import Path
 import memory_files
 import numpy as np
 import pytest
+from conftest import Files
 from head_pairs import Pair
 
 from localspec.core.logits import GREEDY, LogitsProcessor
@@ -17,12 +18,14 @@ from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
+from localspec.errors import PassRefusedError
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features, LayerInputs
 from localspec.llama.library import c_api
-from localspec.llama.limits import ROLLBACK
+from localspec.llama.limits import ROLLBACK, STRICT_BATCH
 from localspec.llama.model import Model
 from localspec.llama.pass_layout import EveryPassEqual, padded, seconds
+from localspec.llama.strict import StrictContext
 from localspec.llama.target import LlamaTarget
 from localspec.policy import Plain
 from localspec.testing import Fixed
@@ -151,31 +154,31 @@ ROOM = dict.fromkeys(range(9), 100)
 
 
 def test_equal_rows_of_neighbours_are_left_as_they_are() -> None:
-    assert padded({0: 3, 1: 3, 2: 3}, ROOM, EveryPassEqual()) == {0: 3, 1: 3, 2: 3}
+    assert padded({0: 3, 1: 3, 2: 3}, ROOM, EveryPassEqual(), most=512) == {0: 3, 1: 3, 2: 3}
 
 
 def test_short_drafts_are_padded_where_another_part_costs_more() -> None:
     rows = {0: 5, 1: 4, 2: 3, 3: 4}
-    assert padded(rows, ROOM, EveryPassEqual()) == dict.fromkeys(range(4), 5)
-    assert padded(rows, ROOM, Linear()) == rows
+    assert padded(rows, ROOM, EveryPassEqual(), most=512) == dict.fromkeys(range(4), 5)
+    assert padded(rows, ROOM, Linear(), most=512) == rows
 
 
 def test_one_long_draft_does_not_make_the_others_long_where_rows_cost() -> None:
     rows = {0: 1, 1: 16, 2: 1, 3: 2}
-    shape = padded(rows, ROOM, Steps())
+    shape = padded(rows, ROOM, Steps(), most=512)
     assert seconds(shape, Steps()) == min(
         seconds(rows, Steps()), seconds(dict.fromkeys(range(4), 16), Steps()), 2 + 4
     )
 
 
 def test_nothing_is_padded_beyond_its_context() -> None:
-    assert padded({0: 1, 1: 5}, {0: 3, 1: 100}, EveryPassEqual())[0] <= 3
+    assert padded({0: 1, 1: 5}, {0: 3, 1: 100}, EveryPassEqual(), most=512)[0] <= 3
 
 
 def test_a_gap_is_filled_where_the_sequence_there_rests_and_a_part_costs_more() -> None:
-    assert padded({0: 2, 2: 2}, ROOM, EveryPassEqual(), idle=[1]) == {0: 2, 1: 2, 2: 2}
-    assert padded({0: 2, 2: 2}, ROOM, Linear(), idle=[1]) == {0: 2, 2: 2}
-    assert padded({0: 2, 2: 2}, ROOM, EveryPassEqual()) == {0: 2, 2: 2}
+    assert padded({0: 2, 2: 2}, ROOM, EveryPassEqual(), idle=[1], most=512) == {0: 2, 1: 2, 2: 2}
+    assert padded({0: 2, 2: 2}, ROOM, Linear(), idle=[1], most=512) == {0: 2, 2: 2}
+    assert padded({0: 2, 2: 2}, ROOM, EveryPassEqual(), most=512) == {0: 2, 2: 2}
 
 
 def test_parts_are_counted_as_llama_cpp_makes_them() -> None:
@@ -237,3 +240,110 @@ def test_hidden_states_belong_to_their_sequences_in_a_pass_of_several_parts(
     for seq, rows in together.items():
         np.testing.assert_allclose(rows, states([seq])[seq], atol=1e-5)
     model.close()
+
+
+class Far(HalfRight):
+    """Drafts as far as its budget goes, the last half wrong."""
+
+    def _one(self, ask: Ask) -> Draft:
+        fits = (t for t in self._right if list(t[: len(ask.tokens)]) == list(ask.tokens))
+        text = next(fits, [*ask.tokens, *[7] * 99])
+        n = ask.budget.depth
+        tokens = [*text[ask.position : ask.position + n]]
+        wrong = [(token + 1) % 250 for token in tokens[n // 2 :]]
+        return chain([*tokens[: n // 2], *wrong]) if tokens else no_draft(self.name)
+
+
+class Long(Far):
+    """As far, and right up to a place that differs from round to round."""
+
+    def _one(self, ask: Ask) -> Draft:
+        text = next(t for t in self._right if list(t[: len(ask.tokens)]) == list(ask.tokens))
+        tokens = [*text[ask.position : ask.position + ask.budget.depth]]
+        right = (ask.position * 7 + ask.seq) % 64
+        wrong = [(token + 1) % 250 for token in tokens[right:]]
+        return chain([*tokens[:right], *wrong]) if tokens else no_draft(self.name)
+
+
+def test_drafts_of_up_to_62_tokens_in_company_are_those_of_plain_decoding(model: Model) -> None:
+    """Where memory is for many sequences, four requests have as much of a pass as one has alone."""
+    right = []
+    for prompt in PROMPTS[:4]:
+        made = context(model, 1)
+        target = LlamaTarget(made)
+        request = begin(target, prompt, 0, 190)
+        while request.running:
+            decode_round([request], target, Off(), Plain("test"))
+        made.close()
+        right.append(request.tokens)
+    made = context(model, 16)
+    target = LlamaTarget(made, times=EveryPassEqual())
+    requests = [begin(target, p, 3 * i, 190 - 20 * i) for i, p in enumerate(PROMPTS[:4])]
+    running, rounds = requests, []
+    while running:
+        found = decode_round(running, target, Long(right), Fixed(62))
+        rounds += [(len(found), len(one.draft), len(one.verdict.path)) for one in found]
+        running = [r for r in running if r.running]
+    made.close()
+    for request, text in zip(requests, right, strict=True):
+        assert request.error is None
+        assert request.tokens == text[: len(request.tokens)]
+    if model.partial_removal:  # a recurrent state is taken back by a few tokens
+        assert max(drafted for company, drafted, _ in rounds if company == 4) == 62
+        assert max(accepted for company, _, accepted in rounds if company == 4) > 32
+
+
+class Hasty(Far):
+    """As far, and for one request further than any pass goes."""
+
+    def _one(self, ask: Ask) -> Draft:
+        return chain([7] * 140) if ask.seq == 1 else super()._one(ask)
+
+
+def test_a_draft_that_no_pass_can_hold_ends_its_own_reply_alone(files: Files) -> None:
+    model = Model(files.target)
+    right = [alone(model, prompt) for prompt in PROMPTS[:4]]
+    made = StrictContext(model, n_ctx=256, n_seq=4, n_batch=STRICT_BATCH, threads=1)
+    target = LlamaTarget(made, times=EveryPassEqual())
+    requests = [begin(target, prompt, seq) for seq, prompt in enumerate(PROMPTS[:4])]
+    running = requests
+    while running:
+        decode_round(running, target, Hasty(right), Fixed(62))
+        running = [r for r in running if r.running]
+    made.close()
+    model.close()
+    assert isinstance(requests[1].error, PassRefusedError)
+    for seq in (0, 2, 3):
+        assert requests[seq].error is None
+        assert requests[seq].tokens == right[seq]
+
+
+@pytest.mark.parametrize(("strict", "n_seq"), [(True, 8), (False, 8), (False, 32)])
+def test_no_pass_is_wider_than_the_batch_whoever_ends_first(
+    files: Files, *, strict: bool, n_seq: int
+) -> None:
+    """The fourth of them leaves a gap at once, which would be filled with rows beyond the batch."""
+    kind, batch = (StrictContext, STRICT_BATCH) if strict else (Context, 512)
+    model = Model(files.target)
+    plain = context(model, 1)
+    texts = [np.random.default_rng(i).integers(3, 250, 9).tolist() for i in range(n_seq - 1)]
+    right = []
+    for text in texts:
+        one = LlamaTarget(plain)
+        request = begin(one, text, 0, 30)
+        while request.running:
+            decode_round([request], one, Off(), Plain("test"))
+        right.append(request.tokens)
+    plain.close()
+    made = kind(model, n_ctx=256, n_seq=n_seq, n_batch=batch, threads=1)
+    target = LlamaTarget(made, times=EveryPassEqual())
+    requests = [begin(target, t, i, 1 if i == 3 else 30) for i, t in enumerate(texts)]
+    running = requests
+    while running:
+        decode_round(running, target, Far(right), Fixed(62))
+        running = [r for r in running if r.running]
+    made.close()
+    model.close()
+    for request, text in zip(requests, right, strict=True):
+        assert request.error is None
+        assert request.tokens == text[: len(request.tokens)]

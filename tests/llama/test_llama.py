@@ -23,6 +23,7 @@ from localspec.errors import (
     ModelFileError,
     ModelNotFoundError,
     OutOfMemoryError,
+    PassRefusedError,
     UnsupportedModelError,
     UsageError,
 )
@@ -160,7 +161,8 @@ def test_a_pass_is_interrupted_in_its_middle_and_the_context_lives_on(files: Fil
 
 @pytest.mark.parametrize("code", [1, 2, -1, -2, -3])
 def test_every_return_code_has_its_error(code: int) -> None:
-    expected = {1: ContextFullError, 2: Interrupted}.get(code, DecodeError)
+    kinds = {1: ContextFullError, 2: Interrupted, -1: PassRefusedError}
+    expected = kinds.get(code, DecodeError)
     assert type(decode_error(code)) is expected
     assert decode_error(0) is None
 

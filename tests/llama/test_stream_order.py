@@ -142,16 +142,16 @@ ROOM = dict.fromkeys(range(8), 100)
 
 def test_a_pass_is_widened_by_idle_neighbours_where_that_is_quicker() -> None:
     rows = {2: 1, 3: 1, 4: 1}
-    assert padded(rows, ROOM, Fours(), idle=[0, 1, 5]) == {**rows, 5: 1}
-    assert padded(rows, ROOM, Fours(), idle=[0, 1]) == {1: 1, **rows}
-    assert padded(rows, ROOM, Fours(), idle=[0, 6]) == rows  # no neighbours
-    assert padded(rows, ROOM | {5: 0}, Fours(), idle=[5]) == rows  # full
-    assert padded(rows, ROOM, Weights(1.0), idle=[1, 5]) == rows
+    assert padded(rows, ROOM, Fours(), idle=[0, 1, 5], most=512) == {**rows, 5: 1}
+    assert padded(rows, ROOM, Fours(), idle=[0, 1], most=512) == {1: 1, **rows}
+    assert padded(rows, ROOM, Fours(), idle=[0, 6], most=512) == rows  # no neighbours
+    assert padded(rows, ROOM | {5: 0}, Fours(), idle=[5], most=512) == rows  # full
+    assert padded(rows, ROOM, Weights(1.0), idle=[1, 5], most=512) == rows
 
 
 def test_a_pass_with_gaps_is_widened_too() -> None:
     rows = {0: 1, 1: 1, 3: 1, 4: 1, 5: 1, 6: 1}
-    assert padded(rows, ROOM, Fours(), idle=[2, 7]) == dict.fromkeys(range(8), 1)
+    assert padded(rows, ROOM, Fours(), idle=[2, 7], most=512) == dict.fromkeys(range(8), 1)
 
 
 # -- times that are observed -------------------------------------------------------------------

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.settings_schema import JOBS
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, Tokens, chain_parents, no_draft
 from localspec.errors import ContextFullError
 from localspec.llama import library
-from localspec.llama.limits import STRICT_BATCH
+from localspec.llama.limits import LEAST_ROWS, STRICT_BATCH
 from localspec.llama.model import Model
 from localspec.llama.self_test import CELLS, SEQUENCES, SelfTest
-from localspec.llama.strict import Recipe, StrictContext, recipes
+from localspec.llama.strict import Recipe, StrictContext, recipes, strict_context
 from localspec.llama.synthetic import write_model
 from localspec.llama.target import LlamaTarget
 
@@ -29,13 +30,44 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return Model(path, alone=False)
 
 
-def context(model: Model, kind: type[StrictContext] = StrictContext) -> StrictContext:
-    return kind(model, n_ctx=CELLS, n_seq=SEQUENCES, n_batch=STRICT_BATCH, threads=1)
+def context(
+    model: Model, kind: type[StrictContext] = StrictContext, n_seq: int = SEQUENCES
+) -> StrictContext:
+    return kind(model, n_ctx=CELLS, n_seq=n_seq, n_batch=STRICT_BATCH, threads=1)
 
 
-def test_a_text_has_the_same_bits_in_every_way_of_computing_it(model: Model) -> None:
-    found = list(SelfTest(context(model)).differences(lambda _: None))
+@pytest.mark.parametrize("n_seq", [SEQUENCES, 7, JOBS.high])
+def test_a_text_has_the_same_bits_in_every_way_of_computing_it(model: Model, n_seq: int) -> None:
+    found = list(SelfTest(context(model, n_seq=n_seq)).differences(lambda _: None))
     assert found == []
+
+
+class Counted(StrictContext):
+    """Notes the rows of each sequence in its passes, and of the passes."""
+
+    def forward(
+        self,
+        work: Sequence[tuple[int, Tokens, int]],
+        *,
+        states: bool = False,
+        padding: Sequence[int] = (),
+    ) -> list[Logits]:
+        seen.add((len(work), max(len(tokens) for _, tokens, _ in work)))
+        return super().forward(work, states=states, padding=padding)
+
+
+seen: set[tuple[int, int]] = set()
+
+
+@pytest.mark.parametrize("n_seq", [SEQUENCES, 8, JOBS.high])
+def test_the_test_reaches_as_far_as_drafts_and_replies_do(files: Files, n_seq: int) -> None:
+    """The longest draft alone and beside another, and all sequences in the widest pass."""
+    seen.clear()
+    made = context(Model(files.target), Counted, n_seq)
+    assert list(SelfTest(made).differences(lambda _: None)) == []
+    target = LlamaTarget(made)
+    for company in (1, 2, n_seq):
+        assert (company, 1 + target.deepest(company)) in seen
 
 
 class Rounding(StrictContext):
@@ -61,7 +93,11 @@ def test_a_difference_in_the_last_bit_is_found_and_named(files: Files) -> None:
         "passes of 8 tokens",
         "passes of 16 tokens",
         "passes of 24 tokens",
+        "passes of 32 tokens",
+        "passes of 63 tokens",
         "three more sequences",
+        "one more sequence in passes of 64 tokens",
+        "3 more sequences in passes of 64 tokens",
         "another place among the sequences",
     ]
 
@@ -115,6 +151,13 @@ def test_repacked_weights_are_left_out_where_their_kernels_depend_on_rows() -> N
     assert recipes({_Q4_K, _Q6_K}, tiled=False) == [plain]
     assert recipes({_Q2_K}, tiled=False) == [plain]
     assert recipes({_Q4_0, _Q6_K}, tiled=False) == [Recipe(True, tiled=False), plain]
+
+
+def test_own_kernels_need_no_recipe_but_themselves() -> None:
+    first, *others = recipes({_Q4_K, _Q6_K}, tiled=False, own=True)
+    assert first == Recipe(True, tiled=False, own=True)
+    assert strict_context(first).least_rows == 1
+    assert [strict_context(other).least_rows for other in others] == [LEAST_ROWS, LEAST_ROWS]
 
 
 def test_tiles_are_switched_off_only_before_the_first_pass(

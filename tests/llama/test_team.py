@@ -1,7 +1,9 @@
 """Rows of logits are processed by the threads of the pass that made them."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from localspec.core.noise import Noise, Stream
 from localspec.core.values import Logits
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.team import team
+from localspec.llama.team import disband, team
 
 SAMPLING = Sampling(temperature=1.0)
 CUT = Cut(SAMPLING.top_k, SAMPLING.top_p, SAMPLING.min_p, SAMPLING.temperature)
@@ -50,6 +52,25 @@ def test_a_team_gives_what_one_thread_gives(compiled: RowKernel, threads: int) -
                 for position in range(3):
                     drawn = noise.draw(one, position, Stream.SAMPLE)
                     assert drawn == noise.draw(other, position, Stream.SAMPLE)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(check).result()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted by /proc")
+def test_an_idle_runtime_keeps_no_team(compiled: RowKernel) -> None:
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    def check() -> None:
+        before = threads()
+        compiled.meet(team(5))
+        LogitsProcessor(SAMPLING, 9_000).ahead(rows(5))
+        assert threads() >= before + 4
+        disband()
+        while threads() > before:  # they end a moment later; the test's own time limit is the bound
+            time.sleep(0.01)
+        assert len(LogitsProcessor(SAMPLING, 9_000).ahead(rows(5))) == 5  # a new one
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(check).result()

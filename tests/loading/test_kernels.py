@@ -17,7 +17,7 @@ from localspec.config import paths
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.loading import kernels, loader, policy, resources
+from localspec.loading import kernels, loader, own_kernels, policy, resources
 from localspec.loading.kernels import UNSOUND, Trials, speed
 from localspec.loading.resources import Parts
 from localspec.models.gguf.model_file import ModelFile
@@ -58,6 +58,12 @@ class Loads:
         found = [extra for name, extra in self.extra_buffers if name == "target.gguf"]
         self.extra_buffers.clear()
         return found
+
+
+@pytest.fixture(autouse=True)
+def _llama_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice between llama.cpp's kernels; `test_own_kernels.py` is about ours."""
+    monkeypatch.setattr(own_kernels, "engage", lambda *_: own_kernels.NOT_WANTED)
 
 
 @pytest.fixture

@@ -70,6 +70,12 @@ def test_a_self_test_is_made_once(tests: SelfTests, options: Options) -> None:
     assert tests.made == 2
 
 
+def test_a_self_test_of_more_sequences_covers_fewer(tests: SelfTests, options: Options) -> None:
+    for parallel, made in ((2, 1), (4, 1), (6, 2), (5, 2), (1, 2), (8, 3)):
+        Runtime.open(replace(options, parallel=parallel, context=256)).close()
+        assert (parallel, tests.made) == (parallel, made)
+
+
 def test_without_strict_mode_nothing_is_tested(tests: SelfTests, options: Options) -> None:
     with Runtime.open(replace(options, strict=False)) as runtime:
         assert runtime.info.strict == ""

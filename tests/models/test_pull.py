@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -516,6 +517,20 @@ def test_no_server_at_all_is_one_line(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "cannot reach http://127.0.0.1:9" in error(capfd, "tiny", code=1)
+
+
+def test_without_a_network_the_error_says_so_and_what_still_works(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    def unknown(*_: object, **__: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example:9")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    said = error(capfd, "tiny", code=1)
+    assert "there is no network" in said
+    assert "the demo and downloaded models still work" in said
+    assert "Errno" not in said
 
 
 def test_a_server_without_ranges_still_serves(

@@ -31,7 +31,7 @@ from hub_server import (
 from huggingface_hub.utils import _shared_blobs
 
 from localspec import cli
-from localspec.errors import Interrupted
+from localspec.errors import Interrupted, LocalspecError
 from localspec.models.hub import (
     byte_ranges,
     client,
@@ -44,6 +44,7 @@ from localspec.models.hub import (
 )
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.error_messages import hub_error
 from localspec.models.hub.file_names import RepoFile
 
 pytest_plugins = ["hub_fixtures"]
@@ -314,6 +315,18 @@ def test_nobody_is_asked_but_for_what_is_pulled(
 # -- mirrors and odd answers -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "text", ["http://bob:secret@127.0.0.1:1", "bob:secret@mirror", "bob:secret@"]
+)
+def test_a_password_in_the_address_of_a_mirror_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", text)
+    with pytest.raises(LocalspecError) as refused:
+        raise hub_error("u/r", OSError("refused"), 0.0)
+    assert "secret" not in str(refused.value)
+
+
 @pytest.mark.parametrize("tree", [True, False])
 def test_a_mirror_that_lists_no_sizes_is_asked_in_other_ways(
     hub: Hub, models, capfd: pytest.CaptureFixture[str], tree: bool
@@ -369,7 +382,9 @@ def test_an_answer_that_is_none_of_a_hubs_is_one_sentence(
     assert "does not answer as a Hub does" in error(capfd, ONE, code=1)
 
 
-@pytest.mark.parametrize("name", ["a\x1b]0;x\x07", "a\0b", "a\u202eb", "a\ud800b", "../a", "a//b"])
+@pytest.mark.parametrize(
+    "name", ["a\x1b]0;x\x07", "a\0b", "a\u202eb", "a\ud800b", "../a", "a//b", "..\\..\\a", "a\\b"]
+)
 def test_a_file_whose_name_may_not_be_shown_or_made_is_not_there(
     hub: Hub, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:

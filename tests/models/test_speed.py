@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
+import subprocess
+import sys
 
+import psutil
 import pytest
 
+from localspec.cli import call
 from localspec.config import paths
 from localspec.loading import machine_speed as module
-from localspec.loading.machine_speed import machine_speed, saved
+from localspec.loading.machine_speed import machine_speed, machine_speed_async, saved
+from localspec.loading.recommended import recommended
 from localspec.models.catalog.offers import READING, Offer, best, offers
+from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
+from localspec.processes import neighbours
+from localspec.race.advice import advice
+from localspec.race.race import Machine
+from tui.render.welcome import toy
 
 GB = 10**9
 LAPTOP = Memory((), 16 * GB, 16 * GB)
@@ -148,9 +160,87 @@ def test_of_disturbed_measurements_the_least_of_each_width_counts_and_they_end(
         return answer(host={"Q4_K": asked[-1]}, disturbed=True)
 
     monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(neighbours, "busy_now", lambda: True)
     for _ in range(9):
         machine_speed()
     known = saved()
     assert known is not None
     assert known.host["Q4_K"] == {1: 4e-11, 4: 1e-10}
     assert len(asked) == 5
+
+
+def test_a_machine_that_was_always_busy_is_measured_again_as_soon_as_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = True
+
+    def ask(*_: str) -> object:
+        return answer(host={"Q4_K": {"1": 9e-11 if busy else 2e-11}}, disturbed=busy)
+
+    monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(neighbours, "busy_now", lambda: busy)
+    for _ in range(9):
+        machine_speed()
+    busy = False
+    machine_speed()
+    assert saved() == MachineSpeed({"Q4_K": {1: 2e-11}}, {})
+
+
+async def test_a_machine_can_be_measured_again_although_it_was_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter((9e-11, 2e-11))
+
+    async def ask(*_: str) -> object:
+        return answer(host={"Q4_K": {"1": next(seconds)}})
+
+    monkeypatch.setattr(module, "ask_async", ask)
+    await machine_speed_async()
+    await machine_speed_async()
+    assert (await machine_speed_async(again=True)) == MachineSpeed({"Q4_K": {1: 2e-11}}, {})
+
+
+def test_speeds_of_a_busy_machine_are_lower_bounds_and_condemn_no_model() -> None:
+    busy = dataclasses.replace(CPU, disturbed=True)
+    big = Reads.alone(20 * GB, "x-Q4_K_M.gguf")
+    known, doubtful = (expected(m, Memory((), 99 * GB, 99 * GB), big) for m in (CPU, busy))
+    assert (str(known), known.slow) == ("1.2", True)
+    assert (str(doubtful), doubtful.slow) == ("1.2+", False)
+    assert doubtful.words == "at least 1.2 tokens/s"
+
+
+def test_the_recommendation_is_the_same_wherever_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a race, in the models of the shell, and after the toy's first reply."""
+    curves = {kind: {str(n): s for n, s in CURVE.items()} for kind in ("Q4_0", "Q4_K")}
+    monkeypatch.setattr(module, "ask", lambda *_: answer(host=curves))
+    monkeypatch.setattr(ask_machine, "memory", lambda: LAPTOP)
+    monkeypatch.setattr(fit, "memory_now", lambda: LAPTOP)
+    speed = machine_speed()
+    assert speed is not None
+    found, after_race = recommended(), asyncio.run(Machine().best(speed, LAPTOP))
+    assert found == after_race
+    assert found is not None
+    assert call(["models", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [pair["name"] for pair in listed if pair["best"]] == [found.offer.name]
+    assert found.sentence in advice(after_race, GB)
+    assert found.sentence in toy("F4", found)
+
+
+def test_the_work_of_our_children_is_ours_also_after_they_have_ended() -> None:
+    before = neighbours._ours()
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert neighbours._ours() - before >= 0.2
+
+
+@pytest.mark.parametrize(("share", "busy"), [(0.14, False), (0.16, True)])
+def test_more_than_a_seventh_of_the_processor_is_busy(
+    monkeypatch: pytest.MonkeyPatch, share: float, busy: bool
+) -> None:
+    used, now = iter((100.0, 100.0 + 10 * share * (psutil.cpu_count() or 1))), iter((5.0, 15.0))
+    monkeypatch.setattr(neighbours, "_others", lambda: next(used))
+    monkeypatch.setattr(neighbours, "monotonic", lambda: next(now))
+    assert neighbours.Neighbours().busy is busy

@@ -140,7 +140,7 @@ def test_the_figures_of_a_reason_are_what_passes_take_not_what_others_are_spared
     [
         ([1.0, 2.1, 3.2], 0.0, 1, 1, "checking drafts costs too much here"),
         ([1.0, 1.2, 1.4], 0.9, 1, 1, "the draft is too slow here"),
-        ([1.0, 1.2, 1.4], 0.1, 4, 8, "drafts would delay other requests"),
+        ([1.0, 1.2, 1.4], 0.1, 4, 8, "drafts would slow the replies beside it"),
     ],
 )
 def test_the_cost_that_is_named_is_the_one_that_decides(
@@ -191,7 +191,7 @@ def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
     outlook = Outlook(Expected(known, 3), Prices(np.array([1.0, 1.3, 1.6, 1.9]), 0.1))
     why = not_affordable(outlook, allowed, most, Passes(outlook.prices.curve, 4)).reason or ""
     assert ("this reply" in why) is risk
-    assert ("other requests" in why) is others
+    assert ("replies beside it" in why) is others
 
 
 def test_a_lookup_is_not_called_unlikely_where_checking_never_pays() -> None:
@@ -292,5 +292,5 @@ def test_two_right_guesses_of_two_are_not_called_too_little_gain() -> None:
     policy.learn([Outcome(0, "model", 0, 0, 0, 0, 0.0, CPU[1])], seen)
     policy.plan([RequestState(0, 21, 1, "greedy")])
     shown = policy.speculation_of(0)
-    assert shown.brief in {"few guesses were checked so far", "not worth the risk yet"}
+    assert shown.brief in {"too few guesses to tell", "not worth the risk yet"}
     assert "faster" not in (shown.reason or "")

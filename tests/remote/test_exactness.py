@@ -1,6 +1,7 @@
 """Checking a server from outside: scores of its own replies, or those of a plain server."""
 
 import asyncio
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
 
 from localspec.bench.workloads import Workload
 from localspec.cli import call
+from localspec.core.events import Speculation, Stats
 from localspec.errors import UsageError
 from localspec.remote.address import parse
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.exactness import RemoteComparing
 from localspec.remote.keys import Key
+from localspec.remote.measured import Timed, measured
 from localspec.remote.measuring import RemoteMeasuring
 
 VLLM = models("m", owner="vllm")
@@ -144,6 +147,24 @@ def _called(line):
         return call(line)
 
 
+async def test_drafts_that_only_the_counters_tell_are_counted_and_unknown_ones_are_null():
+    counters = tuple(
+        http(
+            200,
+            f"vllm:spec_decode_num_draft_tokens_total {drafted}\n"
+            f"vllm:spec_decode_num_accepted_tokens_total {accepted}\n".encode(),
+            "text/plain",
+        )
+        for drafted, accepted in ((5, 1), (5, 1), (12, 4))
+    )
+    exact = scores((2, -3, {9: -0.1}), (7, -0.11, {}), (8, -0.2, {}))
+    for metrics, expected in ((counters, (7, 3)), (http(404), (None, None))):
+        routes = {"/v1/models": VLLM, CHAT: SAID, TEXT: exact, "/metrics": metrics}
+        async with PlayedServer(routes) as server:
+            result = await asyncio.to_thread(compare, server.url)
+        assert (result.drafted, result.accepted) == expected
+
+
 async def test_a_speculating_server_is_not_compared_with_as_plain(capsys):
     routes = {
         "/v1/models": models("m", owner="llamacpp"),
@@ -172,3 +193,76 @@ async def test_speed_is_measured_against_a_plain_server():
         assert (row.workload, row.prompts, row.tokens) == ("short", 2, 4)
         assert (row.reported, row.acceptance, row.tokens_per_round) == (False, None, None)
         assert len(one.asked_for(CHAT)) == len(other.asked_for(CHAT)) == 2
+
+
+def timed(tokens, seconds, *, first=0.1, engine=None, **counts):
+    """A reply of so many tokens; ``engine`` has the seconds of the server's own clock."""
+    stats = Stats(
+        prompt_tokens=5,
+        cached_tokens=0,
+        emitted=tokens,
+        rounds=0,
+        drafted=0,
+        verified=0,
+        accepted=0,
+        per_position=(),
+        by_drafter={},
+        prompt_seconds=0.0,
+        draft_seconds=0.0,
+        verify_seconds=0.0,
+        decode_seconds=seconds if engine is None else engine,
+        clock="arrivals" if engine is None else "engine",
+        speculation=Speculation("on"),
+    )
+    return Timed(first, seconds, dataclasses.replace(stats, **counts))
+
+
+def test_a_reply_that_comes_in_one_burst_has_the_speed_of_its_whole_request():
+    """It was divided by the time between its first and last arrival: 600,962 tokens a second."""
+    burst = timed(64, 1.0, first=0.9999)
+    row = measured("w", 0.0, [(burst, timed(64, 2.0, first=1.9999))])
+    assert row.clock == "request"
+    assert row.speed == pytest.approx(64)
+    assert row.ratio == pytest.approx(2)
+
+
+def test_speeds_are_compared_by_one_clock_and_by_total_time():
+    told = timed(40, 9.0, engine=1.0), timed(40, 9.0, engine=3.0)
+    row = measured("w", 0.0, [(one, timed(40, 5.0, engine=4.0)) for one in told])
+    assert (row.clock, row.speed, row.ratio) == ("engine", 20, pytest.approx(2))
+    mixed = measured("w", 0.0, [(told[0], timed(40, 18.0))])
+    assert (mixed.clock, mixed.ratio) == ("request", pytest.approx(2))
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain", "doubt"),
+    [
+        ([timed(60, 0.2)], [timed(60, 0.4)], "less than 0.5 s"),
+        ([timed(60, 2.0)] * 2, [timed(60, 2.0), timed(60, 8.0)], "plain replies alone differed"),
+        ([timed(60, 1.0, rounds=40, drafted=30)], [timed(60, 9.0)], "cannot be so much faster"),
+        ([timed(60, 1.0, rounds=30, drafted=30)], [timed(60, 1.5)], None),
+    ],
+)
+def test_a_ratio_that_cannot_be_is_doubted(ours, plain, doubt):
+    row = measured("w", 0.0, list(zip(ours, plain, strict=True)))
+    assert row.doubt is None if doubt is None else doubt in row.doubt
+
+
+def test_too_little_gives_no_figure():
+    row = measured("w", 0.0, [(timed(8, 1.0), timed(8, 2.0))])
+    assert (row.speed, row.ratio, row.doubt) == (None, None, None)
+
+
+async def test_a_workload_that_fails_is_a_row_and_the_flags_of_sampling_are_sent(capsys):
+    whole = [STREAM, said("a"), ended(), DONE]
+    failing = http(500, {"error": {"message": "out of luck"}})
+    routes = {"/v1/models": VLLM, CHAT: (whole, failing, whole)}
+    async with PlayedServer(routes) as server:
+        line = ["bench", "--url", server.url, "--min-p", "0", "-t", "0.5", "--json"]
+        line += ["--workload", "chat", "--workload", "json"]
+        assert await asyncio.to_thread(_called, line) == 1
+        asked = [one.json for one in server.asked_for(CHAT)]
+    first, second = json.loads(capsys.readouterr().out)["results"]
+    assert "out of luck" in first["error"]
+    assert (first["prompts"], second["error"]) == (1, None)
+    assert {(one["min_p"], one["temperature"]) for one in asked} == {(0, 0.5)}

@@ -172,3 +172,30 @@ def test_a_stream_that_was_held_back_is_noticed(gap, timings, held):
     stats = tally.finished("stop").reply.stats
     if timings is None and held:  # the whole request, since nothing tells when decoding began
         assert stats.tokens_per_second == pytest.approx(40 / 3.0)
+
+
+def test_a_reply_in_a_few_bursts_is_not_divided_by_the_time_between_them():
+    now = [0.0]
+    tally = Tally(1, ON, clock=lambda: now[0])
+    for burst in range(4):
+        now[0] += 1.0
+        for _ in range(5):
+            now[0] += 0.0001 * burst
+            tally.take(parse(b'{"choices": [{"delta": {"content": "x"}}]}', HERE, Key()))
+    stats = tally.finished("stop").reply.stats
+    assert stats.clock == "request"
+    assert stats.tokens_per_second == pytest.approx(20 / 4, rel=0.01)
+
+
+def test_tokens_of_the_first_piece_do_not_count_as_made_behind_it():
+    now = [0.0]
+    tally = Tally(1, ON, clock=lambda: now[0])
+    now[0] = 2.0
+    for _ in range(30):  # held back, then let through at once
+        tally.take(parse(b'{"choices": [{"delta": {"content": "x"}}]}', HERE, Key()))
+    for _ in range(20):
+        now[0] += 0.1
+        tally.take(parse(b'{"choices": [{"delta": {"content": "x"}}]}', HERE, Key()))
+    stats = tally.finished("stop").reply.stats
+    assert stats.clock == "arrivals"
+    assert stats.tokens_per_second == pytest.approx(10)

@@ -34,6 +34,15 @@ def test_a_worker_of_any_other_version_is_refused_by_name(other: tuple[int, int,
         found.require(Version(7, 0, 0))
 
 
+def test_versions_are_compared_before_a_worker_is_asked_for_more() -> None:
+    """A worker of another version may end the connection at the first further question."""
+    with (
+        serving(rpc_servers.worker((6, 0, 0), devices=0)) as address,
+        pytest.raises(WorkerError, match=r"speaks version 6\.0\.0 .* 7\.0\.0"),
+    ):
+        handshake.ask(Endpoint.parse(address), version=Version(7, 0, 0))
+
+
 def test_where_nothing_listens_the_error_says_what_to_start() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.compiling import llama_source
 from localspec.errors import WorkerError
 from localspec.rpc import plugin, plugin_source
 from localspec.rpc.handshake import Version
@@ -26,13 +27,13 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     )
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in made.items()}
     monkeypatch.setattr(plugin_source, "FILES", digests)
-    monkeypatch.setattr(plugin_source, "_left_by_builds", list)
+    monkeypatch.setattr(llama_source, "left_by_builds", list)
     return made
 
 
 @pytest.fixture
 def folder(files: dict[str, bytes], tmp_path: Path) -> Path:
-    plugin_source.Source(files).write(tmp_path / "source/vendor/llama.cpp")
+    llama_source.Source(files).write(tmp_path / "source/vendor/llama.cpp")
     return tmp_path / "source"
 
 
@@ -49,8 +50,8 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_version_and_the_hash_are_those_of_the_lock() -> None:
     lock = (ROOT / "requirements" / "llama.lock").read_text(encoding="utf-8")
     (version,) = re.findall(r"^llama-cpp-python==(\S+)", lock, re.MULTILINE)
-    assert version == plugin_source.VERSION
-    assert f"sha256:{plugin_source.ARCHIVE_SHA256}" in lock
+    assert version == llama_source.VERSION
+    assert f"sha256:{llama_source.ARCHIVE_SHA256}" in lock
 
 
 @pytest.mark.usefixtures("compiler")
@@ -61,7 +62,19 @@ def test_it_is_compiled_once_and_knows_its_protocol(folder: Path) -> None:
     assert "-DGGML_BACKEND_DL" in made.path.read_text()
     assert plugin.obtain(None, offline=True, on_start=lambda: told.append(True)) == made
     assert told == [True]
-    assert {path.name for path in made.path.parent.iterdir()} == {"libggml-rpc.so", "ggml-rpc.h"}
+    names = {path.name for path in made.path.parent.iterdir()}
+    assert names == {"libggml-rpc.so", "libggml-rpc.so.sha256", "ggml-rpc.h"}
+
+
+@pytest.mark.usefixtures("compiler")
+def test_nothing_is_said_to_be_compiled_where_the_source_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(llama_source, "left_by_builds", list)
+    told: list[bool] = []
+    with pytest.raises(WorkerError, match="--offline"):
+        plugin.obtain(None, offline=True, on_start=lambda: told.append(True))
+    assert not told
 
 
 @pytest.mark.usefixtures("compiler")

@@ -340,6 +340,32 @@ def test_a_wheel_whose_checksum_was_never_written_is_not_trusted(tmp_path):
     assert llama_wheel.cached_wheel(tmp_path / "missing") is None
 
 
+@pytest.mark.parametrize("place", [".", "..", "some-1.0-py3-none-any.whl"])
+def test_a_wheel_that_others_could_have_exchanged_is_not_installed(tmp_path, capsys, place):
+    built = tmp_path / "some-1.0-py3-none-any.whl"
+    built.write_bytes(b"wheel")
+    folder = tmp_path / "cache" / "key"
+    mask = os.umask(0)
+    try:
+        llama_wheel.keep_wheel(built, folder)
+    finally:
+        os.umask(mask)
+    assert llama_wheel.cached_wheel(folder) is not None
+    (folder / place).chmod(0o777)
+    assert llama_wheel.cached_wheel(folder) is None
+    assert "is not used: others may write to" in capsys.readouterr().err
+
+
+def test_a_cache_that_others_may_write_to_is_refused_before_the_build(tmp_path):
+    folder = tmp_path / "cache" / "key"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    with pytest.raises(bootstrap.Failure, match=r"others may write to .*chmod 700"):
+        llama_wheel.obtain_wheel(None, "cpu", None, folder, None, None)
+    with pytest.raises(bootstrap.Failure, match=r"others may write to .*chmod 700"):
+        bootstrap.usable_cache(folder)
+
+
 def test_a_cache_that_cannot_be_made_is_replaced_by_one_in_the_environment(tmp_path):
     (tmp_path / "file").touch()
     assert bootstrap.usable_cache(tmp_path / "file" / "cache") == bootstrap.VENV / "cache"

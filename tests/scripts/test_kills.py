@@ -11,6 +11,7 @@ if sys.platform != "linux":
     pytest.skip("pseudo-terminals and /proc", allow_module_level=True)
 
 from faults import kills
+from faults.kill_windows import KillWindows
 from faults.kill_writers import Writer
 from faults.registry import SEARCHES
 from faults.runner import Runner
@@ -19,7 +20,9 @@ from faults.soak import Sample, Soak
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "seeds"), [("kills", (0, 4)), ("interface", (9,))])
+@pytest.mark.parametrize(
+    ("name", "seeds"), [("kills", (0, 4)), ("interface", (9,)), ("windows", (0, 9, 11, 12))]
+)
 def test_the_first_kills_lose_nothing(name: str, seeds: tuple[int, ...], tmp_path: Path) -> None:
     found: list[str] = []
     search = SEARCHES[name](tmp_path)
@@ -64,6 +67,19 @@ def test_a_file_that_is_written_in_place_is_found_half(
     search = kills.Kills(tmp_path)
     found = [search.wrong(kills.Case(0, "InPlace", moment)) for moment in (0.5, 0.6, 0.7, 0.8)]
     assert "the file is half" in found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("defect", "what"),
+    [("forgets", "what was erased is there"), ("together", "nothing can be saved")],
+)
+def test_windows_that_bring_back_what_was_erased_or_stop_saving_are_found(
+    defect: str, what: str, tmp_path: Path
+) -> None:
+    search = KillWindows(tmp_path, defect)
+    assert what in (search.wrong(search.case(12)) or "")
 
 
 def test_what_grows_in_a_soak_is_told_and_what_is_flat_is_not(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from faults.runner import Runner, Search, Seeds
 
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, TargetRows, Verdict
-from localspec.verifiers import Match
+from localspec.verifiers import VERIFIERS, Match
 
 
 @pytest.mark.slow
@@ -83,3 +83,13 @@ def test_draws_from_a_wrong_distribution_are_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(chances, "_DRAWS", 150)
     search = SEARCHES["chances"](Path())
     assert any(search.wrong(search.case(seed)) for seed in range(3))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_lax_verifier_is_found_on_real_models(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(VERIFIERS, "match", Lax())
+    search = SEARCHES["models"](tmp_path)
+    assert any(search.wrong(search.case(seed)) for seed in range(12))

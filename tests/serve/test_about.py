@@ -4,8 +4,39 @@ import asyncio
 
 import pytest
 
+from localspec import __version__
+
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "a secret"}]}
+
+
+async def test_a_server_that_loads_is_alive_not_ready_and_not_asleep(world):
+    for path, status in (("/livez", 200), ("/readyz", 200)):
+        assert (await world.client.get(path)).status_code == status
+    assert (await world.client.get("/props")).json()["is_sleeping"] is True
+    world.loading = asyncio.Event()
+    loading = asyncio.create_task(world.slot.load())
+    while not world.slot.loading:  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0)
+    for path, status in (("/livez", 200), ("/readyz", 503), ("/health", 503)):
+        assert (await world.client.get(path)).status_code == status
+    assert (await world.client.get("/props")).json()["is_sleeping"] is False
+    world.loading.set()
+    await loading
+    assert (await world.client.get("/readyz")).status_code == 200
+    assert (await world.client.get("/props")).json()["is_sleeping"] is False
+
+
+async def test_the_version_is_told(world):
+    assert (await world.client.get("/version")).json() == {"version": __version__}
+
+
+async def test_the_list_of_models_says_how_much_the_loaded_one_takes(make_world):
+    world = await make_world(max_tokens=100)
+    await world.slot.load()
+    headers = {"anthropic-version": "2023-06-01"}
+    model, *_ = (await world.client.get("/v1/models", headers=headers)).json()["data"]
+    assert (model["max_input_tokens"], model["max_tokens"]) == (512, 100)
 
 
 async def test_slots_tell_of_running_replies_and_of_no_text(world):

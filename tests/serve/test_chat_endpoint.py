@@ -285,3 +285,48 @@ async def test_a_limit_of_the_server_holds_whatever_is_asked(make_world):
     await world.client.post(CHAT, json=HI | {"max_tokens": 1000})
     await world.client.post(CHAT, json=HI | {"max_tokens": 2})
     assert [request.max_tokens for request in world.requests] == [4, 4, 2]
+
+
+async def test_many_unknown_fields_are_one_line_and_silence_no_later_one(world):
+    unknown = {f"unknown-{i}": 1 for i in range(250)}
+    for _ in range(2):
+        await world.client.post(CHAT, json=HI | unknown)
+    for i in range(300):
+        await world.client.post(CHAT, json=HI | {f"other-{i}": 1})
+    first, *others = world.notices
+    assert first.endswith("'unknown-7' and 242 more in /v1/chat/completions have no effect")
+    assert others[-1] == f"the field 'other-299' in {CHAT} has no effect"
+    assert len(world.notices) == 1 + 300
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+async def test_minus_one_is_no_limit_of_tokens(world, field):
+    for value, status in ((-1, 200), (0, 400), (-2, 400)):
+        body = HI | {field: value}
+        assert (await world.client.post(CHAT, json=body)).status_code == status
+    assert world.requests[0].max_tokens is None
+    body = {"prompt": "a", "max_tokens": -1}
+    assert (await world.client.post("/v1/completions", json=body)).status_code == 200
+    assert world.requests[1].max_tokens is None
+
+
+async def test_the_older_form_of_calls_is_understood(world):
+    said = [
+        *HI["messages"],
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "look", "arguments": '{"at": "sky"}'},
+        },
+        {"role": "function", "name": "look", "content": "clear"},
+        {"role": "assistant", "content": None},
+        {"role": "function", "name": "look", "content": None},
+    ]
+    assert (await world.client.post(CHAT, json={"messages": said})).status_code == 200
+    _, call, result, empty, nothing = world.requests[0].messages
+    assert [(c.name, c.arguments) for c in call.calls] == [("look", '{"at": "sky"}')]
+    assert (result.role, result.name, result.content) == ("tool", "look", "clear")
+    assert (empty.content, nothing.content) == ("", "")
+    for message in ({"role": "function", "content": "x"}, {"role": "user", "content": None}):
+        answer = await world.client.post(CHAT, json={"messages": [message]})
+        assert answer.status_code == 400

@@ -11,6 +11,7 @@ import pytest
 from fake_serving import World
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.serve.http.body_budget import FREE
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.server import bind, listener
 
@@ -64,8 +65,9 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def at(cls, world):
-        peer = cls(*await asyncio.open_connection("127.0.0.1", world.port))
+    async def at(cls, world, source="127.0.0.1"):
+        place = {"local_addr": (source, 0)}
+        peer = cls(*await asyncio.open_connection("127.0.0.1", world.port, **place))
         world.peers.append(peer)
         return peer
 
@@ -73,7 +75,9 @@ class Peer:
         self.writer.write(raw)
 
     def post(self, body, path=CHAT):
-        raw = json.dumps(body).encode()
+        self.post_raw(json.dumps(body).encode(), path)
+
+    def post_raw(self, raw, path):
         head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(raw)}\r\n\r\n"
         self.send(head.encode() + raw)
 
@@ -179,6 +183,116 @@ async def test_a_body_that_is_too_large_is_not_read(make_listening, head):
     assert await peer.status() == 413
 
 
+POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
+
+
+async def test_a_body_with_two_lengths_is_refused_and_ends_the_connection(make_listening):
+    world = await make_listening()
+    for lengths in (
+        b"content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+    ):
+        peer = await Peer.at(world)
+        peer.send(POST + lengths + b"\r\n0\r\n\r\nGET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        answer = await peer.ended()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"both Content-Length and Transfer-Encoding" in answer
+
+
+async def test_a_target_with_scheme_and_host_is_one_of_ours(make_listening):
+    world = await make_listening()
+    for target, host, status in (
+        (b"http://localhost:9/v1/models", b"localhost", 200),
+        (b"HTTP://127.0.0.1/v1//models/", b"localhost", 200),
+        (b"http://evil.example/v1/models", b"localhost", 403),  # it counts, not the header
+        (b"http://localhost/v1/models", b"evil.example", 200),
+        (b"http://localhost/nothing", b"localhost", 404),
+    ):
+        peer = await Peer.at(world)
+        peer.send(b"GET " + target + b" HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
+        assert await peer.status() == status
+
+
+def large(n):
+    return json.dumps({"prompt": "a" * n, "max_tokens": 1}).encode()
+
+
+async def test_all_bodies_together_have_a_budget(make_listening):
+    world = await make_listening(bodies_bytes=300_000)
+    held = [await Peer.at(world) for _ in range(2)]
+    for peer in held:  # each but for its last byte
+        raw = large(200_000)
+        peer.send(POST + b"content-length: %d\r\n\r\n" % len(raw) + raw[:-1])
+    budget = world.app._app._app._app
+    await until(lambda: budget.held > 250_000)
+    more, small = await Peer.at(world), await Peer.at(world)
+    more.send(POST + b"content-length: 200021\r\n\r\n" + large(200_000)[:-1])
+    head = (await more.reader.readuntil(b"\r\n\r\n")).lower()
+    assert head.startswith(b"http/1.1 503 ")
+    assert b"retry-after: " in head
+    small.send(POST + b"content-length: %d\r\n\r\n" % len(large(10)) + large(10))
+    assert await small.status() == 200
+    held[0].send(b"}")
+    assert await held[0].status() == 400  # longer than the context
+    held[1].leave()
+    await until(lambda: budget.held == 0)
+
+
+async def test_a_body_counts_until_its_answer_has_ended(make_listening):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    raw = json.dumps(HI | {"metadata": {"note": "a" * 100_000}}).encode()
+    peer.send(b"POST " + CHAT.encode() + b" HTTP/1.1\r\nhost: localhost\r\n")
+    peer.send(b"content-length: %d\r\n\r\n" % len(raw) + raw)
+    await until(lambda: world.requests)
+    budget = world.app._app._app._app
+    assert budget.held == len(raw) - FREE
+    world.hold.set()
+    assert await peer.status() == 200
+    await until(lambda: budget.held == 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ('{"a": [' + "[]," * 600_000 + "1]}", 413),
+        ('{"a": [' + '"",' * 600_000 + '""]}', 413),
+        ('{"a": {' + '"b":{},' * 600_000 + '"c":1}}', 413),
+        ('{"prompt": "' + "[," * 1_000_000 + '"}', 400),  # text; too long for the context
+        ('{"prompt": "' + '\\",' * 1_000_000, 400),  # no JSON
+        ('{"prompt": "' + ",," * 1_000_000 + "\\", 400),
+    ],
+)
+async def test_a_body_of_countless_values_is_refused(make_listening, body, status):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.post_raw(body.encode(), "/v1/completions")
+    assert await peer.status() == status
+
+
+async def test_connections_without_a_request_make_room_for_those_with_one(make_listening):
+    world = await make_listening(connections=4, connections_of_one=4)
+    idle = [await Peer.at(world) for _ in range(4)]
+    for peer in idle:
+        peer.send(b"GET /he")  # and no more
+    assert await health(world) == 200
+    assert await idle[0].ended() == b""  # the oldest
+
+
+async def test_an_address_keeps_no_other_out(make_listening):
+    world = await make_listening(connections=4, connections_of_one=3)
+    world.hold, world.hold_at = asyncio.Event(), 0
+    for _ in range(3):
+        (await Peer.at(world)).post(HI)
+    await until(lambda: len(world.requests) == 2 + 1)
+    assert await health(world) == 503
+    other = await Peer.at(world, source="127.0.0.2")
+    other.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert await other.status() == 200
+
+
 async def test_compressed_bodies_are_refused(make_listening):
     world = await make_listening()
     peer = await Peer.at(world)
@@ -206,10 +320,11 @@ async def test_what_is_no_http_does_no_harm(make_listening, raw):
 
 async def test_more_connections_than_allowed_are_told_so(make_listening):
     world = await make_listening(connections=3)
+    world.hold, world.hold_at = asyncio.Event(), 0
     peers = [await Peer.at(world) for _ in range(3)]
     for peer in peers:
-        peer.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert await peer.status() == 200
+        peer.post(HI)
+    await until(lambda: len(world.requests) == 3)
     refused = await Peer.at(world)
     assert await refused.status() == 503
     peers[0].leave()

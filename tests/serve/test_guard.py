@@ -1,5 +1,7 @@
 """Who may use the server, and what strangers learn."""
 
+import re
+
 import pytest
 
 from localspec.errors import UsageError
@@ -24,12 +26,91 @@ HI = {"messages": [{"role": "user", "content": "Hi"}]}
         ("localhost.evil.example", 403),
         ("evil.example@127.0.0.1.x", 403),
         ("[", 403),
+        ("localhost.", 200),
+        ("127.0.0.1:", 200),
+        ("evil.com\\@127.0.0.1", 403),
+        ("user@localhost", 403),
+        ("[::1]evil.com", 403),
+        ("127.0.0.1%.evil.com", 403),
+        ("[fe80::1%.evil.com]", 403),
+        ("127.0.0.1:evil.com", 403),
+        ("127.0.0.1:99999", 403),
+        ("localhost/evil.com", 403),
+        ("localhost evil.com", 403),
+        ("[localhost]", 403),
+        ("::1", 403),
         ("", 400),
     ],
 )
 async def test_a_host_header_must_name_this_machine(world, host, status):
     answer = await world.client.get("/v1/models", headers={"host": host})
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/livez", "/readyz"])
+async def test_probes_need_neither_a_name_of_ours_nor_a_key(make_world, path):
+    world = await make_world(keys=ApiKeys((KEY,)))
+    await world.slot.load()
+    answer = await world.client.get(path, headers={"host": "service.namespace.svc:8080"})
+    assert answer.json() == {"status": "ok"}
+    page = await world.client.get(path, headers={"origin": "https://evil.example"})
+    assert page.status_code == 403
+
+
+async def test_a_key_may_come_in_the_header_of_azure(make_world):
+    world = await make_world(keys=ApiKeys((KEY,)))
+    for key, status in ((KEY, 200), (OTHER, 401)):
+        assert (
+            await world.client.get("/v1/models", headers={"api-key": key})
+        ).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("given", "echoed"),
+    [("trace-1/a", True), ("", False), ("a b", False), ("x" * 129, False), ("\xe9", False)],
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/nothing", "/v1/chat/completions"])
+async def test_each_answer_has_the_id_of_its_request(world, given, echoed, path):
+    answer = await world.client.get(path, headers={b"x-request-id": given.encode("latin-1")})
+    name = answer.headers["x-request-id"]
+    assert (name == given) == echoed
+    assert echoed or re.fullmatch("req_[0-9a-f]{24}", name)
+
+
+async def test_ids_of_requests_are_those_of_anthropic_at_its_path(world):
+    for headers in ({}, {"host": "evil.example"}):
+        answer = await world.client.post("/v1/messages", json={}, headers=headers)
+        assert answer.headers["request-id"] == answer.headers["x-request-id"]
+
+
+async def test_a_star_allows_pages_of_any_origin(make_world):
+    world = await make_world(origins=("*",))
+    for origin in ("https://page.example", "null"):
+        answer = await world.client.get("/v1/models", headers={"origin": origin})
+        assert answer.headers["access-control-allow-origin"] == origin
+
+
+async def test_a_page_that_may_read_answers_may_read_the_id_too(make_world):
+    world = await make_world(origins=("https://page.example",))
+    answer = await world.client.get("/v1/models", headers={"origin": "https://page.example"})
+    assert "x-request-id" in answer.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", CHAT, "POST"),
+        ("DELETE", "/v1/models", "GET, HEAD"),
+        ("POST", "/health", "GET, HEAD"),
+        ("PUT", "/v1/messages", "POST"),
+    ],
+)
+async def test_a_method_that_is_not_possible_is_answered_with_those_that_are(
+    world, method, path, allowed
+):
+    answer = await world.client.request(method, path)
+    assert answer.status_code == 405
+    assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")
 
 
 async def test_further_names_can_be_allowed(make_world):

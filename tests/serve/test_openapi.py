@@ -65,6 +65,41 @@ def test_neighbours_differ_and_are_the_same_each_time():
     assert openapi.OPERATIONS["/v1/chat/completions"].example == openapi_examples.CHAT
 
 
+BEYOND_SCHEMAS = (
+    "nested too deep",
+    "are not a JSON object",  # arguments of a call that are a text
+    "two tools named",
+    "exclude each other",
+    "there are no tools",
+    "names a tool",
+    "needs logprobs: true",
+    "best_of",
+)
+"""What answers say to requests that fit their schema: no schema has these rules."""
+
+
+@pytest.mark.parametrize(
+    "path", [p for p, o in openapi.OPERATIONS.items() if o.example and "localspec" not in p]
+)
+async def test_what_the_description_allows_is_answered_and_what_it_forbids_refused(world, path):
+    await world.slot.load()
+    described = copy.deepcopy(openapi.description())
+    content = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    schema = content["schema"] | {"components": described["components"]}
+    fits = jsonschema.Draft202012Validator(schema)
+    example = openapi.OPERATIONS[path].example
+    chance = random.Random(path)
+    for _ in range(120):
+        body = neighbour(example, chance) | {"model": None}
+        answer = await world.client.post(path, json=body)
+        wrong = jsonschema.exceptions.best_match(fits.iter_errors(body))
+        if answer.status_code == 200:
+            assert wrong is None, body
+        elif wrong is None:
+            message = answer.json()["error"]["message"]
+            assert any(known in message for known in BEYOND_SCHEMAS), (message, body)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_no_request_ends_in_an_answer_that_is_not_described():

@@ -99,6 +99,11 @@ class Chat:
         return str(self.app.screen_stack[0].query_one("StatsBar").content)
 
     @property
+    def flowing_text(self):
+        """The text on the screen in one line, without the bars before errors."""
+        return " ".join(self.screen_text.replace("▌", " ").split())
+
+    @property
     def screen_text(self):
         """The text on the screen, line by line."""
         if isinstance(self.app.screen, ChatScreen):

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 
 import pytest
 from fake_engine import FakeEngine, Script, conversation
@@ -13,6 +14,7 @@ from localspec.chats.values import Chat, started
 from localspec.config import paths
 from localspec.config import settings as config_settings
 from localspec.core.events import Message, Round, Speculation, Token
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.values import Origin
 from localspec.errors import (
     ContextError,
@@ -24,8 +26,11 @@ from localspec.errors import (
     WorkerError,
     WorkerLostError,
 )
+from localspec.grammar import reading
 from localspec.loading.options import Options
 from localspec.race.speeds import TimedRun
+from tui.input import keymap
+from tui.input.help_rows import help_rows
 from tui.session import engine_slot
 from tui.session.commands import SPECS, told_here
 from tui.session.conversation import ChatTurn, Conversation
@@ -33,6 +38,8 @@ from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.lines import Lines
 from tui.widgets.message import QuestionView, ReplyView
 
 LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."
@@ -315,7 +322,7 @@ async def test_the_engine_dies_while_idle_and_does_not_come_up_again(chat):
 
 
 async def test_a_failed_reply_is_one_line_and_the_next_one_works(chat):
-    error = ContextError("the prompt has 9 tokens and the context holds 4")
+    error = UsageError("the context holds 4")
     async with chat(Script(error=error), Script("Fine.")) as c:
         await c.ask("Hello")
         await c.sees("context holds 4")
@@ -338,7 +345,7 @@ async def test_why_a_reply_cannot_go_on_now_is_said(chat):
 
 
 async def test_a_question_that_failed_can_be_asked_once_more(chat):
-    async with chat(Script(error=ContextError("too long")), Script("Fine.")) as c:
+    async with chat(Script(error=UsageError("not now")), Script("Fine.")) as c:
         await c.ask("Hello")
         await c.pilot.press("f5")
         await c.sees("Fine.")
@@ -490,18 +497,36 @@ async def test_commands(chat):
         await c.until(lambda: not c.session.chat.conversation.turns)
 
 
+async def test_the_chat_goes_on_while_a_schema_is_tried_out(chat, monkeypatch):
+    go_on = threading.Event()
+
+    def checked(text: str) -> GrammarSpec:
+        assert go_on.wait(60)
+        return GrammarSpec.schema(text)
+
+    monkeypatch.setattr(reading, "schema", checked)
+    async with chat() as c:
+        await c.type('/schema {"type": "object"}')
+        c.composer.insert("typed meanwhile")
+        await c.sees("typed meanwhile")
+        assert c.session.settings.grammar is None
+        go_on.set()
+        await c.sees("replies fit a schema from the next one on")
+
+
 async def test_the_system_prompt_is_shown_set_and_removed(chat):
     async with chat() as c:
         await c.type("/system")
         await c.sees("no system prompt; /system TEXT sets one")
         await c.type("/system You are a cat.")
         await c.sees("system: You are a cat.")
-        c.composer.insert("/system")
-        await c.pilot.press("enter")
-        await c.until(lambda: c.composer.text == "/system You are a cat.")
-        await c.pilot.press("backspace", *"!!")
-        await c.pilot.press("enter")
-        await c.until(lambda: c.session.chat.conversation.system == "You are a cat!!")
+        await c.type("/system")
+        await c.sees("system prompt: You are a cat.")
+        await c.sees("/system TEXT sets another, /system none has none")
+        assert c.composer.text == ""  # else the next message would join it
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: "same system prompt as before; /system none" in c.stats)
         await c.type("/system none")
         await c.until(lambda: c.session.chat.conversation.system is None)
 
@@ -522,8 +547,10 @@ async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
         await c.ask("Hello")
         before = c.screen_text
         await c.pilot.press("f1")
-        await c.sees("/resume [ID]")
+        await c.sees("F3")
         assert "F9" not in c.screen_text
+        await c.pilot.press("pagedown")
+        await c.sees("/resume [ID]")
         await c.pilot.press("pagedown", "pagedown")
         await c.sees("write in $EDITOR")
         await c.pilot.press(*"f9")
@@ -929,7 +956,7 @@ async def test_a_comparison_of_equal_runs_that_differ_gives_no_factor(chat):
     async with chat(*runs, size=(120, 30)) as c:
         await c.ask("Hello")
         await c.pilot.press("f3")
-        await c.sees("equal runs differed by 60%, too much to compare speeds")
+        await c.sees("this machine is too busy just now to compare speeds")
         assert "× as fast" not in c.screen_text
 
 
@@ -1014,7 +1041,7 @@ async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
 
 
 async def test_nothing_to_compare_is_said(chat):
-    async with chat(Script(error=ContextError("too long"))) as c:
+    async with chat(Script(error=UsageError("not now"))) as c:
         await c.ask("Hello")
         await c.pilot.press("f3")
         await c.until(lambda: "no reply that can be repeated" in c.stats)
@@ -1356,6 +1383,21 @@ async def test_another_answer_after_help_is_shown_once(chat):
         assert "first answer" not in c.screen_text
 
 
+async def test_a_message_that_no_context_holds_does_not_stay_in_the_chat(chat):
+    long = ContextError("the message is too long: 547207 tokens; shorten it: at most 768")
+    async with chat(Script("Hi."), Script(error=long), Script("Still here.")) as c:
+        await c.ask("Hello")
+        await c.type("a very long text")
+        await c.sees("the message is too long")
+        await c.sees("not part of the chat any more; Up brings it back")
+        assert [turn.text for turn in c.session.chat.conversation.turns] == ["Hello", "Hi."]
+        await c.ask("And now?")
+        await c.sees("Still here.")
+        assert [message.content for message in c.engine.asked[-1]] == ["Hello", "Hi.", "And now?"]
+        await c.pilot.press("up", "up")
+        await c.until(lambda: c.composer.text == "a very long text")
+
+
 async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
     full = ContextError("the reply cannot go on: 9 tokens, and the context holds 9; raise --ctx")
     async with chat(Script(LONG, hold_at=2), Script(error=full)) as c:
@@ -1378,7 +1420,7 @@ async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
         await c.ready()
         begun = len(c.replies[-1].tokens)
         await c.pilot.press("f9")
-        await c.sees(f"{begun + 3} tokens · ")
+        await c.sees(f"{begun + 3} tokens")
         await c.ready()
         await c.pilot.press("alt+left")
         await c.sees(f"token {begun + 3}/{begun + 3}  ' rest'")
@@ -1446,3 +1488,67 @@ async def test_a_new_message_restyles_and_lays_out_no_other_one_twice(chat):
             taller = Size(widget.size.width, widget.size.height + 1)
             widget._size_updated(taller, taller, taller)
             assert not widget._layout_required
+
+
+async def test_help_begins_with_the_keys_of_every_day(chat):
+    async with chat(size=(120, 35)) as c:
+        await c.pilot.press("f1")
+        await c.sees("keys and commands")
+        shown = c.screen_text
+        assert shown.index("Enter") < shown.index("F3") < shown.index("/help")
+    listed = {keys for keys, _ in help_rows({})}
+    assert {row.keys for row in keymap.rows({}, keymap.IN_THE_CHAT)} < listed
+
+
+async def test_every_place_that_a_search_finds_is_marked_and_its_field_is_named(chat):
+    async with chat(Script("one place, another place and no more"), size=(80, 24)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+f", *"place")
+        await c.sees("Find place")
+        await c.sees("2 of 2")
+        log = c.app.screen.query_one(ChatLog)
+
+        def marked():
+            segments = [
+                segment
+                for lines in log.query(Lines)
+                for y in range(lines.size.height)
+                for segment in lines.render_line(y)
+            ]
+            return [s.text for s in segments if s.style is not None and s.style.underline]
+
+        await c.until(lambda: marked() == ["place", "place"])
+        await c.pilot.press("escape")
+        await c.until(lambda: not marked())
+
+
+async def test_a_question_an_error_and_a_quotation_look_different(chat):
+    async with chat(Script("> quoted")) as c:
+        await c.ask("asked")
+        await c.type("/export /dev/null/x.md")
+        await c.sees("✗ ")
+        rows = c.screen_text.splitlines()
+        marks = {
+            word: row.split()[0]
+            for row in rows
+            for word in ("asked", "quoted", "/dev")
+            if row.split() and row.split()[0] in {"▌", "│", "✗"} and word in row
+        }
+        assert marks == {"asked": "▌", "quoted": "│", "/dev": "✗"}
+
+
+async def test_the_speed_of_a_reply_is_on_the_screen_once(chat):
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        await c.sees(" tokens in ")
+        await c.until(lambda: c.screen_text.count("tok/s") == 1)
+
+
+async def test_the_light_terminal_theme_writes_black_on_white_on_a_dark_terminal_too(chat):
+    async with chat(Script("Fine.")) as c:
+        c.app.theme = "ansi-light"
+        await c.ask("Hello")
+        await c.sees("Fine.")
+        strips = c.app.screen._compositor.render_strips()
+        style = next(part.style for strip in strips for part in strip if "Fine." in part.text)
+        assert (style.color.number, style.bgcolor.number) == (0, 15)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import terminals
 
 from localspec.chats.store import ChatStore
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals"),
+    terminals.needed,
     pytest.mark.skipif(
         not (ROOT / "localspec/demo/target.gguf").exists(), reason="the demo pair is not there"
     ),
@@ -107,6 +108,34 @@ def test_the_engine_ends_with_the_interface_and_the_chat_is_kept(end):
     kept = said()
     assert [text for text, _ in kept[::2]] == ["What is localspec?", "Make a list of ten animals."]
     assert kept[1][0]
+
+
+def test_a_chat_in_a_terminal_that_does_not_control_it_ends_with_that_terminal():
+    """No signal tells it: under `setsid`, in some containers and editors."""
+    import pty
+
+    fd, terminal = pty.openpty()
+    chat = psutil.Popen(
+        [sys.executable, "-m", "localspec", "chat", "-t", "0"],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        engine = until(fd, lambda: takes_keys(fd) and engine_of(chat.pid))
+        os.write(fd, b"What is localspec?\r")
+        until(fd, lambda: [x for x in said() if x[1] == "stop"])
+        os.close(fd)
+        until(None, lambda: gone(engine))
+        chat.wait(60)
+    finally:
+        if chat.poll() is None:
+            chat.kill()
+    assert next(text for text, _ in said()) == "What is localspec?"
 
 
 def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():

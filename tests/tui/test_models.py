@@ -1,6 +1,8 @@
 """The model picker, over a catalogue of its own and without a connection."""
 
+import asyncio
 import dataclasses
+import re
 import subprocess
 
 import gguf_tools
@@ -334,10 +336,37 @@ def test_the_interface_never_imports_numpy_for_it():
 CURVE = {1: 1e-10, 4: 1.5e-10, 8: 2.5e-10}
 
 
+async def test_speeds_of_a_busy_machine_are_marked_until_a_key_measures_it_again(
+    chat, shelf, monkeypatch
+):
+    curves = {"Q4_0": CURVE, "Q4_K": CURVE}
+    quiet = asyncio.Event()
+
+    async def measured(*, again):
+        if again:
+            await quiet.wait()
+        return MachineSpeed(curves, {}, disturbed=not again)
+
+    monkeypatch.setattr(models_module, "saved", lambda: None)
+    monkeypatch.setattr(models_module, "machine_speed_async", measured)
+    async with chat(size=(80, 24)) as c:
+        await c.type("/models")
+        await c.sees("+ at least, it was busy")
+        rows = c.screen_text.splitlines()
+        assert re.search(r"qwen3-14b .* \d(\.\d)?\+ ", c.screen_text)
+        assert not any(" slow " in row for row in rows)
+        assert "^r Measure" in rows[-1]
+        await c.pilot.press("ctrl+r")
+        await c.sees("measuring this machine …")
+        quiet.set()
+        await c.until(lambda: re.search(r"qwen3-14b .* slow +\d(\.\d)? ", c.screen_text))
+        assert "at least" not in c.screen_text
+
+
 async def test_expected_speeds_are_listed_and_the_best_pair_is_on_top(chat, shelf, monkeypatch):
     monkeypatch.setattr(models_module, "saved", lambda: None)
 
-    async def measured():
+    async def measured(*, again):
         return MachineSpeed({"Q4_0": CURVE, "Q4_K": CURVE}, {})
 
     monkeypatch.setattr(models_module, "machine_speed_async", measured)

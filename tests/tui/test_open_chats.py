@@ -14,6 +14,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.errors import DecodeError
 from localspec.loading.options import Options
+from localspec.processes import children
 from tui.session.recorder import ChatRecorder
 
 
@@ -85,6 +86,7 @@ async def test_variants_are_made_at_once_on_branches_of_their_own(chat):
         await c.ask("Which?")
         await c.type("/variants 3")
         await c.sees("branch 2 of 4")
+        await c.sees("3 answers are being made, each on a branch of its own: Alt+Up and Alt+Down")
         await c.until(lambda: c.session.idle)
         turns = c.session.chat.conversation
         assert [t.text for t in turns.turns] == ["Which?", "A."]  # the first stays in sight
@@ -326,3 +328,32 @@ async def test_a_list_asked_for_in_a_chat_just_opened_is_not_wiped_with_the_chat
         )  # before the screen has come to show the new chat
         await c.until(lambda: not c.replies)
         await c.sees("/open N shows one")
+
+
+async def test_another_model_stops_a_reply_only_where_it_is_asked_for_twice(chat, known):
+    second = FakeEngine([Script("B1.")])
+    async with chat(Script(LONG, hold_at=2)) as c:
+        c.session.engine.options = Options()
+        c.session.engine.reopen = lambda options: second
+        await c.ask_and_hold("one")
+        await c.type("/model other")
+        await c.until(lambda: "the same again stops it" in c.stats)
+        assert c.session.replying
+        await c.type("/model other")
+        await c.until(lambda: second.opened == 1)
+        await c.sees("F9 continues the reply")
+        assert c.replies[-1].end == "interrupt"
+
+
+async def test_another_model_is_refused_at_once_while_one_is_being_loaded(chat, monkeypatch):
+    asked = []
+    monkeypatch.setattr(children, "ask", lambda *words: asked.append(words))
+    engine = FakeEngine([Script("A1.")])
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        c.session.engine.options = Options()
+        c.session.engine.reopen = lambda options: FakeEngine([])
+        await c.type("/model other")
+        await c.until(lambda: "wait until the model is loaded" in c.stats)
+        assert not asked
+        engine.loaded.set()

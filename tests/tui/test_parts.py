@@ -11,6 +11,7 @@ import tty
 
 import keys_page
 import pytest
+import terminals
 from fake_engine import Script
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from tui.render.thinking import Thought, thought
 from tui.session.commands import SPECS, Command, CommandError, parse
 from tui.session.conversation import Conversation
 from tui.session.token_runs import Kind, Run, Runs, kind_of, legend, styled
+from tui.terminal import theme
 from tui.terminal.theme import DARK, LIGHT, OWN_VARIABLES, borrowed, wanted
 
 
@@ -136,6 +138,18 @@ def test_few_colours_are_those_of_the_terminal(monkeypatch, terminal, behind, ex
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert wanted({}) == expected
     assert wanted({"theme": "nord"}) == "nord"
+
+
+@pytest.mark.parametrize("own", [theme.ANSI_DARK, theme.ANSI_LIGHT], ids=lambda own: own.name)
+def test_a_scrollbar_in_terminal_colours_is_no_brighter_than_the_text(own):
+    assert own.variables["scrollbar"] in {"ansi_bright_black", "ansi_white"}
+    for part in ("background", "background-hover", "background-active"):
+        assert own.variables[f"scrollbar-{part}"] == own.background
+
+
+def test_the_light_terminal_theme_is_light_whatever_the_terminal_is():
+    light = theme.ANSI_LIGHT
+    assert (light.foreground, light.background) == ("ansi_black", "ansi_bright_white")
 
 
 @pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
@@ -286,7 +300,7 @@ def test_an_unanswered_question_joins_the_next():
     assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+@terminals.needed
 async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
     from tui.terminal.driver import TerminalDriver
 
@@ -325,13 +339,20 @@ async def test_the_thread_that_reads_keys_ends_with_the_terminal(monkeypatch):
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr(sys, "__stdin__", terminal)
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTSTP, signal.SIGCONT)}
-        driver = TerminalDriver(App())
+        app = App()
+        later = []
+        monkeypatch.setattr(app, "call_later", later.append)
+        driver = TerminalDriver(app)
         for number, handler in handlers.items():
             signal.signal(number, handler)
         thread = threading.Thread(target=driver.run_input_thread, daemon=True)
         thread.start()
         await asyncio.to_thread(thread.join, 30)
         assert not thread.is_alive()
+        # Without SIGHUP, which the controlling terminal alone sends, nothing else ends the chat.
+        (end,) = later
+        end()
+        assert app.return_code == 128 + signal.SIGHUP
 
 
 def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capfd):
@@ -349,7 +370,7 @@ def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capf
     assert "secret" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+@terminals.needed
 def test_a_terminal_that_is_gone_does_not_hold_up_the_end():
     from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 

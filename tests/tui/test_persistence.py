@@ -6,6 +6,7 @@ import sqlite3
 
 import pytest
 from fake_engine import FakeEngine, Script
+from test_chat import LONG
 
 from localspec.chats import saver as saver_module
 from localspec.chats import schema
@@ -57,7 +58,7 @@ async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, recorder):
         Script("Still here."), recorder=ChatRecorder(Saver(path), "demo"), resume=saved
     ) as c:
         await c.sees("Hi there.")
-        await c.sees("tok/s")  # the figures came back as well
+        await c.sees(" tokens in ")  # the figures came back as well
         await c.ask("And now?")
         assert [m.content for m in c.engine.asked[-1]] == [
             "Be kind",
@@ -180,13 +181,14 @@ async def test_a_title_stays_whatever_is_said(chat, path, recorder):
 async def test_an_export_is_a_new_private_file(chat, tmp_path, recorder):
     async with chat(Script("One."), recorder=recorder) as c:
         await c.ask("Hello")
-        await recorder.archive.export(recorder.info.id, tmp_path / "chat.md")
+        shown = recorder.in_memory(c.session.chat.conversation)
+        await recorder.archive.export(shown, tmp_path / "chat.md")
         assert "## Model\n\nOne.\n" in (tmp_path / "chat.md").read_text()
         assert (tmp_path / "chat.md").stat().st_mode & 0o077 == 0
         with pytest.raises(ChatsError, match="there already"):
-            await recorder.archive.export(recorder.info.id, tmp_path / "chat.md")
+            await recorder.archive.export(shown, tmp_path / "chat.md")
         with pytest.raises(ChatsError, match="cannot write"):
-            await recorder.archive.export(recorder.info.id, tmp_path / "no" / "chat.json")
+            await recorder.archive.export(shown, tmp_path / "no" / "chat.json")
 
 
 async def test_where_chats_cannot_be_saved_one_goes_on_and_knows(chat, path, monkeypatch):
@@ -218,13 +220,78 @@ async def test_on_a_full_disk_one_goes_on_and_the_chat_is_saved_when_there_is_ro
     long = "word " * 5000
     async with chat(Script(long), Script("Still here."), recorder=ChatRecorder(saver, "demo")) as c:
         await c.ask("Hello")
-        await c.until(lambda: "is full; free some space" in " ".join(c.screen_text.split()))
+        await c.until(lambda: "is full; free some space" in c.flowing_text)
         await c.ask("And now?")
         await c.sees("Still here.")
         limit(pages + 1000).result(5)
         await c.sees("saved again")
     assert texts(path)[1] == ("assistant", long)
     assert texts(path)[3] == ("assistant", "Still here.")
+
+
+async def test_a_chat_erased_elsewhere_is_told_there_exported_from_the_screen_and_stops_no_other(
+    chat, path, tmp_path
+):
+    recorder = ChatRecorder(Saver(path, interval=0.02))
+    async with chat(Script("One."), Script("Two."), Script("Three."), recorder=recorder) as c:
+        await c.ask("Hello")
+        erased = recorder.info.id
+        await recorder.archive.chats()
+        with ChatStore(path) as store:
+            store.erase(erased)
+        await c.ask("Still there?")
+        await c.until(lambda: "is not being saved: it was erased elsewhere" in c.flowing_text)
+        await c.type(f"/export {tmp_path / 'kept.md'}")
+        await c.sees("written to")
+        exported = (tmp_path / "kept.md").read_text()
+        assert "Hello" in exported
+        assert "Two." in exported
+        await c.pilot.press("ctrl+n")
+        await c.ask("Another one")
+        assert "not being saved" not in c.flowing_text
+        await c.pilot.press("f12")
+        await c.until(lambda: "is not being saved: it was erased elsewhere" in c.flowing_text)
+        app = c.app
+    assert app.unsaved == ('2 messages of "Hello" not saved: it was erased elsewhere',)
+    with ChatStore(path) as store:
+        assert [listed.info.title for listed in store.listed()] == ["Another one"]
+
+
+async def test_a_chat_that_fails_while_another_is_shown_is_named_there(chat, path):
+    recorder = ChatRecorder(Saver(path, interval=0.02))
+    async with chat(
+        Script("One."),
+        Script("Two."),
+        Script("one two three four five", hold_at=1),
+        recorder=recorder,
+    ) as c:
+        await c.ask("First chat")
+        first = recorder.info.id
+        await c.pilot.press("ctrl+n")
+        await c.ask("Second chat")
+        await c.pilot.press("f12")
+        await c.ask_and_hold("More")
+        await c.pilot.press("f12")
+        await recorder.archive.chats()
+        with ChatStore(path) as store:
+            store.erase(first)
+        c.engine.go.set()
+        await c.until(lambda: '"First chat": this chat is not being saved' in c.flowing_text)
+
+
+async def test_where_nothing_can_be_saved_a_new_chat_says_so_and_is_exported(chat, path, tmp_path):
+    path.parent.mkdir()
+    path.write_bytes(b"nothing of the kind" * 99)
+    recorder = ChatRecorder(Saver(path, interval=0.02))
+    async with chat(Script("One."), Script("Two."), recorder=recorder) as c:
+        await c.ask("Hello")
+        await c.sees("damaged")
+        await c.pilot.press("ctrl+n")
+        await c.sees("damaged")
+        await c.ask("And here?")
+        await c.type(f"/export {tmp_path / 'kept.json'}")
+        await c.sees("written to")
+    assert "And here?" in (tmp_path / "kept.json").read_text()
 
 
 async def test_a_damaged_file_is_told_at_the_end_as_well(chat, path):
@@ -236,7 +303,7 @@ async def test_a_damaged_file_is_told_at_the_end_as_well(chat, path):
         with pytest.raises(ChatsError, match="damaged"):
             await c.session.chat.recorder.archive.chats()
         app = c.app
-    assert "damaged" in app.unsaved
+    assert "damaged" in app.unsaved[0]
 
 
 async def test_without_a_place_nothing_is_kept_and_asking_says_so(chat):
@@ -315,6 +382,28 @@ async def test_a_search_finds_the_titles_that_a_person_gave(chat, recorder):
         await c.sees("no title or message contains this")
 
 
+async def test_a_long_title_hides_neither_the_place_that_was_found_nor_its_word(chat, recorder):
+    found = f"{'before ' * 30}the needle is here {'after ' * 30}"
+    async with chat(Script(found), recorder=recorder, size=(80, 24)) as c:
+        await c.ask("Where?")
+        await c.type(f"/title {'a very long title of a chat ' * 4}")
+        await c.type("/chats needle")
+        await c.until(lambda: any("needle is" in row for row in c.screen_text.splitlines()[4:8]))
+
+
+async def test_the_preview_of_a_chat_is_typeset_and_fills_its_room(chat, recorder):
+    reply = "**Bold** first.\n\n- one\n- two\n\n```\ncode = 1\n```"
+    async with chat(Script(reply), Script("Last."), recorder=recorder, size=(120, 35)) as c:
+        await c.ask("Show a list")
+        await c.ask("And now?")
+        await c.pilot.press("ctrl+l")
+        await c.until(lambda: "code = 1" in c.screen_text and "Last." in c.screen_text)
+        shown = c.screen_text
+        assert "**" not in shown
+        assert "```" not in shown
+        assert shown.index("• one") < shown.index("• two") < shown.index("Last.")
+
+
 async def test_a_chat_in_which_nothing_was_said_is_not_exported(chat, recorder, tmp_path):
     async with chat(recorder=recorder) as c:
         await c.type(f"/export {tmp_path / 'x.md'}")
@@ -377,6 +466,20 @@ async def test_every_branch_can_be_reached_and_the_title_says_which_it_is(chat):
         await c.pilot.press("alt+down")
         await c.until(lambda: "this is the last branch" in c.stats)
         await c.sees("branch 3 of 3")
+
+
+async def test_the_bottom_line_has_the_figures_of_the_branch_that_is_shown(chat):
+    async with chat(Script(LONG, seconds=0.5), Script(LONG, seconds=0.01)) as c:
+        await c.ask("Hello")
+        slow = c.stats.partition(" ·")[0]
+        await c.pilot.press("f5")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        await c.ready()
+        await c.until(lambda: "tok/s" in c.stats and c.stats.partition(" ·")[0] != slow)
+        fast = c.stats.partition(" ·")[0]
+        for key, speed in (("alt+up", slow), ("alt+down", fast)):
+            await c.pilot.press(key)
+            await c.until(lambda speed=speed: c.stats.partition(" ·")[0] == speed)
 
 
 async def test_an_earlier_question_is_edited_and_its_branch_begins_there(chat):

@@ -1,6 +1,8 @@
 """The race on the screen, with an engine that replays rounds."""
 
+import asyncio
 import dataclasses
+import types
 
 import pytest
 from fake_engine import FakeEngine, Script
@@ -34,6 +36,13 @@ class Quiet(Machine):
 
     engine_made = None
     installed = False
+    busy = False
+
+    async def calm(self):
+        return not self.busy
+
+    def neighbours(self):
+        return types.SimpleNamespace(busy=self.busy)
 
     async def speed(self):
         return None
@@ -101,7 +110,7 @@ async def test_f3_in_an_empty_chat_races_and_says_that_the_texts_are_identical(c
         await c.sees("identical: all")
         await c.sees("with drafting it is 2.0× as fast")
         await c.sees("big-8b")
-        await c.sees("Use the best")
+        await c.sees("Use it")
         assert "The best model for this machine is big-8b (5.0 GB, fits)" in flat(c)
         assert "about 5 tokens/s plain and 8 with drafting" in flat(c)
         assert not leftovers()
@@ -158,7 +167,7 @@ async def test_enter_after_the_race_pulls_the_best_pair(chat, machine, monkeypat
         await c.pilot.press("f3")
         await c.sees("identical: all")
         await c.sees("big-8b")
-        await c.sees("Use the best")
+        await c.sees("Use it")
         await c.pilot.press("enter")
         await c.until(lambda: pulled == ["big-8b"])
 
@@ -190,6 +199,84 @@ async def test_where_drafting_does_not_pay_the_race_says_why(chat, machine):
         await c.pilot.press("f3")
         await c.sees("drafting is slower here")
         await c.until(lambda: "Why: checking costs too much" in flat(c))
+
+
+def losing():
+    """Drafting takes longer than plain decoding."""
+    drafted = Script(TEXT, seconds=0.08, speculation=Speculation("parked", "too little is known"))
+    return [Script(TEXT, seconds=0.04), drafted, Script(TEXT, seconds=0.04), drafted]
+
+
+async def test_beside_busy_programs_the_race_is_short_and_shows_no_loss(chat, machine):
+    class Busy(Known):
+        busy = True
+
+        def scripts(self):
+            return losing()
+
+    machine(Busy)
+    async with chat(size=(80, 24)) as c:
+        await c.pilot.press("f3")
+        await c.sees("identical: all")
+        await c.until(lambda: "too busy just now to compare speeds; F3 tries again" in flat(c))
+        assert "slower" not in flat(c)
+        assert "Why:" not in flat(c)
+        assert "tokens/s │" not in flat(c)
+        assert len(Busy.engine_made.scripts) == 2  # of four
+
+
+async def test_a_race_waits_for_a_calm_moment(chat, machine):
+    class Later(Quiet):
+        calm_now = asyncio.Event()
+
+        async def calm(self):
+            return await self.calm_now.wait()
+
+    machine(Later)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("waiting for other programs, which are busy")
+        Later.calm_now.set()
+        await c.sees("with drafting it is 2.0× as fast")
+
+
+async def test_equal_runs_that_differ_are_one_plain_sentence_and_no_loss(chat, machine):
+    class Noisy(Quiet):
+        def scripts(self):
+            slow, slower = Script(TEXT, seconds=0.08), Script(TEXT, seconds=0.16)
+            return [Script(TEXT, seconds=0.04), slow, Script(TEXT, seconds=0.04), slower]
+
+    machine(Noisy)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.until(lambda: "too busy just now to compare speeds; F3 tries again" in flat(c))
+        assert "%" not in flat(c)
+        assert "tokens/s" not in flat(c)
+
+
+async def test_f3_after_a_race_races_again(chat, machine):
+    class Busy(Quiet):
+        busy = True
+
+    machine(Busy)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("F3 tries again")
+        Busy.busy = False
+        await c.pilot.press("f3")
+        await c.sees("with drafting it is 2.0× as fast")
+
+
+async def test_on_a_small_screen_answer_speeds_result_and_the_best_model_are_readable(
+    chat, machine
+):
+    machine(Known)
+    async with chat(size=(40, 12)) as c:
+        await c.pilot.press("f3")
+        await c.until(lambda: "with drafting it is 2.0× as fast" in flat(c))
+        await c.until(lambda: "Best here: big-8b, about 5 tokens/s plain and 8" in flat(c))
+        for words in ("decoding 65.9 tokens/s", "drafting 131.8 tokens/s", "eleven", "Use it"):
+            assert words in flat(c)
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("no room"), LocalspecError("disk is full")])

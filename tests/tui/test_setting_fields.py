@@ -124,7 +124,7 @@ async def test_what_the_model_is_loaded_with_loads_it_again(chat):
         c.session.engine.options, opened = Options(), []
         c.session.engine.reopen = lambda options: opened.append(options) or second
         await c.type("/settings")
-        await c.sees("draft_max")
+        await c.sees("draft max")
         panel = c.app.screen
         panel.query_one("#draft_max", Input).value = "5"
         panel.query_one("#drafter", Input).value = "suffix, model"
@@ -140,12 +140,23 @@ async def test_what_the_model_is_loaded_with_loads_it_again(chat):
 async def test_the_arrow_keys_go_from_field_to_field_where_not_all_have_room(chat):
     async with chat(size=(60, 15)) as c:
         await c.pilot.press("ctrl+s")
-        await c.sees("top_k")
+        await c.sees("top k")
         for name in ("top_k", "top_p", "min_p"):
             await c.pilot.press("down")
             await c.until(lambda name=name: c.app.focused.id == name)
         await c.pilot.press("up")
         await c.until(lambda: c.app.focused.id == "top_p")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+async def test_no_help_is_cut_and_no_name_is_one_of_the_code(chat, width):
+    async with chat(size=(width, 30)) as c:
+        c.session.engine.options = Options()
+        await c.pilot.press("ctrl+s")
+        await c.sees("bit-identical replies in any company")
+        assert "…" not in c.screen_text
+        assert "_" not in c.screen_text
+        assert c.app.screen.query_one("#strict", Input).value == "no"
 
 
 async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
@@ -250,6 +261,17 @@ async def test_a_preset_says_what_the_file_would_set_otherwise(chat):
         await c.type("/preset save mine")
         await c.until(lambda: "mine" in config_settings.settings().get("presets", {}))
         assert config_settings.settings()["presets"]["mine"] == {"temperature": 0.8, "seed": 1}
+
+
+@pytest.mark.parametrize("in_file", ["", "temperature = 0.8\n"])
+async def test_a_preset_holds_what_a_chat_without_it_would_not_have(chat, in_file):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(in_file)
+    async with chat(size=(200, 40)) as c:
+        await c.type("/preset save mine")
+        await c.until(lambda: c.stats.endswith("config.toml: seed"))
+        assert config_settings.settings()["presets"]["mine"] == {"seed": 1}
 
 
 async def test_a_preset_of_nothing_is_not_saved(chat):

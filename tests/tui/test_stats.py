@@ -137,11 +137,43 @@ def test_why_nothing_is_drafted_is_whole_in_brief_on_every_line(width):
     meter.memory = 1_500_000_000
     line = text(everyday_line(meter, width))
     assert line.startswith("150 tok/s")
-    assert line.endswith(BRIEF)
-    assert ("not drafting: " in line) == (width >= 76)
+    label = "not drafting" if width >= 76 else "plain"
+    assert line.endswith(f" · {label}: {BRIEF}")
     for two in (False, True):
         assert text(expert_lines(meter, SETTING, width, two=two)[-1]).endswith(f"parked: {BRIEF}")
     assert details(meter, SETTING)[0] == ("drafting", f"parked: {REASON}")
+
+
+def test_a_reason_that_says_that_decoding_is_plain_needs_no_label():
+    brief = "plain decoding is faster"
+    meter = a_meter(speculation=Speculation("parked", f"{brief}: 0% right", brief))
+    assert text(everyday_line(meter, 36)).endswith(f" · {brief}")
+
+
+def test_a_reply_that_was_stopped_before_its_first_round_says_nothing_of_drafting():
+    meter = a_meter(rounds=0)
+    none = Speculation("parked", "the reply ended before its first round", "no round was needed")
+    meter.finish(Stats(9, 0, 0, 0, 0, 0, 0, (), {}, 0.1, 0.0, 0.0, 0.0, none, None))
+    assert text(everyday_line(meter, 76)) == "ready"
+
+
+def test_the_usual_state_of_not_drafting_is_quiet_and_what_is_off_is_not():
+    for state, style in (("parked", "$quiet"), ("off", "$text-warning")):
+        meter = a_meter(speculation=Speculation(state, REASON, BRIEF))
+        assert styles(everyday_line(meter, 100))[f"not drafting: {BRIEF}"] == style
+        assert styles(expert_lines(meter, SETTING, 120)[0])[f"{state}: {BRIEF}"] == style
+
+
+def test_the_everyday_speed_of_a_running_reply_is_that_of_all_of_it():
+    """One slow round at the end made it "2 tok/s" beside half of a reply of 24."""
+    meter = a_meter(rounds=20)
+    meter.add(a_round(emitted=1, seconds=1.2))
+    assert text(everyday_line(meter, 76)).startswith(f"{61 / 1.6:.0f} tok/s")
+
+
+def test_a_share_of_a_few_guesses_is_not_shown():
+    assert "right" not in text(everyday_line(a_meter(rounds=2), 76))
+    assert "2 of 3 guesses right" in text(everyday_line(a_meter(rounds=3), 76))
 
 
 def test_a_reason_without_a_brief_form_is_cut():
@@ -222,8 +254,8 @@ def test_details_add_up():
     meter = a_meter(speedup=FASTER)
     meter.token()
     found = dict(details(meter, SETTING))
-    assert found["gain"] == "1.4× faster: 1.43× the speed of plain decoding, ±6%"
-    assert found["a round"] == "20.0 ms: draft 5.0, verify 10.0, else 5.0"
+    assert found["speed"] == "150.0 tok/s; 1.4× faster (1.43× plain, ±6%)"
+    assert found["rounds"] == ("10, 3.00 tokens each; 20.0 ms: draft 5.0, verify 10.0, else 5.0")
     assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
     assert found["by position"] == "█ 100%  █ 100%    0%"
     assert found["first token"].startswith("after 0.0")

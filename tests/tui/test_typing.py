@@ -15,8 +15,10 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.core.events import Speculation
 from tui.app import ChatApp
+from tui.input import setting_fields
 from tui.input.attachments import NoFileError, attach
 from tui.input.completion import Known, completions
+from tui.screens.settings import SettingsScreen
 from tui.session.ports import Phase
 from tui.session.recorder import ChatRecorder
 
@@ -227,3 +229,37 @@ async def test_the_welcome_of_the_demo_says_that_it_is_a_toy_and_where_models_ar
 async def test_a_narrow_footer_leaves_out_whole_keys(chat):
     async with chat(size=(40, 12)) as c:
         await c.sees("f1 Help f3 Compare f4 Models ^q Quit")
+
+
+async def test_a_message_sent_while_another_is_being_sent_is_sent_too(chat):
+    async with chat(Script("A."), Script("B."), Script("C.")) as c:
+        for text in ("one", "two", "three"):
+            c.composer.insert(text)
+            c.composer.action_send()
+        c.composer.insert("typed on")
+        await c.until(lambda: len(c.engine.asked) == 3 and c.replies[-1].end)
+        assert [asked[-1].content for asked in c.engine.asked] == ["one", "two", "three"]
+        assert c.composer.text == "typed on"
+
+
+async def test_what_follows_a_refused_message_stays_in_the_composer(chat):
+    async with chat() as c:
+        c.composer.insert("/frobnicate")
+        c.composer.action_send()
+        c.composer.insert(" two")
+        c.composer.action_send()
+        await c.until(lambda: "there is no /frobnicate" in c.stats)
+        assert c.composer.text == "/frobnicate two"
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+async def test_what_is_typed_in_the_settings_lands_in_the_setting_that_was_chosen(chat, place):
+    async with chat() as c:
+        before = list(setting_fields.values(c.session.settings, c.session.engine.options))
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: isinstance(c.app.screen, SettingsScreen) and c.app.focused)
+        for key in (*["down"] * place, "9"):
+            c.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: c.app.focused.value.endswith("9"))
+        assert c.app.focused.name == before[place]
+        assert c.composer.text == ""

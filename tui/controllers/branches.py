@@ -22,15 +22,17 @@ class BranchController:
         log: ChatLog,
         *,
         edit_key: str,
+        branch_keys: str,
         on_editing: Callable[[], None],
     ) -> None:
-        """``edit_key`` is the name of the key of `edit`.
+        """``edit_key`` is the name of the key of `edit`, ``branch_keys`` those that show the branch
+        before and the next.
 
         ``on_editing`` is called when editing begins or ends.
         """
         self._session, self._feedback = session, feedback
         self._composer, self._log = composer, log
-        self._edit_key = edit_key
+        self._edit_key, self._branch_keys = edit_key, branch_keys
         self._on_editing = on_editing
 
     def ask(self, text: str) -> None:
@@ -53,7 +55,10 @@ class BranchController:
         if settings.sampling.temperature == 0:
             self._feedback.hint("at temperature 0 all variants are the same; /temp 0.8 varies them")
         elif self._session.vary(count):
-            self._feedback.hint(f"{count} variants, each on a branch; /branch shows the next")
+            self._session.tell(
+                f"{count} answers are being made, each on a branch of its own: {self._branch_keys} "
+                "go from one to the next"
+            )
         else:
             self._feedback.hint("there is no question to answer yet")
 

@@ -25,8 +25,9 @@ from tui.controllers.status_area import StatusArea
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
+from tui.input.help_rows import help_rows
 from tui.session import commands
-from tui.session.commands import Command, Value
+from tui.session.commands import Value
 from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.terminal import theme
@@ -60,6 +61,9 @@ class ChatActions:
             widgets.composer,
             widgets.log,
             edit_key=keymap.key_of("chat.edit", rebound),
+            branch_keys=" and ".join(
+                keymap.key_of(f"chat.branch_{way}", rebound) for way in ("before", "after")
+            ),
             on_editing=screen.refresh_bindings,
         )
         self.chats = ChatSwitcher(session, feedback, widgets.composer, self._branches)
@@ -153,11 +157,7 @@ class ChatActions:
             self.races.open()
 
     async def _help(self) -> None:
-        typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
-        keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
-        await self._feedback.show_list(
-            "Keys and commands", [*typed, ("", ""), *keys, *keymap.FIXED]
-        )
+        await self._feedback.show_list("Keys and commands", help_rows(self._rebound))
 
     def _copy(self, *, code: bool) -> None:
         self.inspector.copy(self._copy_text, code=code)
@@ -165,16 +165,6 @@ class ChatActions:
     def _find(self) -> None:
         self._pointer.leave()
         self.finder.open()
-
-    def _system(self, text: str) -> None:
-        """Set the system prompt, or put the present one into the composer to be changed."""
-        system = self._session.chat.conversation.system
-        if not text and system and not self._composer.text:
-            self._composer.put(f"/system {system}")
-            self._composer.focus()
-            self._feedback.hint("Enter sets this system prompt; /system none has none")
-        else:
-            self._session.tell(self._session.change(Command("system", text)))
 
     async def _use_theme(self, name: str) -> None:
         app = self._screen.app
@@ -226,7 +216,6 @@ class ChatActions:
             "variants": lambda count: self._branches.vary(int(count or 0)),
             "branch": lambda back: self._branches.branch(-1 if back else 1),
             "chats": lambda query: self.library.pick(str(query)),
-            "system": lambda text: self._system(str(text)),
             "resume": lambda start: self.chats.resume(str(start)),
             "export": lambda name: self.library.export(str(name)),
             "import": lambda name: self.library.import_chats(str(name)),

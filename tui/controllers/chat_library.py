@@ -68,7 +68,7 @@ class ChatLibrary:
             return
         path = paths.expand(name)
         try:
-            await self._archive.export(chat.recorder.info.id, path)
+            await self._archive.export(chat.recorder.in_memory(chat.conversation), path)
         except LocalspecError as error:
             await self._feedback.note(str(error), error=True)
         else:

@@ -30,6 +30,8 @@ class ChatSwitcher:
         self._store_typed()
         self._session.new()
         self._restore_typed()
+        if self._session.chat.conversation.system:
+            self._feedback.hint("same system prompt as before; /system none has none")
 
     def next_chat(self, step: int) -> None:
         """Show the next open chat, or the one before."""

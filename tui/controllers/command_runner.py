@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -90,7 +91,10 @@ class CommandRunner:
             if isinstance(task, str):
                 self._ask(task)
             elif (action := self._actions.get(task.name)) is None:
-                self._session.tell(self._session.change(task))
+                # A schema is tried out in another process first.
+                change = functools.partial(self._session.change, task)
+                slow = task.name == "schema"
+                self._session.tell(await asyncio.to_thread(change) if slow else change())
                 self._composer.placeholder = self._session.settings.invitation
             else:
                 running = action(task.value)

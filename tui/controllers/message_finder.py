@@ -13,6 +13,7 @@ from tui.controllers.transcript import Transcript
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn
 from tui.session.session import Session
+from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.find_bar import FindBar
 from tui.widgets.lines import Lines
@@ -50,11 +51,13 @@ class MessageFinder:
         """Hide the search; the conversation stays where it is."""
         self._bar.display = False
         self._screen.clear_selection()
+        self._mark_all("")
         self._composer.focus()
 
     def search(self, words: str) -> None:
         """Find all places, and go to the newest."""
         self._words = words.strip()
+        self._mark_all(self._words)
         pattern = re.compile(re.escape(self._words), re.IGNORECASE)
         self._hits = [
             (turn, number)
@@ -89,6 +92,8 @@ class MessageFinder:
 
     async def _show(self, turn: ChatTurn, words: str, number: int) -> None:
         view = await self._transcript.show_turn(turn)
+        if self._bar.display:
+            self._mark_all(self._words)  # what was not mounted before
         if view is None or not words:
             return
         for _ in range(_SETTLE_LOOKS):
@@ -103,6 +108,11 @@ class MessageFinder:
         ]
         if places:  # marks of Markdown and thoughts are not on the screen
             self._mark(*places[min(number, len(places) - 1)])
+
+    def _mark_all(self, words: str) -> None:
+        """Mark all places in the messages that are mounted."""
+        for lines in self._screen.query_one(ChatLog).query(Lines):
+            lines.mark(words)
 
     def _mark(self, lines: Lines, index: int, span: tuple[int, int]) -> None:
         lines.select_span(index, *span)

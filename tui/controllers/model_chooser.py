@@ -31,6 +31,8 @@ class ModelChooser:
     ) -> None:
         self._screen, self._session = screen, session
         self._feedback, self._pulls = feedback, pulls
+        self._asked: Mapping[str, object] | None = None
+        """What would stop a reply, and is done when it is asked for again."""
 
     def open_picker(self, query: str = "") -> None:
         """Open the list of models and drafts; a server has its own."""
@@ -91,6 +93,13 @@ class ModelChooser:
         if self._session.engine.client.server:
             self.load(**changes)
             return
+        try:
+            self._session.engine.changed(dict(changes))  # at once, not after a check of seconds
+        except LocalspecError as error:
+            self._feedback.hint(str(error))
+            return
+        if self._stops_replies(changes):
+            return
         self._screen.run_worker(self._check_and_load(changes), group="load", exclusive=True)
 
     async def _check_and_load(self, changes: Mapping[str, object]) -> None:
@@ -115,11 +124,27 @@ class ModelChooser:
             self._feedback.unhint()
             return
         self._feedback.unhint()
-        self.load(**changes)
+        self._load(changes)
+
+    def _stops_replies(self, changes: Mapping[str, object]) -> bool:
+        """Whether loading would stop a reply, and this was not asked for twice."""
+        if not self._session.replies.running or changes == self._asked:
+            return False
+        self._asked = changes
+        self._feedback.hint("a reply is being made; the same again stops it and loads the model")
+        return True
 
     def load(self, **changes: object) -> None:
         """Load with other options."""
+        if self._session.engine.client.server or not self._stops_replies(changes):
+            self._load(changes)
+
+    def _load(self, changes: Mapping[str, object]) -> None:
+        self._asked, stopped = None, self._session.replies.chats
         try:
             self._session.load(**changes)
         except LocalspecError as error:
             self._feedback.hint(str(error))
+            return
+        for chat in stopped:
+            self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")

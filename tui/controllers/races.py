@@ -61,11 +61,14 @@ class RaceController:
         await self.close()
         race = Race()
         self._running = self._screen.run_worker(race.run(), group="race")
-        keys = (keymap.key_of(name, self._rebound) for name in ("race.models", "race.take"))
+        keys = (
+            keymap.key_of(name, self._rebound)
+            for name in ("race.models", "race.take", "race.again")
+        )
         self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
 
     def _left(self, how: Left | None) -> None:
-        from tui.screens.race import ListModels, TakeBest, Typed
+        from tui.screens.race import Again, ListModels, TakeBest, Typed
 
         if self._running is not None:
             self._running.cancel()
@@ -78,6 +81,8 @@ class RaceController:
                 self._pulls.pull(offer.name)
             case ListModels():
                 self._models.open_picker()
+            case Again():
+                self.open()
 
     async def close(self) -> None:
         """Stop a running race, and wait until its engine and its files are gone."""

@@ -141,14 +141,14 @@ class SettingsController:
 
     async def _save_preset(self, name: str) -> None:
         defaults = setting_fields.values(Settings(Sampling()), Options())
-        in_file = config.settings()  # its values differ from the defaults, so they are saved too
+        usual = defaults | config.settings()  # what a chat without the preset has
         values: dict[str, Saved] = {
-            key: value if value != defaults[key] or key in in_file else None
-            for key, value in self._values().items()
+            key: value if value != usual[key] else None for key, value in self._values().items()
         }
         values["system"] = self._session.chat.conversation.system
         if not any(value is not None for value in values.values()):
-            self._feedback.hint("all settings have their default values: nothing to save")
+            self._feedback.hint("all settings are as they are without a preset: nothing to save")
             return
         path = await asyncio.to_thread(edit.save, presets.to_save(name, values))
-        self._feedback.hint(f"preset {name} saved in {path}")
+        kept = ", ".join(key for key, value in values.items() if value is not None)
+        self._feedback.hint(f"preset {name} saved in {path}: {kept}")

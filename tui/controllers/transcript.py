@@ -148,8 +148,8 @@ class Transcript:
                     self._painter.let_go()
             case ConversationChanged():
                 await self._show_conversation()
-            case NoticeAdded(text):
-                await self._log.add(Note(text))
+            case NoticeAdded(text, error):
+                await self._log.add(Note(text, error=error))
             case ReplyFailed() | EngineDied() | LoadFailed():
                 await self._show_error(notification)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -123,7 +124,8 @@ _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priorit
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
 _RACE = (
     _key("race.close", "escape", "leave", "leave the race", "Close"),
-    _key("race.take", "enter", "take", "use the best model for this machine", "Use the best"),
+    _key("race.take", "enter", "take", "use the best model for this machine", "Use it"),
+    _key("race.again", "f3", "again", "race once more", "Again"),
     _key("race.models", "f4", "models", "list all models", "Models"),
 )
 _MODELS = (
@@ -137,6 +139,13 @@ _MODELS = (
         priority=True,  # else the input's own key would hide it from the footer
     ),
     _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
+    _key(
+        "models.measure",
+        "ctrl+r",
+        "measure",
+        "measure this machine again, for the expected speeds",
+        "Measure",
+    ),
     _key("models.up", "up", "move(-1)", "the model above"),
     _key("models.down", "down", "move(1)", "the model below"),
     _key("models.page_up", "pageup", "page(-1)", "a page up"),
@@ -173,8 +182,9 @@ _SETTINGS = (
     _key("settings.apply", "enter", "apply", "use these settings from the next reply on", "Apply"),
     _key("settings.save", "ctrl+s", "save", "use them and write them to config.toml", "Save"),
     _key("settings.close", "escape", "leave", "leave the settings as they were", "Close"),
-    _key("settings.up", "up", "app.focus_previous", "the setting above"),
-    _key("settings.down", "down", "app.focus_next", "the setting below"),
+    # At once, or what is typed after it would still go to the setting before.
+    replace(_key("settings.up", "up", "app.focus_previous", "the setting above"), priority=True),
+    replace(_key("settings.down", "down", "app.focus_next", "the setting below"), priority=True),
 )
 
 APP_KEYS = (_QUIT, _PRIORITY[-1])

@@ -16,8 +16,7 @@ from localspec.errors import LocalspecError
 from localspec.models.catalog.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
 from localspec.models.catalog.reference import on_hub, reference
-from localspec.models.memory.speed import Expected
-from localspec.race.advice import expectation
+from localspec.models.memory.speed import Expected, MachineSpeed
 from tui.render.text import plain
 
 OWN, NONE = "auto", "none"
@@ -138,6 +137,8 @@ class Standing:
     speed: Expected | None = None
     best: bool = False
     """Whether it is the pair that suits this machine best."""
+    measuring: bool = False
+    """Whether the speed is not known because this machine is being measured."""
 
     @property
     def short(self) -> str:
@@ -160,20 +161,38 @@ def row(offer: Offer, standing: Standing, names: int, room: int, *, current: boo
         f"{mark} {_cut(_name(offer, room), names):<{names}}",
         f"  {approx + about:>9}  ",
         f"{short:<8}",
-        f"  {'' if standing.speed is None else str(standing.speed):<9}",
+        f"  {_speed(offer, standing):<9}",
         f"  {here:<4}  " if room >= _HERE else "  ",
     )
     purpose = f"best for this machine: {offer.about}" if standing.best else offer.about
     rest = _cut(more + plain(purpose), max(0, room - sum(len(part) for part in known)))
-    name_style = "" if offer.installed else "$quiet"
     fit_style = {"too big": "$text-error", "slow": "$text-warning"}.get(short, "$quiet")
     return Content.assemble(
-        (known[0], "bold $text-success" if standing.best else name_style),
+        (known[0], "bold $text-success" if standing.best else ""),
         (known[1], "$quiet"),
         (known[2], fit_style),
-        *known[3:],
+        known[3],
+        (known[4], "$text-success" if offer.installed else "$quiet"),
         rest,
     )
+
+
+def _speed(offer: Offer, standing: Standing) -> str:
+    if standing.speed is not None:
+        return str(standing.speed)
+    return "…" if standing.measuring and offer.reads is not None else ""
+
+
+def of_speeds(best: str | None, machine: MachineSpeed | None, *, measuring: bool) -> str:
+    """What the title says of the expected speeds."""
+    parts = [f"★ best for this machine: {best}"] if best is not None else []
+    if measuring:
+        parts.append("measuring this machine …")
+    elif machine is None:
+        parts.append("this machine could not be measured; localspec doctor says why")
+    elif machine.disturbed:
+        parts.append("+ at least, it was busy")
+    return "; ".join(parts)
 
 
 def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
@@ -203,7 +222,7 @@ def described(offer: Offer, standing: Standing, facts: Mapping[str, Any] | None)
         lines += _facts(facts)
     licence = offer.licence or (facts or {}).get("licence") or _licence(facts)
     if standing.speed is not None:
-        lines.append(f"speed    {expectation(standing.speed)} (an estimate)")
+        lines.append(f"speed    {standing.speed.words} (an estimate)")
     known = [standing.fit or "fit not known yet", f"licence {licence or 'not known yet'}"]
     lines.append("  ·  ".join(known if offer.installed else [*known, "not here"]))
     return [plain(line) for line in (*lines, *offer.traps)]

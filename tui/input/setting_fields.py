@@ -65,6 +65,8 @@ def text_of(value: Value) -> str:
     """A value as it is typed."""
     if value is None:
         return AUTO
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float) and float(short := f"{value:g}") == value:
         return short
     return str(value)

@@ -147,7 +147,7 @@ class _Setter:
         return [Line(text.stylize_before(style)) for text in texts]
 
     def _quote(self, node: SyntaxTreeNode) -> list[Entry]:
-        bar = Content.styled("▌ ", "$border")
+        bar = Content.styled("│ ", "$border")
         lines: list[Entry] = []
         for child in node.children:
             lines += [BLANK] * bool(lines) + self.block(child)

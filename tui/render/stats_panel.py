@@ -38,7 +38,6 @@ def details(meter: Meter, setting: str) -> list[tuple[str, str]]:
         *_state(meter),
         *_speed(meter),
         *_waiting(meter),
-        *_round(meter),
         *_drafters(meter),
         *_positions(meter),
     ]
@@ -61,14 +60,15 @@ def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
     if not meter.mean:
         return
     text = f"{meter.mean:.1f} tok/s"
-    yield "speed", text
     if meter.speedup is not None:
         factor, error = meter.speedup.factor, meter.speedup.error
-        found = meter.speedup.text or "the machine is too busy to compare speeds"
-        yield "gain", f"{found}: {factor:.2f}× the speed of plain decoding, ±{error:.0%}"
+        found = meter.speedup.text or "too busy a machine to compare"
+        text += f"; {found} ({factor:.2f}× plain, ±{error:.0%})"
+    yield "speed", text
     counts = meter.counts
     if counts.rounds and meter.rounds_known:
-        yield "rounds", f"{counts.rounds}, {counts.emitted / counts.rounds:.2f} tokens each"
+        each = f"{counts.rounds}, {counts.emitted / counts.rounds:.2f} tokens each"
+        yield "rounds", "; ".join((each, *_round(meter)))
     if counts.verified:
         share = f"{counts.accepted / counts.verified:.0%}"
         yield "accepted", f"{counts.accepted} of {counts.verified} checked guesses, {share}"
@@ -91,7 +91,7 @@ def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
         yield "cache", f"saved about {meter.reading.saved_seconds:.1f} s of reading the prompt"
 
 
-def _round(meter: Meter) -> Iterable[tuple[str, str]]:
+def _round(meter: Meter) -> Iterable[str]:
     if not (meter.rounds and meter.draft_seconds + meter.verify_seconds):
         return
     whole, draft, verify = (
@@ -99,7 +99,7 @@ def _round(meter: Meter) -> Iterable[tuple[str, str]]:
         for seconds in (meter.seconds, meter.draft_seconds, meter.verify_seconds)
     )
     rest = max(0.0, whole - draft - verify)
-    yield "a round", f"{whole:.1f} ms: draft {draft:.1f}, verify {verify:.1f}, else {rest:.1f}"
+    yield f"{whole:.1f} ms: draft {draft:.1f}, verify {verify:.1f}, else {rest:.1f}"
 
 
 def _drafters(meter: Meter) -> Iterable[tuple[str, str]]:

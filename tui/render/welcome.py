@@ -1,5 +1,12 @@
 """The text of an empty chat."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from localspec.models.catalog.offers import Best
+
 _WELCOME = """\
 Everything runs on this machine. A small draft model guesses the next tokens, and your model \
 checks all guesses in one pass: the text is what your model would write alone, and it comes \
@@ -39,9 +46,11 @@ def elsewhere(server: str) -> str:
     return _ELSEWHERE.format(server=server)
 
 
-def toy(models_key: str) -> str:
-    """The line after the toy's first reply."""
-    return (
+def toy(models_key: str, best: Best | None = None) -> str:
+    """The line after the toy's first reply; ``best`` is the pair that suits this machine best."""
+    line = (
         "that was the demo, a toy of 4 MB: it can do sums, lists, short Python functions and JSON; "
         f"{models_key} lists real models"
     )
+    # The toy has learnt one name by heart, whatever machine it runs on.
+    return line if best is None else f"{line}. {best.sentence}"

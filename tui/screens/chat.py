@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from textual import events, on
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Size
@@ -13,6 +14,7 @@ from textual.timer import Timer
 
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
+from localspec.loading.recommended import recommended
 from tui.controllers.chat_actions import ChatActions
 from tui.controllers.feedback import Feedback
 from tui.controllers.status_area import TALL, StatusArea
@@ -277,7 +279,12 @@ class ChatScreen(DrawnAheadScreen):
         info = self.session.engine.info
         if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
             self._told_of_toy = True
-            self.session.tell(toy(keymap.key_of("chat.models", self._rebound)))
+            self._recommend()
+
+    @work
+    async def _recommend(self) -> None:
+        best = await asyncio.to_thread(recommended)
+        self.session.tell(toy(keymap.key_of("chat.models", self._rebound), best))
 
     # -- keys and commands ---------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +11,16 @@ from dataclasses import dataclass
 from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.chats.transfer import branch
-from localspec.chats.values import Chat, ChatInfo, Listed, date_of
+from localspec.chats.values import Chat, ChatInfo, ChatMessage, Listed, date_of
 from localspec.chats.words import has_all, terms
 from localspec.errors import ChatsError
 from tui.input import keymap
-from tui.render.lines import Line
+from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.render.text import plain
 from tui.render.thinking import thought
 from tui.screens.picker import PickerScreen
@@ -28,9 +30,10 @@ from tui.widgets.lines import Lines
 
 _REST_SECONDS = 0.15
 """Pause in typing or moving before the file of chats is asked."""
-_ROWS_EACH = 2
-"""Rows that most messages take in the preview."""
+_YOU = Content.styled("you  ", "$primary")
 _INDENT = Content(" " * 5)
+_LONGEST = 20_000
+"""Characters of a message that the preview typesets."""
 _EXCERPT = 400
 """Characters of a message in the preview."""
 
@@ -58,7 +61,7 @@ class Opened:
 class Preview(Lines):
     """The chat under the cursor."""
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, lines: Sequence[Entry]) -> None:
         """Show other lines."""
         self.replace(0, lines)
         self.refresh()  # also the rows next to its border
@@ -167,7 +170,10 @@ class ChatsScreen(PickerScreen[Opened | None]):
         title = Content(plain(info.title))
         if not found.excerpt:
             return date + title
-        return date + title + Content.styled(f"  {plain(found.excerpt)}", "$quiet")
+        room = max(24, (self._list.content_size.width or self.app.size.width - 4) - len(date) - 3)
+        title = title.truncate(max(8, room // 3), ellipsis=True)
+        part = _short(found.excerpt, self._typed, max(8, room - len(title)))
+        return date + title + "  " + _marked(Content.styled(part, "$quiet"), self._typed)
 
     @property
     def _highlighted(self) -> Found | None:
@@ -188,7 +194,7 @@ class ChatsScreen(PickerScreen[Opened | None]):
         except ChatsError as error:
             self._preview.show([Line(Content.styled(plain(str(error)), "$text-error"))])
             return
-        self._preview.show(_preview(chat, found, self._typed, self._preview.size.height))
+        self._preview.show(_preview(chat, found, self._typed, self._preview.content_size))
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -200,21 +206,51 @@ class ChatsScreen(PickerScreen[Opened | None]):
             self.dismiss(Opened(found.info.id, found.message, self._typed))
 
 
-def _preview(chat: Chat, found: Found, query: str, rows: int) -> list[Line]:
-    """The size of a chat, its system prompt, and its last messages or the one that was found."""
-    newest = branch(chat)[-max(1, rows // _ROWS_EACH) :]
-    messages = [m for m in chat.messages if m.id == found.message] or newest
+def _preview(chat: Chat, found: Found, query: str, room: Size) -> list[Entry]:
+    """The size of a chat, its system prompt, and as much of its end as has room; or the message
+    that was found, from a little before its first word of the search on.
+    """
     info = chat.info
-    lines = [Line(Content.styled(plain(_size(chat)), "$quiet"))]
+    head = [Line(Content.styled(plain(_size(chat)), "$quiet"))]
     if info.system:
-        lines.append(Line(Content.styled(f"system: {_short(info.system, '')}", "$quiet")))
-    for each in messages:
-        who = Content.styled("you  " if each.role == "user" else _INDENT.plain, "$primary")
-        text = Content(_short(_answer(each.text, query), query))
-        for term in terms(query):
-            text = text.highlight_regex(f"(?i){re.escape(term)}", style="reverse")
-        lines.append(Line(text, who, _INDENT))
-    return lines
+        head.append(Line(Content.styled(f"system: {_short(info.system, '')}", "$quiet")))
+    rows = max(1, room.height - len(head))
+    hit = [m for m in chat.messages if m.id == found.message]
+    if hit:
+        entries = _entries(hit[0], query)
+        return [*head, *entries[_first_with(entries, query) :]]
+    shown: list[Entry] = []
+    for message in reversed(branch(chat)):
+        entries = [*_entries(message, query), *([Line(EMPTY)] if shown else [])]
+        height = sum(entry.height(max(1, room.width)) for entry in [*entries, *shown])
+        if shown and height > rows:
+            break
+        shown = [*entries, *shown]
+    return [*head, *shown]
+
+
+def _entries(message: ChatMessage, query: str) -> list[Entry]:
+    """A message as the chat shows it, with the words of the search marked."""
+    from tui.render.markdown import typeset  # here: it is loaded after the first picture
+
+    if message.role == "user":
+        who, entries = _YOU, list[Entry](lines_of(Content(plain(message.text)[:_LONGEST])))
+    else:
+        who, entries = _INDENT, typeset(_answer(plain(message.text)[:_LONGEST], query))
+    marked = [
+        dataclasses.replace(entry, content=_marked(entry.content, query))
+        if isinstance(entry, Line)
+        else entry
+        for entry in entries
+    ]
+    return [entry.led_by(_INDENT if at else who, _INDENT) for at, entry in enumerate(marked)]
+
+
+def _first_with(entries: Sequence[Entry], query: str) -> int:
+    """The place from which to show what was found: a line or two before it."""
+    words = [term.casefold() for term in terms(query)]
+    places = (i for i, e in enumerate(entries) if any(w in e.text.casefold() for w in words))
+    return max(0, next(places, 0) - 2)
 
 
 def _answer(text: str, query: str) -> str:
@@ -232,11 +268,19 @@ def _size(chat: Chat) -> str:
     return f"{size}, {chat.info.model}" if chat.info.model else size
 
 
-def _short(text: str, query: str) -> str:
-    """One line of a message, around the first word of the search."""
+def _marked(text: Content, query: str) -> Content:
+    """The text with the words of the search marked."""
+    for term in terms(query):
+        text = text.highlight_regex(f"(?i){re.escape(term)}", style="reverse")
+    return text
+
+
+def _short(text: str, query: str, most: int = _EXCERPT) -> str:
+    """One line of a message, around the first word of the search, of at most so many letters."""
     line = " ".join(plain(text).split())
     places = (line.casefold().find(term.casefold()) for term in terms(query))
     at = min((place for place in places if place >= 0), default=0)
-    start = max(0, at - _EXCERPT // 3)
-    end = start + _EXCERPT
+    most -= 2  # for the marks of what is left out
+    start = max(0, min(at - most // 3, len(line) - most))
+    end = start + most
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"

@@ -50,6 +50,8 @@ class ModelsScreen(PickerScreen[Picked | None]):
         self._offers: Offers | None = None
         self._memory: Memory | None = None
         self._speed: MachineSpeed | None = None
+        self._measuring = False
+        """Whether this machine is being measured, and the figures wait for it."""
         self._best: str | None = None
         """Name of the pair that suits this machine best."""
         self._typed: list[Offer] = []
@@ -103,11 +105,13 @@ class ModelsScreen(PickerScreen[Picked | None]):
         self._memory = with_back(memory, in_use)
         self._fill()
 
-    @work
-    async def _ask_speed(self) -> None:
+    @work(exclusive=True, group="speed")
+    async def _ask_speed(self, *, again: bool = False) -> None:
         self._speed = await asyncio.to_thread(saved)
+        self._measuring = again or self._speed is None
         self._fill()
-        self._speed = await machine_speed_async()
+        self._speed = await machine_speed_async(again=again)
+        self._measuring = False
         self._fill()
 
     # -- the list ------------------------------------------------------------------------------
@@ -146,13 +150,10 @@ class ModelsScreen(PickerScreen[Picked | None]):
         target = Path(self._info.target).name if self._info is not None else "the present target"
         title = f"Drafts for {target}" if self._drafts else "Models"
         name = Content.styled(plain(title), "bold $primary")
-        if self._best is None or self._drafts:
+        if self._drafts:
             return name
-        busy = self._speed is not None and self._speed.disturbed
-        more = "; TOK/S: at least, measured while other programs were busy" if busy else ""
-        return Content.assemble(
-            name, (f"   ★ best for this machine: {plain(self._best)}{more}", "$quiet")
-        )
+        said = model_list.of_speeds(self._best, self._speed, measuring=self._measuring)
+        return Content.assemble(name, (plain(f"   {said}" if said else ""), "$quiet"))
 
     def _fit(self, offer: Offer) -> str | None:
         return offer.fit(self._memory) if self._memory is not None else None
@@ -169,7 +170,8 @@ class ModelsScreen(PickerScreen[Picked | None]):
     def _standing(self, offer: Offer) -> Standing:
         """How a model would run here, as far as that is known."""
         if self._speed is None or self._memory is None or self._drafts:
-            return Standing(self._fit(offer))
+            waits = self._measuring and not self._drafts
+            return Standing(self._fit(offer), measuring=waits)
         speed = offer.speed(self._speed, self._memory)
         return Standing(self._fit(offer), speed, best=offer.name == self._best)
 
@@ -306,6 +308,10 @@ class ModelsScreen(PickerScreen[Picked | None]):
     def action_choose(self) -> None:
         """Use the model under the cursor, or pull it."""
         self._choose()
+
+    def action_measure(self) -> None:
+        """Measure this machine again."""
+        self._ask_speed(again=True)
 
     def action_drafts(self) -> None:
         """Switch between targets and drafts."""

@@ -9,6 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -53,10 +54,17 @@ class ListModels:
     """List all models."""
 
 
-Left = Typed | TakeBest | ListModels
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Race once more."""
+
+
+Left = Typed | TakeBest | ListModels | Again
 """How the race was left; None is the way back to the chat."""
 
 
+_HIGH = 20
+"""Rows from which there is room for all of it; below, for one text and the result."""
 _PAUSE_S = 0.05
 """Seconds without a key after which those that came in at once are complete."""
 
@@ -79,8 +87,12 @@ class Side(Vertical):
         """Say what will be shown here."""
         self.query_one(TextFlow).reset(Content.styled(_ABOUT[self._lane.draft], "$quiet"))
 
-    def show(self, speed: float, *, running: bool) -> None:
-        """Show the tokens that are new, and the speed so far."""
+    def show(self, speed: float, *, running: bool, front: bool, sure: bool) -> None:
+        """Show the tokens that are new, and the speed so far, quietly until it is sure.
+
+        ``front``: this is the side whose text is shown where there is room for one.
+        """
+        self.set_class(front, "-front")
         new = self._lane.tokens[self._shown :]
         if new:
             if not self._shown:
@@ -89,9 +101,12 @@ class Side(Vertical):
             self._shown += len(new)
             self.query_one(VerticalScroll).scroll_end(animate=False)
         now = f"  {speed:.1f} tokens/s" if speed else ""
+        style = "bold" if sure else "$quiet"
         mark = " ▸ " if running else "   "
         self.query_one(Bar).show(
-            Content.assemble((mark, "$text-accent"), (self._lane.name, "bold $primary"), now)
+            Content.assemble(
+                (mark, "$text-accent"), (self._lane.name, "bold $primary"), (now, style)
+            )
         )
 
     def _parts(self, tokens: Iterable[Token]) -> Iterable[tuple[str, str]]:
@@ -105,12 +120,14 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
 
     BINDINGS = keymap.RACE
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (70, "-beside")]  # noqa: RUF012 - Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (_HIGH, "-high")]  # noqa: RUF012 - Textual's type
 
-    def __init__(self, race: Race, models_key: str, take_key: str) -> None:
-        """``models_key`` and ``take_key`` are keys as users write them."""
+    def __init__(self, race: Race, models_key: str, take_key: str, again_key: str) -> None:
+        """The keys are as users write them."""
         super().__init__()
         self._race = race
         self._keys = (models_key, take_key)
+        self._again_key = again_key
         self._offered = False
         self._texts: tuple[Content, Content] | None = None
         """Title and result that are shown."""
@@ -138,6 +155,11 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         self._timer = self.set_interval(self._rate.interval, self._tick)
         self._refresh()
 
+    def fit(self, size: Size) -> None:
+        """Say more or less."""
+        super().fit(size)
+        self.call_after_refresh(self._refresh)
+
     def _tick(self) -> None:
         if self._race.over or self._rate.due():
             self._refresh()
@@ -150,8 +172,11 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def _refresh(self) -> None:
         race = self._race
         over = race.over  # read first, or the last tokens could be missed
+        begun = race.drafted if race.drafted.tokens else race.plain
         for side, lane in zip(self.query(Side), (race.plain, race.drafted), strict=True):
-            side.show(race.speeds.of(draft=lane.draft), running=race.running is lane)
+            running = race.running is lane
+            speed = race.speed(draft=lane.draft)
+            side.show(speed, running=running, front=lane is begun, sure=race.sure)
         texts = self._title(), self._outcome()
         if texts != self._texts:
             self._texts = texts
@@ -163,17 +188,20 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
             self._timer.pause()
 
     def _outcome(self) -> Content:
-        race = self._race
-        lines = [Content.styled(plain(race.status), "$text-accent")]
-        if race.over and race.failure is None:
+        race, low = self._race, self.size.height < _HIGH
+        again = f"; {self._again_key} tries again" if race.over and race.doubtful else ""
+        lines = [Content.styled(plain(race.status + again), "$text-accent")]
+        if race.over and race.failure is None and not low:
             models, take = self._keys
-            said = advice(race.best, race.n_bytes, disturbed=race.disturbed)
-            lines.append(Content(plain(said)))
+            lines.append(Content(plain(advice(race.best, race.n_bytes))))
             if race.best is not None:
                 offer = race.best.offer
                 verb = "loads it" if offer.installed else "downloads it from the Hugging Face Hub"
                 keys = f"{take} {verb}, {models} lists all models; or type to chat with the toy."
                 lines.append(Content.styled(plain(keys), "$quiet"))
+        elif race.over and race.best is not None:
+            best = race.best
+            lines.append(Content(plain(f"Best here: {best.offer.name}, {best.speed.words}.")))
         return Content("\n").join(lines)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -181,6 +209,8 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         del parameters
         if self._typed:
             return False
+        if action == "again":
+            return self._race.over
         return action != "take" or (self._race.over and self._race.best is not None)
 
     def on_key(self, event: events.Key) -> None:
@@ -224,6 +254,10 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def action_leave(self) -> None:
         """Back to the chat; a running race is stopped."""
         self.dismiss(None)
+
+    def action_again(self) -> None:
+        """Race once more."""
+        self.dismiss(Again())
 
     def action_models(self) -> None:
         """List all models."""

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
@@ -38,6 +39,10 @@ _LINES = {
 _Closed = tuple[Change, Path | None] | None
 
 
+_WIDE = 112
+"""Columns from which every help has room."""
+
+
 class SettingRows(VerticalScroll, inherit_bindings=False):
     """Scrolls to the field with the focus; Up and Down move to another field."""
 
@@ -47,7 +52,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
 
     BINDINGS = keymap.SETTINGS
     AUTO_FOCUS = "Input"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-wide")]  # noqa: RUF012 - Textual's type
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (_WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
 
     def __init__(self, settings: Settings, options: Options | None) -> None:
@@ -61,7 +66,8 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         yield Static("Settings", markup=False, id="title")
         # Names and helps are one widget a column: three widgets a setting opened noticeably slower.
         with SettingRows(can_focus=False):
-            yield Static("\n".join(self._values), markup=False, classes="names")
+            names = "\n".join(name.replace("_", " ") for name in self._values)
+            yield Static(names, markup=False, classes="names")
             with Vertical():
                 for name, value in self._values.items():
                     choices = setting_fields.suggestions(BY_NAME[name])
@@ -76,10 +82,21 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
                             validate_on=(),  # else each field computes its styles twice
                         )
                     yield field
-            helps = "\n".join(BY_NAME[name].help for name in self._values)
-            yield Static(helps, markup=False, classes="helps")
+            yield Static(self._helps(self.app.size.width), markup=False, classes="helps")
         yield Static(markup=False, id="verdict")
         yield KeyBar()
+
+    def _helps(self, width: int) -> str:
+        """A line for each setting; without what follows a semicolon where that has no room. All of
+        it is below the list for the setting with the focus.
+        """
+        helps = (BY_NAME[name].help for name in self._values)
+        return "\n".join(helps if width >= _WIDE else (line.partition(";")[0] for line in helps))
+
+    def fit(self, size: Size) -> None:
+        """Use the available columns."""
+        super().fit(size)
+        self.query_one(".helps", Static).update(self._helps(size.width))
 
     def on_mount(self) -> None:
         """Check the values at the start."""

@@ -15,13 +15,21 @@ from localspec.core.events import (
     Round,
     Token,
 )
-from localspec.errors import LocalspecError
+from localspec.errors import ContextError, LocalspecError
 from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.engine_slot import EngineSlot
 from tui.session.meter import Meter
-from tui.session.notifications import NoticeAdded, Notification, ReplyFailed, ReplyStarted
+from tui.session.notifications import (
+    ConversationChanged,
+    NoticeAdded,
+    Notification,
+    ReplyFailed,
+    ReplyStarted,
+)
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.ports import Phase, ReplyHandle, Settings
+
+_TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +106,25 @@ class Answer:
             if self._pending.unfinished is not None and reply.text == self._begun:
                 reply.end, reply.recipe = self._pending.ended, self._recipe
             if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
+                taken_out = isinstance(error, ContextError) and self._take_out()
                 self._tell(chat, ReplyFailed(error))
+                if taken_out:
+                    self._tell(chat, NoticeAdded(_TAKEN_OUT))
         finally:
             if running.handle is not None:
                 running.handle.close()
+
+    def _take_out(self) -> bool:
+        """Take a question that no context holds out of the branch that is shown: with it every
+        later message would fail, or push all others out of the context. False where it is not new.
+        """
+        chat, question = self.running.chat, self._question
+        if question is None or chat.conversation.turns[-2:] != [question, self.running.turn]:
+            return False
+        chat.conversation.rewind(question)
+        chat.recorder.save_view(chat.conversation)
+        self._tell(chat, ConversationChanged())
+        return True
 
     def _take(self, event: ReplyEvent) -> None:
         reply, meter = self.running.turn, self.running.meter

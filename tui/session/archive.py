@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -38,17 +39,26 @@ class ChatArchive:
     async def remove(self, id: str) -> None:  # noqa: A002 - the word of ChatInfo
         """Delete a chat; `restore` brings it back."""
         await self._ask(lambda store: store.remove(id))
+        if self._saver is not None:
+            self._saver.forget(id)
 
     async def restore(self, id: str) -> None:  # noqa: A002 - as above
         """Undo `remove`."""
         await self._ask(lambda store: store.restore(id))
 
-    async def export(self, identity: str, path: Path) -> None:
-        """Write a chat to a new file: JSON for ``.json``, else Markdown."""
+    async def export(self, shown: Chat, path: Path) -> None:
+        """Write a chat to a new file: what is ``shown``, and branches that another window saved.
+
+        A chat that is not saved, or cannot be read, is written as it is shown.
+        """
         from localspec.chats import transfer  # not needed for the first picture
 
-        chat = await self._ask(lambda store: store.load(identity))
-        as_json = path.suffix.lower() == ".json"
+        as_json = transfer.form_of(path) == "json"
+        try:
+            saved = await self._ask(lambda store: store.load(shown.info.id))
+        except ChatsError:  # erased elsewhere, not saved, or no file that can be read
+            saved = shown
+        chat = _together(saved, shown)
         text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
         await asyncio.to_thread(transfer.write, path, text)
 
@@ -72,6 +82,13 @@ class ChatArchive:
         if self._saver is None:
             raise ChatsError("chats are not saved here")
         return await asyncio.wrap_future(self._saver.call(function))
+
+
+def _together(saved: Chat, shown: Chat) -> Chat:
+    """The messages of both, those shown where they differ; title and dates as saved."""
+    messages = {m.id: m for m in (*saved.messages, *shown.messages)}
+    info = dataclasses.replace(saved.info, system=shown.info.system, leaf=shown.info.leaf)
+    return Chat(info, tuple(messages[key] for key in sorted(messages)))
 
 
 def _text_of(path: Path) -> str:

@@ -120,7 +120,10 @@ class ChatTurn:
             # The figures of a continued reply count its last part only.
             emitted = max(self.stats.emitted, len(self.tokens))
             tokens = "1 token" if emitted == 1 else f"{emitted} tokens"
-            parts = [tokens, f"{self.stats.tokens_per_second:.0f} tok/s"]
+            parts = [tokens]
+            if emitted == self.stats.emitted and self.stats.decode_seconds > 0:
+                # No speed: that of the last reply is in the bottom line, a few rows below.
+                parts = [f"{tokens} in {self.stats.decode_seconds:.1f} s"]
             if self.stats.speedup is not None and self.stats.speedup.text:
                 parts.append(self.stats.speedup.text)
         if self.end in ENDINGS:
@@ -192,6 +195,11 @@ class Conversation:
         self._tree.add(turn.id, turn.parent)
         self._all[turn.id] = turn
         self._place = None
+
+    @property
+    def all_turns(self) -> list[ChatTurn]:
+        """The turns of all branches, parents first."""
+        return [self._all[key] for key in sorted(self._all)]
 
     def clear(self) -> None:
         """Drop all turns; the system prompt stays."""

@@ -114,8 +114,17 @@ class Meter:
     def finish(self, stats: Stats) -> None:
         """Take the statistics of the finished reply."""
         self.stats = stats
-        self.speculation = stats.speculation
+        if stats.emitted:  # else why no round was needed says nothing about the model
+            self.speculation = stats.speculation
         self.speedup = stats.speedup
+
+    def show(self, stats: Stats | None) -> None:
+        """Show the figures of another finished reply, if this was one; None for no reply."""
+        if self.stats is None or self.stats is stats:
+            return
+        self.start()
+        if stats is not None:
+            self.stats, self.speedup = stats, stats.speedup
 
     def _judge(self, done: Round) -> None:
         """Count accepted tokens by position: all accepted ones, then one miss."""

@@ -42,6 +42,7 @@ class NoticeAdded:
     """A line for the user."""
 
     text: str
+    error: bool = False
 
 
 @dataclass(frozen=True, slots=True)

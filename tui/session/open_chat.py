@@ -171,10 +171,11 @@ class OpenChat:
         return self.editing
 
     def count_context(self) -> None:
-        """Take the used context from the statistics of the last reply."""
+        """Take the figures and the used context from the last reply of the branch that is shown."""
         reply = self.conversation.last_reply
         if not self.growing:
             stats = reply.stats if reply is not None else None
+            self.meter.show(stats)
             self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0
 
     def system(self, text: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
 from localspec.chats.record import ChatRecord
@@ -29,6 +30,8 @@ class ChatRecorder:
         """All chats that are saved in the same place."""
         self.on_notice: Callable[[str], None] = _ignore
         """Called in the event loop with lines for the user: saving fails, or works again."""
+        self.on_notice_of: Callable[[str, str], None] = _ignore_of
+        """Called likewise, with the id of a chat and a line about it alone."""
 
     @property
     def info(self) -> ChatInfo:
@@ -40,12 +43,18 @@ class ChatRecorder:
         if self._saver is not None:
             loop = asyncio.get_running_loop()
             self._saver.tell = lambda line: _in_loop(loop, self.on_notice, line)
+            self._saver.tell_of = lambda chat, line: _in_loop(loop, self.on_notice_of, chat, line)
             if self._saver.failing is not None:
                 self.on_notice(f"this chat is not being saved: {self._saver.failing}")
 
-    def close(self) -> str | None:
-        """Save what is pending; why that failed, or None."""
-        return self._saver.close() if self._saver is not None else None
+    @property
+    def why_unsaved(self) -> str | None:
+        """Why this chat cannot be saved; None if it can."""
+        return self._saver.why_unsaved(self.info.id) if self._saver is not None else None
+
+    def close(self) -> tuple[str, ...]:
+        """Save what is pending; a line for each reason why something is not saved."""
+        return self._saver.close() if self._saver is not None else ()
 
     def another(self) -> ChatRecorder:
         """A recorder for a new chat in the same place; it is saved from its first message on."""
@@ -53,6 +62,8 @@ class ChatRecorder:
 
     def resume(self, chat: Chat, conversation: Conversation) -> None:
         """Load a saved chat into ``conversation`` and save to it from now on."""
+        if self._saver is not None:
+            self._saver.know(chat)
         same_model = self._model in (None, chat.info.model)
         self._record = ChatRecord(self._saver, chat.info, stored=True)
         self._set_models()
@@ -60,6 +71,12 @@ class ChatRecorder:
         conversation.load([_turn(m) for m in chat.messages], chat.info.leaf)
         if not same_model:
             conversation.forget_recipes()
+
+    def in_memory(self, conversation: Conversation) -> Chat:
+        """The chat as it is on the screen, saved or not."""
+        leaf = conversation.turns[-1].id if conversation.turns else None
+        info = dataclasses.replace(self.info, system=conversation.system, leaf=leaf)
+        return Chat(info, tuple(_message(turn) for turn in conversation.all_turns))
 
     def save_view(self, conversation: Conversation) -> None:
         """Save which branch is shown, and the system prompt."""
@@ -94,9 +111,13 @@ def _ignore(line: str) -> None:
     """Nobody listens yet."""
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None], line: str) -> None:
+def _ignore_of(chat: str, line: str) -> None:
+    """Nobody listens yet."""
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[..., None], *words: str) -> None:
     if not loop.is_closed():
-        loop.call_soon_threadsafe(tell, line)
+        loop.call_soon_threadsafe(tell, *words)
 
 
 def _message(turn: ChatTurn) -> ChatMessage:

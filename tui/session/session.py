@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.core.events import Examination
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from localspec.loading.options import Options
 
 
+_EXPORT = "; /export FILE keeps it"
+
+
 class Session:
     """Open chats and the engine that answers in them."""
 
@@ -51,7 +54,8 @@ class Session:
         self.engine = EngineSlot(engine, options, reopen, self._notify)
         self.settings = settings
         self.chats = OpenChats(OpenChat(Conversation(system), recorder or ChatRecorder()))
-        self.chat.recorder.on_notice = self.tell
+        self.chat.recorder.on_notice = self._tell_of_saving
+        self.chat.recorder.on_notice_of = self._tell_of_chat
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
@@ -85,6 +89,28 @@ class Session:
     def tell(self, line: str) -> None:
         """Show a line to the user in the chat that is shown."""
         self._notify(NoticeAdded(line))
+
+    def tell_in(self, chat: OpenChat, line: str) -> None:
+        """Show a line in one chat, as soon as it is shown."""
+        if chat is self.chat:
+            self.tell(line)
+        else:
+            chat.missed.append(NoticeAdded(line))
+
+    def _tell_of_saving(self, line: str) -> None:
+        """A line of the saver about all chats."""
+        failing = self.chat.recorder.why_unsaved is not None
+        self._notify(NoticeAdded(line + (_EXPORT if failing else ""), error=failing))
+
+    def _tell_of_chat(self, identity: str, line: str) -> None:
+        """A line of the saver about one chat: there, and here where messages are not saved."""
+        chat = self.chats.find(identity)
+        if chat is self.chat:
+            self._tell_of_saving(line)
+        elif chat is not None and chat.recorder.why_unsaved is None:
+            self.tell_in(chat, line)
+        elif chat is not None:  # it is said there when it is shown
+            self._notify(NoticeAdded(f'"{chat.title}": {line}', error=True))
 
     # -- in the chat that is shown -------------------------------------------------------------
 
@@ -206,9 +232,9 @@ class Session:
     def _system(self, text: str) -> str:
         if not text:
             system = self.chat.conversation.system
-            return (
-                f"system prompt: {system}" if system else "no system prompt; /system TEXT sets one"
-            )
+            if not system:
+                return "no system prompt; /system TEXT sets one"
+            return f"system prompt: {system}\n/system TEXT sets another, /system none has none"
         self.chat.system(None if text == "none" else text)
         return "no system prompt from now on" if text == "none" else "system prompt set"
 
@@ -229,7 +255,7 @@ class Session:
             return f"replies fit {settings.grammar_name}; /schema off ends that"
         try:
             settings.grammar = None if text == "off" else reading.schema(text)
-        except UsageError as error:
+        except LocalspecError as error:
             return str(error)
         settings.grammar_name = "" if text == "off" else _brief(text)
         if text == "off":
@@ -273,6 +299,8 @@ class Session:
         for notification in chat.missed:
             self._notify(notification)
         chat.missed.clear()
+        if (why := chat.recorder.why_unsaved) is not None:
+            self._notify(NoticeAdded(f"this chat is not being saved: {why}{_EXPORT}", error=True))
         self._activity()
 
     def close(self) -> None:

@@ -17,8 +17,12 @@ _QUIET, _GOOD, _BAD = "$quiet", "$text-success", "$text-warning"
 _VERDICT_STYLES = {"faster": _GOOD, "slower": _BAD}
 _NEARLY_FULL = 0.8
 """Part of the context in use from which the everyday line shows it."""
+_ENOUGH = 8
+"""Judged guesses from which on a share of them says something."""
 _PARTS = (2, 3, 4, 5, 10, 20, 50, 100)
 """Denominators of a share in words."""
+_PLAIN = "plain"
+"""Label of the reason where "not drafting" has no room."""
 _CLOSE = 0.031
 """Largest difference between a share and its words."""
 
@@ -49,12 +53,13 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
     figures: list[Figure] = []
     counts = meter.counts
     if counts.emitted:
-        speed = f"{meter.mean if meter.stats else meter.now:.0f} tok/s"
+        # That of the last second may be a tenth of it: a stall, or a round whose guess was wrong.
+        speed = f"{meter.mean:.0f} tok/s"
         figures.append(Figure(speed, speed, 1))
         figures += _verdict(meter, 2)
     else:
         figures.append(Figure("ready", "ready", 4))
-    if counts.verified:
+    if counts.verified >= _ENOUGH:
         right = f"{share_in_words(counts.accepted, counts.verified)} guesses right"
         figures.append(Figure(right, right, 3))
     figures += _of_drafted(meter, 3)
@@ -71,7 +76,11 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
         if state.state == "unknown":
             figures.append(Figure(reason, reason, 0))
         else:
-            figures.append(Figure(f"not drafting: {reason}", reason, 0, _BAD))
+            # Parked is as usual as drafting; what is switched off, or impossible, may surprise.
+            style = _QUIET if state.state == "parked" else _BAD
+            # Alone, the reason would seem to be a state of its own.
+            short = reason if reason.startswith(_PLAIN) else f"{_PLAIN}: {reason}"
+            figures.append(Figure(f"not drafting: {reason}", short, 0, style))
     return fitted(figures, width)
 
 
@@ -83,7 +92,7 @@ def expert_lines(meter: Meter, setting: str, width: int, *, two: bool = False) -
     figures = [*_reply(meter), *_model(meter, setting)]
     if meter.state is not None:
         state = state_text(meter.state)
-        style = _QUIET if meter.state.state in {"on", "unknown"} else _BAD
+        style = _BAD if meter.state.state == "off" else _QUIET
         figures.append(Figure(state, state, 0, style, second=True))
     if not two:
         return [fitted(figures, width)]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import functools
-import threading
+from collections.abc import Callable
 from typing import IO, Any
 
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
+
+_HUNG_UP = 129
+"""Exit code of a program that SIGHUP ends."""
 
 
 class Lasting:
@@ -44,14 +48,14 @@ class _Decoder:
     closed, SIGCONT may start such a thread after the interface has ended.
     """
 
-    def __init__(self, encoding: str, ended: threading.Event) -> None:
+    def __init__(self, encoding: str, hung_up: Callable[[], None]) -> None:
         self._inner = codecs.getincrementaldecoder(encoding)(errors="replace")
-        self._ended = ended
+        self._hung_up = hung_up
 
     def decode(self, data: bytes, *, final: bool = False) -> str:
         """The text of some bytes."""
         if not data:
-            self._ended.set()
+            self._hung_up()
         return self._inner.decode(data, final)
 
 
@@ -66,15 +70,28 @@ class TerminalDriver(LinuxDriver):
         super().__init__(*arguments, **more)
         self._file: Any = Lasting(self._file)
 
+    def _hung_up(self) -> None:
+        """End the interface: its terminal is gone. SIGHUP tells so only where the terminal is the
+        one that controls this process.
+        """
+        if not self.exit_event.is_set():
+            self.exit_event.set()
+            self._app.call_later(functools.partial(self._app.exit, return_code=_HUNG_UP))
+
     def run_input_thread(self) -> None:
         """Read keys; invalid bytes of a paste become replacement characters."""
         vars(linux_driver)["getincrementaldecoder"] = lambda encoding: functools.partial(
-            _Decoder, encoding, self.exit_event
+            _Decoder, encoding, self._hung_up
         )
         super().run_input_thread()
 
     def _run_input_thread(self) -> None:
         try:
             self.run_input_thread()
+        except OSError as error:
+            if error.errno == errno.EIO:
+                self._hung_up()
+            else:
+                self._app.call_later(_raise, error)
         except Exception as error:  # noqa: BLE001 - raised again in the main thread
             self._app.call_later(_raise, error)

@@ -84,8 +84,35 @@ LIGHT = Theme(
     },
 )
 
-ANSI_DARK = dataclasses.replace(BUILTIN_THEMES["ansi-dark"], primary="ansi_cyan")
+
+def _scrollbar(bar: str, active: str, behind: str) -> dict[str, str]:
+    """A scrollbar in terminal colours; Textual's own are the brightest thing on the screen."""
+    colours = {"scrollbar": bar, "scrollbar-hover": bar, "scrollbar-active": active}
+    names = ("background", "background-hover", "background-active", "corner-color")
+    return colours | {f"scrollbar-{name}": behind for name in names}
+
+
+ANSI_DARK = dataclasses.replace(
+    BUILTIN_THEMES["ansi-dark"],
+    primary="ansi_cyan",
+    variables=BUILTIN_THEMES["ansi-dark"].variables
+    | {"border-blurred": "ansi_bright_black"}
+    | _scrollbar("ansi_bright_black", "ansi_cyan", "ansi_default"),
+)
 """Textual's own, without blue text, which many terminals show too dark to be read on black."""
+_PAPER, _INK = "ansi_bright_white", "ansi_black"
+ANSI_LIGHT = dataclasses.replace(
+    BUILTIN_THEMES["ansi-light"],
+    foreground=_INK,
+    background=_PAPER,
+    surface=_PAPER,
+    panel="ansi_white",
+    boost=_PAPER,
+    variables=BUILTIN_THEMES["ansi-light"].variables
+    | {"footer-background": _PAPER}
+    | _scrollbar("ansi_white", "ansi_blue", _PAPER),
+)
+"""Textual's own, light on a dark terminal too: its text was dark on whatever is behind it."""
 
 OWN_VARIABLES = ("quiet", *(name for name in DARK.variables if name.startswith("origin-")))
 """Variables that only the themes of localspec define; other themes borrow them."""
@@ -105,7 +132,7 @@ _OF_THE_TERMINAL = {
         "origin-ngram": "ansi_blue",
         "origin-corrected": "ansi_red",
         "origin-bonus": "ansi_magenta",
-        "origin-plain": "ansi_default",
+        "origin-plain": "ansi_black",
     },
 }
 """These variables in terminal colours, for dark and light terminals."""

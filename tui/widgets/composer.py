@@ -71,6 +71,8 @@ class Composer(TextArea):
         self._recalled: int | None = None
         self._sending: str | None = None
         """Text that was sent and is not accepted yet."""
+        self._following: list[str] = []
+        """Texts that were sent meanwhile; they stand behind it in the composer."""
         self._pastes = Pastes()
         self._completions: list[Completion] = []
         self._chosen: int | None = None
@@ -133,7 +135,15 @@ class Composer(TextArea):
             self.action_complete()
             return
         text = self.text
-        if text.strip() and self._sending is None:
+        if self._sending is None:
+            self._send(text)
+            return
+        before = "".join((self._sending, *self._following))
+        if text.startswith(before) and text.removeprefix(before).strip():
+            self._following.append(text.removeprefix(before))
+
+    def _send(self, text: str) -> None:
+        if text.strip():
             self._sending = text
             # Directly to the screen: a bubbling message would arrive after later keys.
             self.screen.post_message(self.Sent(self._pastes.unfold(text)))
@@ -159,7 +169,10 @@ class Composer(TextArea):
         if self.text.startswith(sent):
             self.put(self.text.removeprefix(sent))
         else:
+            self._following.clear()
             self.clear()
+        if self._following:
+            self._send(self._following.pop(0))
 
     def put_aside(self) -> None:
         """Clear the composer; Up brings the text back."""
@@ -170,8 +183,9 @@ class Composer(TextArea):
         self.clear()
 
     def refuse(self) -> None:
-        """Keep the text: it could not be sent."""
+        """Keep the text: it could not be sent, nor what was sent after it."""
         self._sending = None
+        self._following.clear()
 
     def action_newline(self) -> None:
         """A new line at the cursor."""

@@ -41,6 +41,7 @@ class FindBar(Horizontal):
         """Both parts."""
         self.input = FindInput(placeholder="search this chat", compact=True, validate_on=())
         self._count = Static(markup=False)
+        yield Static("Find", markup=False, id="find-label")
         yield self.input
         yield self._count
 

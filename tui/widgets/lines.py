@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
@@ -21,6 +22,8 @@ from tui.widgets.placed import Placed
 
 _MOST_DRAWN = 1000
 """Drawn rows in the cache: a few screens."""
+_FOUND = "bold underline"
+"""What a search within a chat has found; the place that is shown is selected besides."""
 
 
 def _style(style: str | Style) -> Style:
@@ -51,6 +54,7 @@ class Lines(Placed, Widget):
         self._measured = 0  # the width they were measured at
         self._drawn: dict[int, Strip] = {}
         self._broken: tuple[int, list[Row]] = (-1, [])  # the rows of the line drawn last
+        self._marked: re.Pattern[str] | None = None
         self.held = False
         """Whether changes ask for no layout; `GrowthPainter` draws them."""
         self.behind = False
@@ -199,6 +203,8 @@ class Lines(Placed, Widget):
         text = row.text
         selection = self.text_selection
         span = selection.get_span(index) if selection is not None else None
+        if self._marked is not None:
+            text = text.highlight_regex(self._marked, style=_FOUND)
         if span is not None:
             start, end = span[0] - row.start, (len(entry.text) if span[1] < 0 else span[1])
             marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
@@ -236,6 +242,14 @@ class Lines(Placed, Widget):
         if (code := self.code(block)) is not None:
             last = Offset(len(code.lines[-1].text), code.end - 1)
             self.screen.selections = {self: Selection(Offset(0, code.first), last)}
+
+    def mark(self, words: str) -> None:
+        """Mark every place that has these words; "" marks none."""
+        pattern = re.compile(re.escape(words), re.IGNORECASE) if words else None
+        if pattern != self._marked:
+            self._marked = pattern
+            self._forget_drawn()
+            self.refresh()
 
     def show_place(self, index: int, position: int) -> None:
         """Scroll to a character of a line, if it is not visible."""

@@ -78,7 +78,9 @@ class Note(Placed, Static):
 
     def __init__(self, text: str, *, error: bool = False) -> None:
         self.says = text = told_here(text) if error else text
-        super().__init__(plain(text), markup=False, classes="-error" if error else "")
+        # A bar at the left is a question's; one in the text is a quotation's.
+        shown = "✗ " + text.replace("\n", "\n  ") if error else text
+        super().__init__(plain(shown), markup=False, classes="-error" if error else "")
 
 
 class Help(Lines):

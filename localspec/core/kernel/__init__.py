@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 from localspec.core.kernel.row_kernel import MOST, Cut, RowKernel, Team
+from localspec.errors import LocalspecError
+from localspec.files import native
 
 SOURCE = Path(__file__).with_name("rows.c")
 VARIABLE = "LOCALSPEC_ROW_KERNEL"
@@ -29,13 +31,26 @@ def library() -> Path:
 
 @functools.cache
 def loaded() -> RowKernel | None:
-    """The kernel of this environment; None if it was not compiled or is switched off."""
+    """The kernel of this environment; None if it was not compiled, is not to be trusted, or is
+    switched off.
+    """
     if os.environ.get(VARIABLE) == "off":
         return None
     try:
         return RowKernel(library())
-    except OSError:
+    except LocalspecError:
         return None
 
 
-__all__ = ["MOST", "SOURCE", "Cut", "RowKernel", "Team", "library", "loaded"]
+def refusal() -> str:
+    """Why a kernel that is there whole is not used; "" where it is, or where there is none."""
+    if not native.is_stored(library()):
+        return ""
+    try:
+        native.trusted(library())
+    except LocalspecError as error:
+        return str(error)
+    return ""
+
+
+__all__ = ["MOST", "SOURCE", "Cut", "RowKernel", "Team", "library", "loaded", "refusal"]

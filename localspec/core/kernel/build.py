@@ -6,6 +6,7 @@ environment. It is used only after it gave what the reference gives.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shlex
@@ -23,6 +24,7 @@ from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Logits
 from localspec.errors import LocalspecError
+from localspec.files import native
 
 _FLAGS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC")
 _PATIENCE_S = 120.0
@@ -52,14 +54,21 @@ def build(environ: Mapping[str, str] = os.environ) -> Path:
         LocalspecError: no compiler, or one that fails; or what it made is wrong, and is removed.
     """
     wanted = kernel.library()
-    if wanted.exists():
-        return wanted
+    if native.is_stored(wanted):
+        return native.trusted(wanted)
     command = compiler(environ)
     if command is None:
         raise LocalspecError("there is no C compiler; set CC to one")
-    fresh = wanted.with_suffix(f".{os.getpid()}")
     try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)
+        return native.store(
+            wanted.parent, wanted.name, functools.partial(_compile, command), _check, shared=True
+        )
+    except OSError as error:
+        raise LocalspecError(f"{wanted.parent}: {error.strerror or error}") from None
+
+
+def _compile(command: list[str], fresh: Path) -> None:
+    try:
         made = subprocess.run(
             [*command, *_FLAGS, "-o", str(fresh), str(kernel.SOURCE), "-lm"],
             capture_output=True,
@@ -67,20 +76,17 @@ def build(environ: Mapping[str, str] = os.environ) -> Path:
             timeout=_PATIENCE_S,
             check=False,
         )
-        if made.returncode:
-            said = (made.stderr.strip().splitlines() or ["no message"])[0]
-            raise LocalspecError(f"{command[0]} does not compile the kernel: {said}")
-        wrong = first_difference(RowKernel(fresh))
-        if wrong:
-            raise LocalspecError(f"what {command[0]} compiles is not right: {wrong}")
-        fresh.replace(wanted)
     except subprocess.TimeoutExpired:
         raise LocalspecError(f"{command[0]} takes longer than {_PATIENCE_S:.0f} s") from None
-    except OSError as error:
-        raise LocalspecError(f"{wanted.parent}: {error.strerror or error}") from None
-    finally:
-        fresh.unlink(missing_ok=True)
-    return wanted
+    if made.returncode:
+        said = (made.stderr.strip().splitlines() or ["no message"])[0]
+        raise LocalspecError(f"{command[0]} does not compile the kernel: {said}")
+
+
+def _check(fresh: Path) -> None:
+    wrong = first_difference(RowKernel(fresh))
+    if wrong:
+        raise LocalspecError(f"what was compiled is not right: {wrong}")
 
 
 def first_difference(compiled: RowKernel) -> str:

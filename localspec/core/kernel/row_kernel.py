@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.core.values import Distribution, Ids, Logits, Probs
+from localspec.files import native
 
 MOST = 256
 """Candidates that it selects at most."""
@@ -73,8 +74,8 @@ class RowKernel:
     """A compiled kernel, for any threads."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where the library cannot be loaded."""
-        found = ctypes.PyDLL(str(path))
+        """Raises LocalspecError where the library cannot be loaded, or is not to be trusted."""
+        found = native.opened(path)
         address, real, count = ctypes.c_void_p, ctypes.c_double, ctypes.c_int
         self._best = found.localspec_best
         self._best.argtypes = [address, ctypes.c_int64, count, address]

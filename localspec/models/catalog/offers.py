@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.core.units import size
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from localspec.models.catalog.catalog import catalog
@@ -203,6 +204,18 @@ class Best:
 
     offer: Offer
     speed: Expected
+
+    @property
+    def sentence(self) -> str:
+        """The recommendation, the same wherever one is given."""
+        offer = self.offer
+        facts = f"{offer.name} ({size(offer.n_bytes or 0)}, fits): {self.speed.words}"
+        if self.speed.at_least:
+            return (
+                "As far as can be told while it is busy, the best model for this machine is "
+                f"{facts}."
+            )
+        return f"The best model for this machine is {facts}."
 
 
 def best(found: Iterable[Offer], machine: MachineSpeed, memory: Memory) -> Best | None:

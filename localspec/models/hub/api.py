@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from localspec.errors import LocalspecError, ModelNotFoundError
+from localspec.files.private import without_secrets
 from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
 from localspec.models.hub.client import NotAHubError, endpoint
@@ -126,7 +127,8 @@ class _Listing:
 
     def _not_a_hub(self, how: str) -> LocalspecError:
         return LocalspecError(
-            f"{endpoint()} does not answer as a Hub does ({how}); check HF_ENDPOINT"
+            f"{without_secrets(endpoint())} does not answer as a Hub does ({how}); check "
+            "HF_ENDPOINT"
         )
 
 

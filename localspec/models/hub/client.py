@@ -69,8 +69,9 @@ def endpoint() -> str:
         return HUB
     if _is_address(text, _WEB):
         return text.rstrip("/")
-    hint = f"; write https://{text}" if _is_address(f"https://{text}", _WEB) else ""
-    raise UsageError(f"HF_ENDPOINT={text} is not an http address{hint}")
+    shown = _shown(text)
+    hint = f"; write https://{shown}" if _is_address(f"https://{text}", _WEB) else ""
+    raise UsageError(f"HF_ENDPOINT={shown} is not an http address{hint}")
 
 
 def _is_address(text: str, schemes: frozenset[str]) -> bool:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 from localspec.errors import AccessError, LocalspecError, ModelNotFoundError
+from localspec.files.private import without_secrets
 from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
 from localspec.models.hub.environment import is_true
+
+_NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN}
 
 
 class RevisionGoneError(ModelNotFoundError):
@@ -15,16 +21,30 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
     """The error to raise for a failed request; ``wait``: seconds that the server asks to wait."""
     if isinstance(error, NotAHubError):
         return LocalspecError(
-            f"{endpoint()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
+            f"{_address()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
         )
     if isinstance(error, StatusError):
         if error.redirected:
             return _by_cdn(repo, error)
         return _by_code(repo, error) or _by_status(repo, error, wait)
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    if _offline(error):
+        reason = "there is no network, or it does not know this name"
+    else:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
     return LocalspecError(
-        f"cannot reach {endpoint()} ({reason}); downloaded models still work, with --offline"
+        f"cannot reach {_address()}: {reason}; the demo and downloaded models still work, with "
+        "--offline"
     )
+
+
+def _offline(error: BaseException | None) -> bool:
+    """Whether a request failed because there is no network at all."""
+    while error is not None:
+        inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        if isinstance(error, socket.gaierror) or getattr(error, "errno", None) in _NO_NETWORK:
+            return True
+        error = inner or error.__cause__ or error.__context__
+    return False
 
 
 def _by_code(repo: str, error: StatusError) -> LocalspecError | None:
@@ -47,7 +67,7 @@ def _by_code(repo: str, error: StatusError) -> LocalspecError | None:
 
 
 def _without_access(repo: str) -> str:
-    page = f"{endpoint()}/{repo}"
+    page = f"{_address()}/{repo}"
     if token() is None:
         return (
             f": accept its terms at {page}, then log in with `hf auth login` or set "
@@ -92,8 +112,13 @@ def _by_cdn(repo: str, error: StatusError) -> LocalspecError:
     )
 
 
+def _address() -> str:
+    """The Hub's address, without a password in it."""
+    return without_secrets(endpoint())
+
+
 def _who() -> str:
-    return "the Hub" if endpoint().endswith("//huggingface.co") else endpoint()
+    return "the Hub" if endpoint().endswith("//huggingface.co") else _address()
 
 
 def _withheld() -> str:

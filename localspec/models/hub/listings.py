@@ -64,7 +64,7 @@ def valid_entries(entries: list[RepoFile]) -> list[RepoFile]:
 
 
 def _is_valid(entry: RepoFile) -> bool:
-    if not is_safe_name(entry.path) or not _ETAG.fullmatch(entry.etag):
+    if "\\" in entry.path or not is_safe_name(entry.path) or not _ETAG.fullmatch(entry.etag):
         return False
     parts = entry.path.split("/")
     return all(part not in {"", ".", ".."} and len(part.encode()) <= _MOST_NAME for part in parts)

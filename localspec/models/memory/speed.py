@@ -110,11 +110,13 @@ class Expected:
     plain: float
     drafted: float
     """With the draft length that is best here; equal to `plain` where drafting does not pay."""
+    at_least: bool = False
+    """Whether these are lower bounds: other programs were busy when the machine was measured."""
 
     @property
     def slow(self) -> bool:
-        """Whether it is too slow to chat with."""
-        return self.drafted < SLOW
+        """Whether it is surely too slow to chat with."""
+        return self.drafted < SLOW and not self.at_least
 
     @property
     def gain(self) -> float:
@@ -122,9 +124,21 @@ class Expected:
         return self.drafted / self.plain
 
     def __str__(self) -> str:
-        """Both speeds, or the one that both are, with as many digits as an estimate deserves."""
+        """Both speeds, or the one that both are, with as many digits as an estimate deserves; a
+        ``+`` marks lower bounds.
+        """
         plain, drafted = rounded(self.plain), rounded(self.drafted)
-        return plain if plain == drafted else f"{plain} → {drafted}"
+        more = "+" if self.at_least else ""
+        return f"{plain}{more}" if plain == drafted else f"{plain} → {drafted}{more}"
+
+    @property
+    def words(self) -> str:
+        """The same as text."""
+        plain, drafted = rounded(self.plain), rounded(self.drafted)
+        about = "at least" if self.at_least else "about"
+        if plain == drafted:
+            return f"{about} {plain} tokens/s"
+        return f"{about} {plain} tokens/s plain and {drafted} with drafting"
 
 
 def rounded(speed: float) -> str:
@@ -140,12 +154,12 @@ def expected(machine: MachineSpeed, memory: Memory, reads: Reads) -> Expected:
     curve = {n: seconds * reads.read(n) for n, seconds in per_byte.items()}
     plain = 1 / curve[1]
     if not (reads.acceptance and reads.draft_bytes):
-        return Expected(plain, plain)
+        return Expected(plain, plain, machine.disturbed)
     draft_s = reads.draft_bytes * per_byte[1]
     rates = (
         _emitted(reads.acceptance, k) / (_at(curve, k + 1) + k * draft_s) for k in range(max(curve))
     )
-    return Expected(plain, max(rates))
+    return Expected(plain, max(rates), machine.disturbed)
 
 
 def _emitted(acceptance: float, k: int) -> float:

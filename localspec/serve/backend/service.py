@@ -29,6 +29,8 @@ _TOKENIZED = 1 << 15
 """Tokens up to which a text is tokenized whatever the context, or while that is not known."""
 _MOST_NAMES = 256
 """Unknown fields that were logged, at most: each is logged once."""
+_MOST_SHOWN = 8
+"""Unknown fields that one line names."""
 
 
 class Service:
@@ -42,7 +44,7 @@ class Service:
         self.metrics = Metrics()
         self.started = time.time()
         self._running: set[Answering] = set()
-        self._told: set[str] = set()
+        self._told: dict[tuple[str, str], None] = {}
 
     async def answer(
         self,
@@ -194,12 +196,22 @@ class Service:
         return answer
 
     def tell_unknown(self, path: str, names: Iterable[str]) -> None:
-        """Tell, once for each, of fields that have no effect."""
-        for name in names:
-            key = f"{path} {shown(name)}"
-            if key not in self._told and len(self._told) < _MOST_NAMES:
-                self._told.add(key)
-                self.reporter.notice(f"the field {shown(name)!r} in {path} has no effect")
+        """Tell of fields that have no effect, each once: in one line for a request, so that none
+        can fill the log.
+        """
+        fresh = [
+            name for name in dict.fromkeys(map(shown, names)) if (path, name) not in self._told
+        ]
+        if not fresh:
+            return
+        told, more = fresh[:_MOST_SHOWN], len(fresh) - _MOST_SHOWN
+        for name in fresh:
+            self._told[path, name] = None
+        while len(self._told) > _MOST_NAMES:  # the oldest is told of again, when it comes
+            del self._told[next(iter(self._told))]
+        which = ", ".join(map(repr, told)) + (f" and {more} more" if more > 0 else "")
+        fields = "the field {} in {} has" if len(fresh) == 1 else "the fields {} in {} have"
+        self.reporter.notice(f"{fields.format(which, path)} no effect")
 
 
 def _owner(caller: Caller, request: ReplyRequest) -> str:

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from localspec.errors import LocalspecError
+from localspec.serve.http.body_budget import share_of
 from localspec.serve.http.error_shapes import OPENAI, ErrorShape
 from localspec.serve.http.errors import ApiError, of_engine
 from localspec.serve.http.fields import Fields, parse
@@ -60,13 +61,15 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body_bytes:
         raise _too_large(limits)
-    body = bytearray()
+    body, share = bytearray(), share_of(request.scope)
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
                 body += part
                 if len(body) > limits.body_bytes:
                     raise _too_large(limits)
+                if share is not None:
+                    share.grow(len(body))
     except TimeoutError:
         raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
     except ClientDisconnect:

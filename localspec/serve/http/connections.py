@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+from collections.abc import Sequence
 from typing import Any, cast
 
 import h11
@@ -51,11 +53,41 @@ class LimitedProtocol(H11Protocol):
         """Take a connection, or refuse it where there are too many."""
         stream = cast("asyncio.Transport", transport)
         super().connection_made(stream)
-        if len(self.connections) > self.limits.connections:
+        if not self._room():
             stream.write(_BUSY)
             stream.close()
             return
         self._watch()
+
+    def _room(self) -> bool:
+        """Whether this connection may stay. Where there are too many, one that has sent no request
+        makes room, the oldest of the address that has the most of them; and no address has more
+        than its share, so that nobody keeps all others out.
+        """
+        others = [c for c in self.connections if isinstance(c, LimitedProtocol) and c is not self]
+        ours = [other for other in others if other.peer == self.peer]
+        if self.peer is not None and len(ours) >= self.limits.connections_of_one:
+            return _end_one([other for other in ours if other.owes_request])
+        if len(others) < self.limits.connections:
+            return True
+        idle = [other for other in others if other.owes_request]
+        counts = collections.Counter(other.peer for other in idle)
+        most = max(counts.values(), default=0)
+        return _end_one([other for other in idle if counts[other.peer] == most])
+
+    @property
+    def peer(self) -> str | None:
+        """The address of the client's machine; None at a Unix socket."""
+        return self.client[0] if self.client else None
+
+    def since(self) -> float:
+        """When it began to owe a request."""
+        return self._deadline.when() if self._deadline is not None else 0.0
+
+    @property
+    def owes_request(self) -> bool:
+        """Whether no request was sent, or the last one is answered."""
+        return self._deadline is not None and not self.transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
@@ -143,6 +175,14 @@ class LimitedProtocol(H11Protocol):
             if cycle is not None:
                 seconds += self.limits.idle_seconds
             self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+
+def _end_one(idle: Sequence[LimitedProtocol]) -> bool:
+    """End the connection that has waited longest; False where there is none."""
+    if not idle:
+        return False
+    min(idle, key=LimitedProtocol.since).transport.abort()
+    return True
 
 
 def protocol_with(limits: Limits) -> type[LimitedProtocol]:

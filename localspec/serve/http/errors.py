@@ -7,6 +7,7 @@ errors whose text is about the request are shown to clients.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -54,6 +55,7 @@ class ApiError(Exception):
         code: str | None = None,
         retry_after: float | None = None,
         of_prompt: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """``kind`` is the ``type`` of OpenAI's error object; by default that of the status.
         ``of_prompt``: it is about the prompt, whose field has another name on each route.
@@ -66,6 +68,7 @@ class ApiError(Exception):
         self.code = code
         self.retry_after = retry_after
         self.of_prompt = of_prompt
+        self._headers = dict(headers or {})
 
     @property
     def body(self) -> dict[str, Any]:
@@ -82,7 +85,7 @@ class ApiError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Headers besides those of any JSON answer."""
-        headers = {}
+        headers = dict(self._headers)
         if self.retry_after is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after)))
         if self.status == HTTPStatus.UNAUTHORIZED:

@@ -5,9 +5,12 @@ null counts as absent, as OpenAI's clients mean it.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from localspec.core.setting_spec import SettingSpec
@@ -22,6 +25,10 @@ _NAMES: tuple[tuple[type, str], ...] = (
     (list, "an array"),
     (dict, "an object"),
 )
+_MOST_VALUES = 1 << 19
+"""Values in a body: a bias for each token of a large vocabulary is half of that."""
+_PARTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[,\[{]', re.DOTALL)
+"""A text of JSON, closed or not, or what begins or separates values."""
 _UNKNOWN_SHOWN = 40
 """Characters of an unknown field's name in a message or log."""
 
@@ -34,6 +41,7 @@ def parse(raw: bytes) -> dict[str, Any]:
     """
     try:
         text = raw.decode(json.detect_encoding(raw))  # `json.loads` lets half characters pass
+        _require_few(text)
         data = json.loads(text, parse_constant=_refuse_constant)
         if "\\ud" in text or "\\uD" in text:  # an escape for half a character is no Unicode
             json.dumps(data, ensure_ascii=False).encode()
@@ -47,6 +55,23 @@ def parse(raw: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise bad_request("the body must be a JSON object")
     return data
+
+
+def _require_few(text: str) -> None:
+    """Refuse more values than any request needs: in memory each takes many times its characters.
+
+    Raises:
+        ApiError: 413.
+    """
+    if text.count(",") + text.count("[") + text.count("{") <= _MOST_VALUES:
+        return
+    found = [part[0][0] for part in itertools.islice(_PARTS.finditer(text), 2 * _MOST_VALUES)]
+    if len(found) == 2 * _MOST_VALUES or len(found) - found.count('"') > _MOST_VALUES:
+        raise ApiError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the body has more than {_MOST_VALUES} values, the most that this server reads",
+            code="body_too_large",
+        )
 
 
 def _refuse_constant(name: str) -> float:
@@ -70,6 +95,11 @@ class Fields:
         """Whether the field is there and not null."""
         self._read.add(name)
         return self._data.get(name) is not None
+
+    def null(self, name: str) -> bool:
+        """Whether the field is there as null, which counts as absent elsewhere."""
+        self._read.add(name)
+        return name in self._data and self._data[name] is None
 
     def raw(self, name: str) -> Any:
         """The field as it came; None if absent."""
@@ -131,6 +161,10 @@ class Fields:
         if high is not None and value > high:
             raise self.refuse(name, f"must be at most {high}")
         return value
+
+    def limit(self, name: str, low: int) -> int | None:
+        """A largest number of tokens; -1 is none, as LM Studio and llama.cpp have it."""
+        return None if self.raw(name) == -1 else self.whole(name, low)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
         """One of several strings."""

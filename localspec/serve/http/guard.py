@@ -7,10 +7,11 @@ its own that it lets point there (DNS rebinding). Pure ASGI: nothing here buffer
 from __future__ import annotations
 
 import ipaddress
+import re
+import secrets
 import socket
 from collections.abc import Mapping
 from http import HTTPStatus
-from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,8 +22,12 @@ from localspec.serve.http.errors import ApiError
 from localspec.serve.http.settings import ServeSettings
 
 ANY = "*"
-_OPEN_PATHS = frozenset({"/health"})
-"""Answer without a key: they tell only whether the server is ready."""
+_OPEN_PATHS = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
+"""Answer without a key and by any name, as probes ask: they tell only whether it is ready."""
+_HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9_.-]{1,255}))(?::([0-9]{0,5}))?", re.ASCII)
+"""A Host header, whole: an IPv6 address in brackets, or a name or other address; and a port."""
+_REQUEST_ID = "x-request-id"
+_ID = re.compile(r"[!-~]{1,128}", re.ASCII)
 _METHODS = "GET, POST, OPTIONS"
 _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
@@ -43,8 +48,11 @@ class Guard:
             return
         headers = _headers(scope)
         cors: dict[str, str] = {}
+        named = _request_id(scope["path"], headers)
         try:
-            self._check_host(headers)
+            _check_length(headers)
+            if scope["path"] not in _OPEN_PATHS:
+                self._check_host(headers)
             cors = self._check_origin(headers)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _preflight(headers, cors)(scope, receive, send)
@@ -53,10 +61,10 @@ class Guard:
         except ApiError as error:
             shape = self._shapes.shape(scope["path"])
             body = shape.body(error)
-            answer = JSONResponse(body, error.status, {**error.headers, **cors})
+            answer = JSONResponse(body, error.status, {**error.headers, **cors, **named})
             await answer(scope, receive, send)
             return
-        await self._app(scope, receive, _with_headers(send, cors) if cors else send)
+        await self._app(scope, receive, _with_headers(send, cors | named))
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         """Refuse a name that is not this machine's.
@@ -90,7 +98,11 @@ class Guard:
             return {}
         asked = origin.rstrip("/").lower()
         if asked in self._origins or ANY in self._origins:
-            return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+            return {
+                "Access-Control-Allow-Origin": origin,
+                "Access-Control-Expose-Headers": f"{_REQUEST_ID}, retry-after",
+                "Vary": "Origin",
+            }
         host = headers.get("host", "").lower()
         if host and asked in {f"http://{host}", f"https://{host}"}:
             return {}
@@ -111,7 +123,8 @@ class Guard:
         if not keys or scope["path"] in _OPEN_PATHS:
             return Caller()
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        key = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        key = bearer.strip() if scheme.lower() == "bearer" else ""
+        key = key or headers.get("x-api-key", "") or headers.get("api-key", "")  # Azure's
         if not key:
             raise ApiError(
                 HTTPStatus.UNAUTHORIZED,
@@ -135,19 +148,44 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _host_name(host: str) -> str:
-    """The name of a Host header without the port, in lower case."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
+    """The name of a Host header without the port, in lower case; "" where it is not valid."""
+    found = _HOST.fullmatch(host.lower())
+    if found is None or int(found[3] or 0) > 65535:
         return ""
+    if found[1] is not None:
+        return found[1] if ":" in found[1] else ""
+    return found[2].rstrip(".")
 
 
 def _is_address(name: str) -> bool:
     try:
-        ipaddress.ip_address(name.partition("%")[0])
+        ipaddress.ip_address(name)
     except ValueError:
         return False
     return True
+
+
+def _check_length(headers: Mapping[str, str]) -> None:
+    """Refuse a body with two lengths, of which a proxy may believe the other one.
+
+    Raises:
+        ApiError: 400, after which the connection is closed.
+    """
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST,
+            "the request has both Content-Length and Transfer-Encoding",
+            headers={"Connection": "close"},
+        )
+
+
+def _request_id(path: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """The header that names this request: as the client did, or by a name of ours."""
+    given = headers.get(_REQUEST_ID, "")
+    name = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return {_REQUEST_ID: name, "request-id": name}  # the latter is Anthropic's
+    return {_REQUEST_ID: name}
 
 
 def _own_names() -> frozenset[str]:

@@ -9,10 +9,13 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SLASHES = re.compile("//+")
+_ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)
 
 
 class PlainPaths:
-    """ASGI middleware that leaves out repeated slashes and one at the end."""
+    """ASGI middleware that leaves out repeated slashes and one at the end, and the scheme and host
+    that clients of proxies put before a path.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -20,6 +23,12 @@ class PlainPaths:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request at its plain path."""
         if scope["type"] == "http":
+            whole = _ABSOLUTE.match(scope["path"])
+            if whole is not None:  # its host takes the place of the header's (RFC 9112, 3.2.2)
+                others = [header for header in scope["headers"] if header[0].lower() != b"host"]
+                host = whole[1].encode("latin-1", "replace")
+                scope["headers"] = [*others, (b"host", host)]
+                scope["path"] = scope["path"][whole.end() :] or "/"
             scope["path"] = plain(scope["path"])
         await self._app(scope, receive, send)
 

@@ -26,6 +26,11 @@ class Limits:
     waiting: int = 128
     """Requests that wait for the engine; further ones get status 429."""
     connections: int = 1024
+    connections_of_one: int = 768
+    """Connections of one address, so that others find room."""
+    bodies_bytes: int = 64 << 20
+    """Bytes of all bodies together, from their arrival to the end of their answers; the first 64 KB
+    of each are not counted."""
     header_seconds: float = 15.0
     """Most seconds from the connection, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60.0

@@ -12,7 +12,7 @@ from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.fields import Fields
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _TEXTS = ("text", "input_text", "output_text")
 UNREADABLE = "[something other than text, which this model cannot read]"
 """Stands for images and files in results of tools."""
@@ -44,25 +44,37 @@ def _message(given: Fields) -> Message:
     if role is None:
         raise given.refuse("role", "is missing")
     if role == "assistant":
-        given.ignore("refusal", "audio", "annotations", "function_call", "name")
+        given.ignore("refusal", "audio", "annotations", "name")
         calls = tuple(_call(call) for call in given.objects("tool_calls") or ())
-        said = content(given) if given.has("content") or not calls else ""
+        function = given.object("function_call")  # OpenAI's older form
+        if function is not None:
+            calls = (*calls, _function_call(given, function, ""))
+        # null is how OpenAI's own answers write a reply without text
+        said = (
+            "" if given.null("content") or (calls and not given.has("content")) else content(given)
+        )
         thought = given.text("reasoning_content") or given.text("reasoning") or ""
         return Message("assistant", said, thought, calls)
-    if role == "tool":
+    if role in {"tool", "function"}:  # the latter is the older form
         name, call_id = given.text("name") or "", given.text("tool_call_id") or ""
-        return Message("tool", result(given), call_id=call_id, name=name)
+        if role == "function" and not name:
+            raise given.refuse("name", "is missing")
+        said = "" if given.null("content") else result(given)
+        return Message("tool", said, call_id=call_id, name=name)
     given.ignore("name")
     return Message(cast("Role", role), content(given))
 
 
 def _call(given: Fields) -> MessageCall:
     given.choice("type", ("function",))
-    function = given.object("function")
+    return _function_call(given, given.object("function"), given.text("id") or "")
+
+
+def _function_call(given: Fields, function: Fields | None, call_id: str) -> MessageCall:
     name = function.text("name") if function is not None else None
     if function is None or not name:
         raise given.refuse("function", "must have a name")
-    return message_call(function, given.text("id") or "", name)
+    return message_call(function, call_id, name)
 
 
 def message_call(given: Fields, call_id: str, name: str, field: str = "arguments") -> MessageCall:

@@ -160,8 +160,8 @@ def _bias(fields: Fields) -> tuple[tuple[int, float], ...]:
     if given is None:
         return ()
     found = []
-    if len(given.as_dict()) > _MOST_BIASES:
-        raise fields.refuse("logit_bias", f"has more than {_MOST_BIASES} tokens")
+    if len(given.as_dict()) > MOST_BIASES:
+        raise fields.refuse("logit_bias", f"has more than {MOST_BIASES} tokens")
     for name in given.as_dict():
         if not name.isascii() or not name.isdigit() or len(name) > 9:
             raise given.refuse(name, "is not a token id; the keys of logit_bias are token ids")
@@ -175,13 +175,13 @@ def _stop(fields: Fields) -> tuple[str, ...]:
     stop = fields.texts("stop")
     if not all(stop):
         raise fields.refuse("stop", "must not be empty")
-    if len(stop) > _MOST_STOPS:
-        raise fields.refuse("stop", f"has {len(stop)} texts; {_MOST_STOPS} is the most")
+    if len(stop) > MOST_STOPS:
+        raise fields.refuse("stop", f"has {len(stop)} texts; {MOST_STOPS} is the most")
     return stop
 
 
-_MOST_STOPS = 64
-_MOST_BIASES = 8192
+MOST_STOPS = 64
+MOST_BIASES = 8192
 
 
 def _prediction(fields: Fields) -> str | None:
@@ -211,10 +211,20 @@ def _own(fields: Fields) -> dict[str, Any]:
         "draft_max": own.setting("draft_max", schema.DRAFT_MAX),
         "draft_memory": own.flag("draft_memory") is not False,
     }
+    for name in ("strict", "origins"):  # of other parts of the answer; see `read_extras`
+        own.flag(name)
     for name in own.unread():
-        if name not in {"strict", "origins"}:
-            raise own.refuse(name, "is no field of localspec")
+        raise own.refuse(name, "is no field of localspec")
     return found
 
 
-__all__ = ["Extras", "choices", "made", "of_choices", "read_extras", "read_request"]
+__all__ = [
+    "MOST_BIASES",
+    "MOST_STOPS",
+    "Extras",
+    "choices",
+    "made",
+    "of_choices",
+    "read_extras",
+    "read_request",
+]

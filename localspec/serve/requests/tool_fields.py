@@ -83,8 +83,11 @@ def read_tools(fields: Fields) -> OfferedTools:
     given = []
     for tool in fields.objects("tools") or ():
         tool.choice("type", ("function",))
-        if tool.object("function") is None:
+        function = tool.object("function")
+        if function is None:
             raise tool.refuse("function", "is missing")
+        function.text("description")
+        function.flag("strict")
         given.append(tool.as_dict())
     parallel = fields.flag("parallel_tool_calls")
     return offered(given, _choice(fields), several=parallel is not False)

@@ -103,7 +103,7 @@ class ChatCompletions:
         top = fields.whole("top_logprobs", 0, MOST_ALTERNATIVES)
         if top and not wanted:
             raise fields.refuse("top_logprobs", "needs logprobs: true")
-        limit = fields.whole("max_completion_tokens", 1) or fields.whole("max_tokens", 1)
+        limit = fields.limit("max_completion_tokens", 1) or fields.limit("max_tokens", 1)
         fields.ignore("max_tokens")
         request = read_request(fields, service.settings, max_tokens=limit)
         tools = read_tools(fields)

@@ -100,11 +100,12 @@ class Completions:
         service = self._service
         echo = fields.flag("echo") or False
         logprobs = fields.whole("logprobs", 0, MOST_ALTERNATIVES)
-        limit = fields.whole("max_tokens", 0)
+        limit = fields.limit("max_tokens", 0)
+        default = None if fields.has("max_tokens") else _DEFAULT_TOKENS
         request = read_request(
             fields,
             service.settings,
-            max_tokens=_DEFAULT_TOKENS if limit is None else limit,
+            max_tokens=default if limit is None else limit,
         )
         scores = request["prompt_logprobs"] is not None
         request |= {"logprobs": logprobs}

@@ -1,4 +1,4 @@
-"""``/v1/models`` and ``/health``."""
+"""``/v1/models``, ``/health`` and ``/version``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from localspec import __version__
 from localspec.serve.backend.model_names import ListedModel
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
@@ -28,6 +29,9 @@ def routes(service: Service) -> list[BaseRoute]:
         Route("/v1/models/{name:path}", about.model, methods=["GET"]),
         Route("/health", about.health, methods=["GET"]),
         Route("/v1/health", about.health, methods=["GET"]),
+        Route("/readyz", about.health, methods=["GET"]),
+        Route("/livez", about.alive, methods=["GET"]),
+        Route("/version", about.version, methods=["GET"]),
     ]
 
 
@@ -78,14 +82,29 @@ class About:
             raise of_engine(NotLoadedError(slot.error))
         return JSONAnswer({"status": "ok", "loaded": False})
 
+    async def alive(self, request: Request) -> Response:
+        """Tell that the server answers, whether or not a model is loaded."""
+        del request
+        return JSONAnswer({"status": "ok"})
+
+    async def version(self, request: Request) -> Response:
+        """Tell the version, as vLLM does."""
+        del request
+        return JSONAnswer({"version": __version__})
+
     def _anthropic(self, model: ListedModel) -> dict[str, Any]:
         created = datetime.fromtimestamp(int(self._service.started), UTC)
-        return {
+        entry: dict[str, Any] = {
             "type": "model",
             "id": model.name,
             "display_name": model.name,
             "created_at": created.isoformat().replace("+00:00", "Z"),
         }
+        info = self._service.slot.info
+        if model.loaded and info is not None:
+            most = self._service.settings.max_tokens or info.context
+            entry |= {"max_input_tokens": info.context, "max_tokens": min(most, info.context)}
+        return entry
 
     def _entry(self, model: ListedModel) -> dict[str, Any]:
         entry: dict[str, Any] = {

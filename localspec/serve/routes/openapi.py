@@ -96,7 +96,11 @@ class _Operation:
 OPERATIONS: dict[str, _Operation] = {
     "/v1/models": _Operation("The models that requests may name", "Models", aliases=("/models",)),
     "/v1/models/{name}": _Operation("One model", "Model", parameter="name"),
-    "/health": _Operation("Whether the model is ready", "Object", aliases=("/v1/health",)),
+    "/health": _Operation(
+        "Whether the model is ready", "Object", aliases=("/v1/health", "/readyz")
+    ),
+    "/livez": _Operation("Whether the server answers", "Object"),
+    "/version": _Operation("The version of localspec", "Object"),
     "/metrics": _Operation("Counters in the form of Prometheus", ""),
     "/props": _Operation(
         "The server and the defaults of requests, as llama.cpp has them", "Object"

@@ -1,6 +1,5 @@
-"""Named JSON schemas, for `localspec.serve.routes.openapi`: parts of requests, and answers.
-
-Answers have more fields than are named here: those are of OpenAI's and Anthropic's descriptions.
+"""Named JSON schemas, for `localspec.serve.routes.openapi`: parts of requests, and answers, which
+have more fields than are named here, those of OpenAI's and Anthropic's descriptions.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from localspec.core import settings_schema as settings
 from localspec.serve.routes.openapi_shapes import (
     ANY_OBJECT,
     FLAG,
+    NAME,
     TEXT,
     Schema,
     array,
@@ -23,13 +23,48 @@ EVENT: Schema = record({"event": TEXT, "data": TEXT}) | {
     "description": "an event of the stream; OpenAPI 3.1 has no form of its own for streams"
 }
 
+PARAMETERS: Schema = {
+    "type": "object",
+    "description": "a JSON schema of an object",
+    "properties": {
+        "type": {"const": "object"},
+        "properties": {
+            "type": ["object", "null"],
+            "additionalProperties": {"anyOf": [{"type": "object"}, {"const": True}]},
+        },
+        "required": {"type": ["array", "null"], "items": {"type": "string"}},
+    },
+}
 _FUNCTION: Schema = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},
     "description": TEXT,
-    "parameters": ANY_OBJECT | {"description": "a JSON schema of an object"},
+    "parameters": PARAMETERS,
     "strict": FLAG
     | {"description": "refuse keywords that cannot be followed, do not leave them out"},
 }
+_CONTENT = either(TEXT, array(ref("TextPart")))
+_RESULT = either(TEXT, array(ANY_OBJECT)) | {"description": "parts that are no text are left out"}
+_BLOCK = record({"type": choice("text"), "text": TEXT}, "type")
+_FILE = record(
+    {
+        "type": choice("document"),
+        "source": record({"type": choice("text"), "data": TEXT}, "type"),
+    },
+    "type",
+    "source",
+)
+_ARGUMENTS = either(TEXT, ANY_OBJECT) | {"description": "a JSON object, or one as text"}
+_USE = record(
+    {"type": choice("tool_use"), "id": TEXT, "name": NAME, "input": _ARGUMENTS}, "type", "name"
+)
+_DONE = record(
+    {"type": choice("tool_result"), "tool_use_id": TEXT, "content": _RESULT, "is_error": FLAG},
+    "type",
+)
+_THOUGHT = record(
+    {"type": choice("thinking", "redacted_thinking"), "thinking": TEXT, "data": TEXT}, "type"
+)
+_CALLED = record({"name": NAME, "arguments": _ARGUMENTS}, "name")
 _USAGE = {"type": "object", "additionalProperties": True}
 
 COMPONENTS: Schema = {
@@ -56,41 +91,76 @@ COMPONENTS: Schema = {
         "type",
         "error",
     ),
-    "Drafting": {
-        "type": "object",
-        "description": "how this reply is drafted and verified",
-        "properties": {
+    "Drafting": record(
+        {
             "verifier": choice(*settings.VERIFIERS),
             "drafter": TEXT | {"description": "names separated by commas, or off"},
-            "draft_max": whole(0, settings.MAX_K),
+            "draft_max": either(whole(0, settings.MAX_K), choice("", "auto")),
             "draft_memory": FLAG | {"description": "draft from earlier requests of the client"},
             "origins": FLAG | {"description": "answer where each token came from"},
+            "strict": FLAG | {"description": "refuse unless the server computes in strict mode"},
+        }
+    )
+    | {"description": "how this reply is drafted and verified", "additionalProperties": False},
+    "TextPart": either(
+        record({"type": choice("text", "input_text", "output_text"), "text": TEXT}, "type"),
+        record({"type": choice("refusal"), "refusal": TEXT}, "type"),
+    ),
+    "OthersTool": record(
+        {"type": {"type": "string", "not": {"enum": ["function", "custom"]}}}, "type"
+    )
+    | {"description": "a tool that servers of others run; it has no effect"},
+    "ChatMessage": either(
+        record(
+            {"role": choice("system", "developer", "user"), "content": _CONTENT}, "role", "content"
+        ),
+        record(
+            {
+                "role": choice("assistant"),
+                "content": either(_CONTENT, {"type": "null"}),
+                "reasoning_content": TEXT,
+                "tool_calls": array(
+                    record(
+                        {"id": TEXT, "type": choice("function"), "function": _CALLED}, "function"
+                    ),
+                    1,
+                ),
+                "function_call": _CALLED,
+            },
+            "role",
+        )
+        | {
+            "anyOf": [
+                {"required": ["content"]},
+                {"required": ["tool_calls"]},
+                {"required": ["function_call"]},
+            ]
         },
-    },
-    "TextPart": record({"type": choice("text"), "text": TEXT}, "type", "text"),
-    "ChatMessage": record(
-        {
-            "role": choice("system", "developer", "user", "assistant", "tool"),
-            "content": either(TEXT, array(ref("TextPart")), {"type": "null"}),
-            "reasoning_content": TEXT,
-            "tool_calls": array(
-                record(
-                    {
-                        "id": TEXT,
-                        "type": choice("function"),
-                        "function": record({"name": TEXT, "arguments": TEXT}, "name"),
-                    },
-                    "function",
-                )
-            ),
-            "tool_call_id": TEXT,
-        },
-        "role",
+        record(
+            {
+                "role": choice("tool"),
+                "content": either(_RESULT, {"type": "null"}),
+                "tool_call_id": TEXT,
+                "name": TEXT,
+            },
+            "role",
+            "content",
+        ),
+        record(
+            {
+                "role": choice("function"),
+                "content": either(_RESULT, {"type": "null"}),
+                "name": NAME,
+            },
+            "role",
+            "content",
+            "name",
+        ),
     ),
     "ChatTool": record(
-        {"type": choice("function"), "function": record(_FUNCTION, "name")}, "type", "function"
+        {"type": choice("function"), "function": record(_FUNCTION, "name")}, "function"
     ),
-    "ResponseTool": record({"type": TEXT, **_FUNCTION}, "type"),
+    "ResponseTool": record({"type": choice("function"), **_FUNCTION}, "type", "name"),
     "ResponseFormat": record(
         {
             "type": choice("text", "json_object", "json_schema"),
@@ -111,75 +181,51 @@ COMPONENTS: Schema = {
             {
                 "type": choice("message"),
                 "role": choice("user", "assistant", "system", "developer"),
-                "content": either(
-                    TEXT,
-                    array(
-                        record(
-                            {"type": choice("input_text", "output_text"), "text": TEXT},
-                            "type",
-                            "text",
-                        )
-                    ),
-                ),
+                "content": _CONTENT,
             },
             "role",
             "content",
         ),
         record(
-            {"type": choice("function_call"), "call_id": TEXT, "name": TEXT, "arguments": TEXT},
+            {
+                "type": choice("function_call"),
+                "call_id": TEXT,
+                "name": NAME,
+                "arguments": _ARGUMENTS,
+            },
             "type",
-            "call_id",
             "name",
-            "arguments",
         ),
         record(
-            {"type": choice("function_call_output"), "call_id": TEXT, "output": TEXT},
+            {"type": choice("function_call_output"), "call_id": TEXT, "output": _RESULT},
             "type",
-            "call_id",
             "output",
         ),
         record({"type": choice("reasoning"), "summary": array(record({"text": TEXT}))}, "type"),
     ),
-    "AnthropicMessage": record(
-        {
-            "role": choice("user", "assistant"),
-            "content": either(
-                TEXT,
-                array(
-                    either(
-                        ref("TextPart"),
-                        record(
-                            {
-                                "type": choice("tool_use"),
-                                "id": TEXT,
-                                "name": TEXT,
-                                "input": ANY_OBJECT,
-                            },
-                            "type",
-                            "id",
-                            "name",
-                            "input",
-                        ),
-                        record(
-                            {
-                                "type": choice("tool_result"),
-                                "tool_use_id": TEXT,
-                                "content": TEXT,
-                                "is_error": FLAG,
-                            },
-                            "type",
-                            "tool_use_id",
-                        ),
-                        record({"type": choice("thinking"), "thinking": TEXT}, "type"),
-                    )
-                ),
-            ),
-        },
-        "role",
-        "content",
+    "AnthropicMessage": either(
+        record(
+            {"role": choice("user"), "content": either(TEXT, array(either(_BLOCK, _FILE, _DONE)))},
+            "role",
+            "content",
+        ),
+        record(
+            {
+                "role": choice("assistant"),
+                "content": either(TEXT, array(either(_BLOCK, _FILE, _USE, _THOUGHT))),
+            },
+            "role",
+            "content",
+        ),
+        record(
+            {"role": choice("system"), "content": either(TEXT, array(either(_BLOCK, _FILE)))},
+            "role",
+            "content",
+        ),
     ),
     "AnthropicTool": record(
         {
+            "type": choice("custom"),
             "name": _FUNCTION["name"],
             "description": TEXT,
             "input_schema": _FUNCTION["parameters"],

@@ -9,6 +9,8 @@ from localspec.core.setting_spec import Kind, SettingSpec
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
+NAME: Schema = {"type": "string", "minLength": 1}
+NULL: Schema = {"type": "null"}
 FLAG: Schema = {"type": "boolean"}
 ANY_OBJECT: Schema = {"type": "object"}
 _NUMBERS = {Kind.NUMBER: "number", Kind.WHOLE: "integer"}
@@ -22,9 +24,16 @@ def whole(low: int, high: int | None = None, about: str = "") -> Schema:
     return found | ({"description": about} if about else {})
 
 
-def array(items: Schema, least: int = 0) -> Schema:
-    """An array."""
-    return {"type": "array", "items": items} | ({"minItems": least} if least else {})
+def limit(low: int) -> Schema:
+    """A largest number of tokens, or -1 for none."""
+    return either(whole(low), {"type": "integer", "const": -1})
+
+
+def array(items: Schema, least: int = 0, most: int = 0) -> Schema:
+    """An array; ``most`` of 0 is any number."""
+    found: Schema = {"type": "array", "items": items}
+    found |= {"minItems": least} if least else {}
+    return found | ({"maxItems": most} if most else {})
 
 
 def choice(*values: str) -> Schema:
@@ -33,8 +42,14 @@ def choice(*values: str) -> Schema:
 
 
 def record(properties: Schema, *required: str) -> Schema:
-    """An object. Unknown properties are allowed, and told of in the server's log."""
-    found: Schema = {"type": "object", "properties": properties}
+    """An object. Unknown properties are allowed, and told of in the server's log; null counts as
+    absent.
+    """
+    shapes = {
+        name: shape if name in required else either(shape, NULL)
+        for name, shape in properties.items()
+    }
+    found: Schema = {"type": "object", "properties": shapes}
     return found | ({"required": list(required)} if required else {})
 
 
@@ -61,11 +76,14 @@ def setting(spec: SettingSpec[Any]) -> Schema:
 __all__ = [
     "ANY_OBJECT",
     "FLAG",
+    "NAME",
+    "NULL",
     "TEXT",
     "Schema",
     "array",
     "choice",
     "either",
+    "limit",
     "record",
     "ref",
     "setting",

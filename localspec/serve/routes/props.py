@@ -52,7 +52,7 @@ class Props:
                 "model_alias": service.models.present,
                 "modalities": {"vision": False, "audio": False},
                 "build_info": f"localspec {__version__}",
-                "is_sleeping": info is None,
+                "is_sleeping": info is None and not service.slot.loading,
                 "localspec": {
                     "backend": info.backend if info is not None else None,
                     "drafters": list(info.drafters) if info is not None else [],

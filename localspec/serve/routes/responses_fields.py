@@ -157,6 +157,9 @@ def _format(fields: Fields) -> GrammarSpec | None:
     if given is None:
         return None
     kind = given.choice("type", ("text", "json_object", "json_schema"))
+    if kind is None:
+        raise given.refuse("type", "is missing")
+    given.text("name")
     try:
         if kind == "json_object":
             return GrammarSpec.json_object()
@@ -238,6 +241,8 @@ def _tools(fields: Fields, ignored: list[str]) -> list[dict[str, Any]]:
     found = []
     for tool in fields.objects("tools") or ():
         kind = tool.text("type")
+        if kind is None:
+            raise tool.refuse("type", "is missing")
         if kind != "function":
             ignored.append(f"tools: {kind}")  # run by OpenAI's servers: the model is not told
             continue

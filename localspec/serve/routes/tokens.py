@@ -19,7 +19,7 @@ from localspec.serve.requests.conversation import read_messages, template_argume
 from localspec.serve.requests.request_fields import made
 from localspec.serve.requests.tool_fields import read_tools
 
-_LARGEST_ID = 1 << 31
+LARGEST_ID = 1 << 31
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -78,8 +78,10 @@ class Tokens:
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids."""
         fields = await read_fields(request, self._service.settings.limits)
-        tokens = fields.items("tokens") or []
-        if not all(type(token) is int and 0 <= token < _LARGEST_ID for token in tokens):
+        tokens = fields.items("tokens")
+        if tokens is None:
+            raise fields.refuse("tokens", "is missing")
+        if not all(type(token) is int and 0 <= token < LARGEST_ID for token in tokens):
             raise fields.refuse("tokens", "must be an array of token ids")
         found = await self._ask(request, fields, made({"prompt_tokens": tuple(tokens)}))
         return JSONAnswer({"content": found.text, "prompt": found.text})
@@ -93,6 +95,7 @@ class Tokens:
     def _asked(self, fields: Fields) -> ReplyRequest:
         if fields.has("messages"):
             return _conversation(fields)
+        read_tools(fields)  # which a text has no use for
         for name in ("content", "prompt"):
             if fields.has(name):
                 return made({"prompt": fields.text(name)})
@@ -138,4 +141,4 @@ def _piece(text: str) -> str | list[int]:
         return list(raw)
 
 
-__all__ = ["Tokens", "routes"]
+__all__ = ["LARGEST_ID", "Tokens", "routes"]

@@ -1,4 +1,4 @@
-"""Counts of a reply of our own server, for the figures of one that is stopped."""
+"""Counts of a reply as it grows, for the figures of one that is stopped or breaks off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.core.events import (
 )
 
 
-class NativeTally:
+class ReplyTally:
     """Takes the events of a reply as they come."""
 
     def __init__(self, seed: int | None) -> None:
@@ -84,4 +84,4 @@ class NativeTally:
         )
 
 
-__all__ = ["NativeTally"]
+__all__ = ["ReplyTally"]

@@ -1,0 +1,64 @@
+"""Chats and messages as rows of the file, and the statements that write them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from localspec.chats.values import ChatInfo, ChatMessage
+
+INFO = "id, title, named, system, model, leaf, created, updated, deleted, draft"
+MESSAGE = "id, parent, role, text, created, ended, details"
+PUT_CHAT = """INSERT INTO chats
+    (id, title, named, system, model, leaf, created, updated, draft)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id)"""
+NEWER_INFO = """DO UPDATE SET
+    title = iif(named, title, excluded.title),
+    named = named OR excluded.named,
+    system = excluded.system, model = excluded.model, leaf = excluded.leaf,
+    updated = max(updated, excluded.updated), draft = excluded.draft"""
+PUT_MESSAGE = """INSERT INTO messages (chat, id, parent, role, text, created, ended, details)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id)
+DO UPDATE SET text = excluded.text, ended = excluded.ended, details = excluded.details"""
+NEWER = """WHERE messages.ended IS NULL AND excluded.ended NOT NULL
+    AND length(excluded.text) >= length(messages.text)"""
+"""Of two texts of a reply the finished one, unless the other is a longer continuation of it."""
+
+
+def of_chat(i: ChatInfo) -> tuple[Any, ...]:
+    """The values of `PUT_CHAT`."""
+    texts = (i.system and clean(i.system), i.model and clean(i.model))
+    draft = i.draft and clean(i.draft)
+    return (i.id, clean(i.title), i.named, *texts, i.leaf, i.created, i.updated, draft)
+
+
+def of_message(chat: str, m: ChatMessage) -> tuple[Any, ...]:
+    """The values of `PUT_MESSAGE`."""
+    details = None if m.details is None else json.dumps(m.details)
+    return (chat, m.id, m.parent, m.role, clean(m.text), m.created, m.end, details)
+
+
+def info(row: tuple[Any, ...]) -> ChatInfo:
+    """A chat of the columns `INFO`."""
+    values = list(row)
+    values[2] = bool(values[2])
+    return ChatInfo(*values)
+
+
+def message(row: tuple[Any, ...]) -> ChatMessage:
+    """A message of the columns `MESSAGE`."""
+    id, parent, role, text, created, end, details = row  # noqa: A001 - as above
+    try:
+        found = None if details is None else json.loads(details)
+    except (ValueError, TypeError, RecursionError):
+        found = None  # figures of a damaged file; the text is what counts
+    return ChatMessage(id, parent, role, text, created, end, found)
+
+
+def clean(text: str) -> str:
+    """Unpaired surrogates, which half a character may leave behind, cannot be stored."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text

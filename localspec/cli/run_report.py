@@ -1,0 +1,77 @@
+"""The object that ``run --json`` prints, of a whole reply or of one that broke off."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from localspec.cli.output import json_line
+from localspec.core.events import ModelInfo, Reply, ReplyEvent, Token
+from localspec.core.reply_tally import ReplyTally
+
+if TYPE_CHECKING:
+    from localspec.cli.containment import Unfinished
+
+_ALL = 256
+"""Tokens of a reply after each of which the object is made anew; then at each further 256th part,
+so that a long reply does not become slow.
+"""
+
+
+def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
+    """The object that ``run --json`` prints."""
+    s = reply.stats
+    told = s.speculation.state != "unknown"  # else a server does not tell what it drafts
+    judged = told and bool(s.verified or not s.drafted)
+    return {
+        "text": reply.text,
+        "tokens": list(reply.tokens),
+        "origins": [str(o) for o in reply.origins],
+        "finish_reason": reply.finish_reason,
+        "stats": {
+            "prompt_tokens": s.prompt_tokens,
+            "cached_tokens": s.cached_tokens,
+            "saved_seconds": s.saved_seconds,
+            "emitted": s.emitted,
+            "rounds": s.rounds if told else None,
+            "drafted": s.drafted if told else None,
+            "verified": s.verified if judged else None,
+            "accepted": s.accepted if told else None,
+            "acceptance": s.acceptance if judged else None,
+            "tokens_per_round": s.tokens_per_round if told else None,
+            "per_position": list(s.per_position),
+            "by_drafter": {name: dataclasses.asdict(d) for name, d in s.by_drafter.items()},
+            "prompt_seconds": s.prompt_seconds,
+            "decode_seconds": s.decode_seconds,
+            "clock": s.clock,
+            "tokens_per_second": s.tokens_per_second,
+            "plain_tokens_per_second": s.plain_tokens_per_second,
+            "speculation": {"state": s.speculation.state, "reason": s.speculation.reason},
+        },
+        "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
+        "seed": reply.seed,
+        **({} if reply.valid else {"valid": False}),
+    }
+
+
+class Partial:
+    """Keeps the object of a reply that may break off: what had arrived is printed then."""
+
+    def __init__(self, unfinished: Unfinished, info: ModelInfo, seed: int | None) -> None:
+        self._unfinished, self._info = unfinished, info
+        self._tally = ReplyTally(seed)
+        self._tokens = self._due = 0
+
+    def take(self, event: ReplyEvent) -> None:
+        """Note an event of the reply."""
+        self._tally.take(event)
+        if not isinstance(event, Token):
+            return
+        self._tokens += 1
+        if self._tokens >= self._due:
+            self._due = self._tokens + 1 + self._tokens // _ALL
+            found = report(self._tally.finished("interrupt").reply, self._info)
+            self._unfinished.hold(json_line(found | {"complete": False}))
+
+
+__all__ = ["Partial", "report"]

@@ -1,0 +1,60 @@
+"""The C++ compiler of this machine, and the installed llama.cpp that its output is linked to."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def command(environ: Mapping[str, str] = os.environ) -> list[str] | None:
+    """The command of a C++ compiler; None if there is none."""
+    named = shlex.split(environ.get("CXX", ""))
+    for line in ([named] if named else []) + [["c++"], ["g++"], ["clang++"]]:
+        if shutil.which(line[0]):
+            return line
+    return None
+
+
+def how_to_install() -> str:
+    """What gives this machine a C++ compiler."""
+    return {
+        "darwin": "run `xcode-select --install`",
+        "linux": "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`)",
+    }.get(sys.platform, "install one")
+
+
+def first_error(stderr: bytes) -> str:
+    """The line of a compiler's output that says why it failed."""
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    wrong = [line for line in lines if "error" in line.lower()]
+    return (wrong or lines or ["the compiler gave no reason"])[0].strip()
+
+
+def installed() -> str | None:
+    """The version of the installed llama-cpp-python; None if there is none."""
+    import importlib.metadata  # slow to load
+
+    try:
+        return importlib.metadata.version("llama-cpp-python")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def library_folder() -> Path | None:
+    """The folder of llama.cpp's libraries; None if they are not installed."""
+    elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own variable
+    if elsewhere and Path(elsewhere).is_dir():
+        return Path(elsewhere)
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "lib"
+    return folder if folder.is_dir() else folder.parent
+
+
+__all__ = ["command", "first_error", "how_to_install", "installed", "library_folder"]

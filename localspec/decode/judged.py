@@ -1,0 +1,58 @@
+"""The target's distributions along a draft, and what came of judging it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.core.logits import LogitsProcessor
+from localspec.core.token_view import TokenView
+from localspec.core.values import Distribution, Draft, Emitted, Logits, Verdict
+
+
+class CachedRows:
+    """`TargetRows` that are computed once, and kept for the drafter to learn from."""
+
+    def __init__(
+        self, processor: LogitsProcessor, tokens: Sequence[int], draft: Draft, logits: Logits
+    ) -> None:
+        """``tokens`` are those before the draft; ``logits`` (1 + n, V) are its scores."""
+        self._processor, self._tokens, self._length = processor, tokens, len(tokens)
+        self._draft, self._logits = draft, logits
+        self._together = processor.together > 1 and draft.is_chain
+        """Whether a row is computed with those after it, which a correct chain will need too."""
+        self._rows: dict[int, Distribution] = {}
+        self.asked = 0
+        """The row that was asked for last."""
+
+    def __call__(self, i: int) -> Distribution:
+        """The distribution of row i."""
+        self.asked = i
+        found = self._rows.get(i)
+        if found is None and self._together:
+            self._rows.update(enumerate(self._processor.ahead(self._logits[i:]), i))
+            found = self._rows.get(i)
+        if found is None:
+            found = self._rows[i] = self._compute(i)
+        return found
+
+    def _compute(self, i: int) -> Distribution:
+        drafted = self._draft.prefix(i - 1) if self._processor.reads_text else ()
+        return self._processor(self._logits[i], TokenView(self._tokens, drafted, self._length))
+
+    def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
+        """The rows after the pending token and after each node of the path."""
+        return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on a draft and the emitted tokens, cut at the end of the reply."""
+
+    verdict: Verdict
+    emitted: list[Emitted]
+    p: tuple[Distribution, ...]
+    """The target's distributions along the accepted path."""
+
+
+__all__ = ["CachedRows", "Judged"]

@@ -1,0 +1,159 @@
+"""Tries a grammar out before a model follows it, and refuses what costs too much.
+
+Runs in `localspec.grammar.rehearsal_child`, which has limits of time and memory: llguidance's own
+limits hold for the masks of a reply, but not while it makes its lexer. There a multiple of a large
+prime took eight seconds and 370 MB, and larger ones had no end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import UsageError
+from localspec.grammar.compiling import compiled, limits, one_line, refuse
+from localspec.grammar.tool_families import FAMILIES
+
+BUILD_SECONDS = 1.0
+"""Of computing, to make a matcher: whoever answers makes another one."""
+STEP_SECONDS = 0.1
+"""Of computing, for one mask or one token: twice what llguidance's limits of a step allow here."""
+MOST_BYTES = 64 << 20
+"""Bytes of a matcher after some tokens."""
+_WALKS = 2
+_STEPS = 16
+_WALK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """A grammar that can be followed."""
+
+    grammar: str
+    """In llguidance's own form."""
+    seconds: float
+    """Of computing, to make a matcher."""
+    size: int
+    """Bytes of the matcher."""
+
+
+def tokenizer(tokens: Sequence[bytes], ends: Sequence[int]) -> Any:
+    """An ``LLTokenizer`` that knows these tokens; how texts are split does not matter here."""
+    from llguidance import TokenizerWrapper
+    from llguidance._lib import LLTokenizer
+
+    single = {token: i for i, token in enumerate(tokens) if len(token) == 1}
+
+    class Wrapped:
+        is_tokenizer_wrapper = True
+        eos_token_id = ends[0]
+        bos_token_id = None
+        special_token_ids = tuple(ends)
+
+        def __init__(self) -> None:
+            self.tokens = list(tokens)
+
+        def __call__(self, text: str | bytes) -> list[int]:
+            raw = text if isinstance(text, bytes) else text.encode()
+            return [single[bytes([byte])] for byte in raw if bytes([byte]) in single]
+
+    return LLTokenizer(TokenizerWrapper(Wrapped()))
+
+
+def single_bytes() -> Any:
+    """A tokenizer with a token for each byte, for grammars without a model."""
+    return tokenizer([*(bytes([i]) for i in range(256)), b"\xff<end>"], [256])
+
+
+def rehearse(
+    spec: GrammarSpec, family: str | None, markers: Mapping[str, int], vocabulary: Any
+) -> Rehearsed:
+    """Compile a grammar and follow it for some tokens.
+
+    Raises:
+        UsageError: it is not valid, or following it takes too much.
+    """
+    from llguidance import LLMatcher
+
+    grammar = compiled(spec, None, markers.get, FAMILIES[family] if family is not None else None)
+    before, began = allocated(), time.process_time()
+    matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits())
+    seconds = time.process_time() - began
+    if matcher.is_error():
+        refuse(spec.kind, matcher.get_error())
+    if seconds > BUILD_SECONDS:
+        _too_much(f"it takes {seconds:.1f} seconds to prepare, and {BUILD_SECONDS:g} is the most")
+    for seed in range(_WALKS):
+        _walk(matcher.deep_copy(), spec.kind, random.Random(seed))
+    size = allocated() - before
+    if size > MOST_BYTES:
+        _too_much(f"it takes {size >> 20} MB of memory, and {MOST_BYTES >> 20} is the most")
+    return Rehearsed(grammar, seconds, max(0, size))
+
+
+def _walk(matcher: Any, kind: str, chance: random.Random) -> None:
+    """Follow one random text, by single characters or by long tokens."""
+    began = time.process_time()
+    for step in range(_STEPS):
+        words = np.frombuffer(_timed(matcher.compute_bitmask), np.uint32)
+        if matcher.is_error():
+            if step == 0:
+                refuse(kind, one_line(matcher.get_error()))
+            return  # the reply would end here with a sentence of its own
+        allowed = _ids(words)
+        if not len(allowed) or matcher.is_stopped():
+            return
+        token = int(allowed[chance.randrange(len(allowed))])
+        _timed(partial(matcher.try_consume_tokens, [token]))
+        if time.process_time() - began > _WALK_SECONDS:
+            return
+
+
+def _timed(step: Callable[[], Any]) -> Any:
+    began = time.process_time()
+    found = step()
+    seconds = time.process_time() - began
+    if seconds > STEP_SECONDS:
+        _too_much(f"a single token takes {seconds:.2f} seconds, and {STEP_SECONDS:g} is the most")
+    return found
+
+
+def _ids(words: NDArray[np.uint32]) -> NDArray[np.intp]:
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+
+
+def _too_much(what: str) -> None:
+    raise UsageError(f"this grammar is too costly to follow: {what}; make it simpler")
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def allocated() -> int:
+    """Bytes that are allocated; 0 where the C library does not tell."""
+    try:
+        told = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError, TypeError):
+        return 0
+    told.restype = _Mallinfo
+    found = told()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+__all__ = ["MOST_BYTES", "Rehearsed", "allocated", "rehearse", "single_bytes", "tokenizer"]

@@ -1,0 +1,262 @@
+"""Compiles the kernels: once for each instruction set that the compiler knows, in a minute or less.
+
+The library belongs to the Python environment, or to the user's cache where the environment cannot
+be written. Its folder is named by what it is made of: our source, llama.cpp's headers, the
+machine. The compiler is not a part of that: what was compiled and proved stays good.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.compiling import cxx
+from localspec.compiling.llama_source import VERSION, Source
+from localspec.config import paths
+from localspec.errors import LocalspecError
+from localspec.files import native, private, whole_file
+from localspec.kernels.headers import FILES, INCLUDED, headers
+from localspec.kernels.instruction_sets import InstructionSet, of_machine
+
+SOURCE = Path(__file__).with_name("source")
+NAME = "liblocalspec-kernels.so"
+EXPECTED_S = 40
+"""Seconds of one core that compiling takes, roughly; for a promise beforehand."""
+_NOTES = "build.json"
+_PATIENCE_S = 900.0
+_FLAGS = (
+    *("-O3", "-std=c++17", "-fPIC", "-ffp-contract=off", "-fno-math-errno"),
+    "-fvisibility=hidden",
+)
+_SUFFIXES = frozenset({".cpp", ".h"})
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A compiled library."""
+
+    path: Path
+    units: tuple[str, ...]
+    """Names of the instruction sets in it."""
+    left_out: dict[str, str]
+    """Names of others, with the compiler's reason."""
+    compiler: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """How the source is compiled."""
+
+    command: tuple[str, ...]
+    libraries: Path
+    """Folder of llama.cpp's libraries."""
+    sets: tuple[InstructionSet, ...]
+    source: Path = SOURCE
+    defines: tuple[str, ...] = ()
+    """Further flags of every unit, by which kernels are made wrong to see that it is found."""
+
+    def compile(
+        self, included: Source, made: Path, on_unit: Callable[[str], None] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Compile to the file ``made``: the units in it, and the reasons of those left out.
+
+        Raises:
+            LocalspecError: no unit compiles, or the seam to llama.cpp does not.
+        """
+        scratch = made.parent
+        included.write(scratch / "llama.cpp")
+
+        def unit(one: InstructionSet) -> str:
+            line = [*one.flags, *self.defines, f'-DLS_UNIT="isa/{one.name}.h"']
+            object_file = scratch / f"{one.name}.o"
+            failed = self._run([*line, "-c", str(self.source / "unit.cpp")], object_file)
+            if on_unit is not None:
+                on_unit(one.name)
+            return failed
+
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+            failed = dict(zip((s.name for s in self.sets), pool.map(unit, self.sets), strict=True))
+        units = tuple(name for name, why in failed.items() if not why)
+        left_out = {name: why for name, why in failed.items() if why}
+        if not units:
+            raise LocalspecError(f"the kernels do not compile: {next(iter(left_out.values()))}")
+        include = [f"-I{scratch / 'llama.cpp' / folder}" for folder in INCLUDED]
+        line = [f"-DLS_HAS_{name}" for name in units]
+        line += [*include, "-shared", str(self.source / "plugin.cpp")]
+        line += [str(scratch / f"{name}.o") for name in units]
+        why = self._run([*line, *self._link()], made)
+        if why:
+            raise LocalspecError(f"the kernels do not compile: {why}")
+        return units, left_out
+
+    def _link(self) -> list[str]:
+        if sys.platform == "darwin":
+            return ["-undefined", "dynamic_lookup"]
+        return [f"-L{self.libraries}", "-lggml-cpu", "-lggml-base", "-pthread"]
+
+    def _run(self, arguments: list[str], made: Path) -> str:
+        """Why the compiler failed; "" if it did not."""
+        line = [*self.command, *_FLAGS, f"-I{self.source}", *arguments, "-o", str(made)]
+        try:
+            done = subprocess.run(
+                line,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"{self.command[0]} takes longer than {_PATIENCE_S:.0f} s"
+        except OSError as error:
+            return f"{self.command[0]}: {error.strerror or error}"
+        return cxx.first_error(done.stderr) if done.returncode else ""
+
+    def version(self) -> str:
+        """The first line that the compiler says about itself."""
+        try:
+            done = subprocess.run(
+                [*self.command, "--version"], capture_output=True, timeout=30, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return self.command[0]
+        lines = done.stdout.decode("utf-8", "replace").splitlines()
+        return lines[0].strip() if lines else self.command[0]
+
+
+def files_of(source: Path) -> Iterator[Path]:
+    """The files that are compiled, in order."""
+    yield from sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
+
+
+@functools.cache
+def key() -> str:
+    """Digest of all that the library is made of, but for the compiler."""
+    facts: list[object] = [VERSION, sorted(FILES.items()), _FLAGS]
+    facts += [str(unit) for unit in of_machine()]
+    facts += [platform.system(), platform.machine(), *platform.libc_ver()]
+    digest = hashlib.sha256(repr(facts).encode())
+    for path in files_of(SOURCE):
+        digest.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())
+    return f"{VERSION}-{digest.hexdigest()[:16]}"
+
+
+def places() -> list[Path]:
+    """Where the library may be: the environment's own folder, and the cache."""
+    found = [paths.cache_dir() / "own-kernels" / key()]
+    if sys.prefix != sys.base_prefix:
+        found.insert(0, Path(sys.prefix) / "lib" / "localspec" / f"kernels-{key()}")
+    return found
+
+
+def stored() -> Built | None:
+    """The library that was compiled; None if there is none. `native` says whether it is safe."""
+    for folder in places():
+        if native.is_stored(folder / NAME) and (found := _noted(folder)) is not None:
+            return found
+    return None
+
+
+def _noted(folder: Path) -> Built | None:
+    try:
+        facts = json.loads((folder / _NOTES).read_text(encoding="utf-8"))
+        units = tuple(map(str, facts["units"]))
+        return Built(folder / NAME, units, dict(facts["left_out"]), str(facts["compiler"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def impossible() -> str:
+    """Why the kernels cannot be compiled or used here; "" if they can."""
+    installed = cxx.installed()
+    if installed is None:
+        return "llama-cpp-python is not installed"
+    if installed != VERSION:
+        return f"made for llama-cpp-python {VERSION}, installed is {installed}"
+    if not of_machine():
+        return f"there are none for {platform.machine() or 'this processor'}"
+    if sys.platform == "win32":
+        return "there are none for Windows; use WSL"
+    return ""
+
+
+def obtain(
+    *,
+    offline: bool = False,
+    on_start: Callable[[], None] | None = None,
+    on_unit: Callable[[str], None] | None = None,
+) -> Built:
+    """The library; compiled now, after ``on_start``, if it is not there.
+
+    Raises:
+        LocalspecError: it cannot be compiled; says why, and what to do.
+    """
+    why = impossible()
+    if why:
+        raise LocalspecError(why)
+    known = stored()
+    if known is not None:
+        return known
+    command, libraries = cxx.command(), cxx.library_folder()
+    if command is None:
+        raise LocalspecError(f"there is no C++ compiler: {cxx.how_to_install()}")
+    assert libraries is not None  # its version is known
+    if on_start is not None:
+        on_start()
+    included = headers(offline=offline)
+    return store(Compiler(tuple(command), libraries, of_machine()), included, places(), on_unit)
+
+
+def store(
+    compiler: Compiler,
+    included: Source,
+    folders: Iterable[Path],
+    on_unit: Callable[[str], None] | None = None,
+) -> Built:
+    """Compile into the first of some folders that can be written, whole or not at all.
+
+    Raises:
+        LocalspecError: it does not compile, or none of them can be written.
+    """
+    failed = ""
+    for folder in folders:
+        shared = folder.is_relative_to(sys.prefix)
+        try:
+            private.make(folder, 0o755 if shared else 0o700)
+            return _store(compiler, included, folder, on_unit, shared=shared)
+        except OSError as error:
+            failed = f"{folder}: {error.strerror or error}"
+    raise LocalspecError(f"the kernels cannot be stored: {failed}")
+
+
+def _store(
+    compiler: Compiler,
+    included: Source,
+    folder: Path,
+    on_unit: Callable[[str], None] | None,
+    *,
+    shared: bool,
+) -> Built:
+    noted: list[Built] = []
+
+    def make(fresh: Path) -> None:
+        units, left_out = compiler.compile(included, fresh, on_unit)
+        noted.append(Built(folder / NAME, units, left_out, compiler.version()))
+        facts = {"units": units, "left_out": left_out, "compiler": noted[0].compiler}
+        whole_file.replace(folder / _NOTES, [json.dumps(facts).encode()])
+        if shared:
+            (folder / _NOTES).chmod(0o644)
+
+    native.store(folder, NAME, make, shared=shared)
+    return noted[0]
+
+
+__all__ = ["EXPECTED_S", "Built", "Compiler", "impossible", "key", "obtain", "store", "stored"]

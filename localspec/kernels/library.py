@@ -1,0 +1,144 @@
+"""The compiled library as Python calls it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import LocalspecError
+from localspec.files import native
+
+ABI = 1
+BUFFER = "CPU_LOCALSPEC"
+"""Name of the buffer type that holds packed weights, as llama.cpp's log has it."""
+_NEEDED = ("ggml-base", "ggml-cpu")
+_MODE = os.RTLD_GLOBAL if sys.platform == "darwin" else ctypes.DEFAULT_MODE
+"""macOS looks for what our library lacks among what is loaded so."""
+
+Floats = NDArray[np.float32]
+
+
+class UnsupportedError(LocalspecError):
+    """A format, or an instruction set, that the library or this processor does not have."""
+
+
+class KernelLibrary:
+    """The functions of a library, which is opened by the one door to native code."""
+
+    def __init__(self, path: Path, libraries: Path) -> None:
+        """Open the library at ``path``; ``libraries`` is the folder of llama.cpp's own.
+
+        Raises:
+            LocalspecError: it is not to be trusted, does not load, or is of another version.
+        """
+        _load_needed(libraries)
+        # Not a PyDLL: products of the proof take a moment.
+        self._functions = native.opened(path, ctypes.CDLL)
+        self.path = path
+        if self._named("abi", ctypes.c_int)() != ABI:
+            raise LocalspecError(f"{path} is of another version; delete {path.parent}")
+
+    def _named(self, name: str, result: Any, *arguments: Any) -> Any:
+        try:
+            function = self._functions[f"localspec_kernels_{name}"]
+        except AttributeError:
+            raise LocalspecError(f"{self.path} lacks {name}; delete {self.path.parent}") from None
+        function.restype, function.argtypes = result, list(arguments)
+        return function
+
+    def units(self) -> tuple[str, ...]:
+        """Instruction sets in it that this processor has, the best first."""
+        names = (self._named("units", ctypes.c_char_p)() or b"").decode("ascii", "replace")
+        return tuple(name for name in names.split(",") if name)
+
+    def register(self, unit: str | None = None) -> str:
+        """Give llama.cpp the kernels of an instruction set; before the first model of the process.
+
+        Returns the one that is in use, which is that of the first call.
+
+        Raises:
+            UnsupportedError: the processor has none.
+        """
+        function = self._named("register", ctypes.c_char_p, ctypes.c_char_p)
+        name = function(unit.encode() if unit is not None else None)
+        if name is None:
+            raise UnsupportedError(f"the processor has no instructions for {unit or 'any'}")
+        return str(name.decode("ascii", "replace"))
+
+    def offer(self, *, on: bool) -> None:
+        """Whether weights of models that are loaded from now on are packed."""
+        self._named("offer", None, ctypes.c_int)(int(on))
+
+    def tensors(self) -> int:
+        """Tensors packed so far."""
+        return int(self._named("tensors", ctypes.c_int64)())
+
+    def supports(self, ggml_type: int) -> bool:
+        """Whether it has kernels for weights of a type."""
+        return bool(self._named("supports", ctypes.c_int, ctypes.c_int)(ggml_type))
+
+    def product(
+        self, unit: str, ggml_type: int, weights: NDArray[np.uint8], x: Floats, m: int
+    ) -> Floats:
+        """(n, m): the (n, k) rows of ``x`` times the (m, k) weights, by one thread.
+
+        Raises:
+            UnsupportedError: it has no kernels for that.
+        """
+        n, k = x.shape
+        x, out = np.ascontiguousarray(x, np.float32), np.full((n, m), np.nan, np.float32)
+        weights = np.ascontiguousarray(weights)
+        pointer, whole = ctypes.c_void_p, ctypes.c_int64
+        function = self._named(
+            *("product", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, pointer, pointer, pointer),
+            *(whole, whole, whole),
+        )
+        places = (weights.ctypes.data, x.ctypes.data, out.ctypes.data)
+        status = function(unit.encode(), ggml_type, *places, m, k, n)
+        if status:
+            raise UnsupportedError(f"no product of ggml type {ggml_type} with {unit}")
+        return out
+
+
+def _load_needed(folder: Path) -> None:
+    """Load llama.cpp's libraries, which are not on the system's path: ours finds them by name then.
+
+    Raises:
+        LocalspecError: they are not there, or others could have written them.
+    """
+    native.require_closed(folder)
+    for name in _NEEDED:
+        path = next(
+            (p for suffix in ("so", "dylib") if (p := folder / f"lib{name}.{suffix}").exists()),
+            None,
+        )
+        if path is None:
+            raise LocalspecError(f"{folder} has no lib{name}; is llama-cpp-python built otherwise?")
+        try:
+            ctypes.CDLL(str(path), mode=_MODE)
+        except OSError as error:
+            raise LocalspecError(f"{path} cannot be loaded: {error}") from None
+
+
+def main(arguments: list[str]) -> int:
+    """Print the instruction sets of a library that this processor has, as JSON."""
+    path, libraries = map(Path, arguments)
+    try:
+        sys.stdout.write(json.dumps(KernelLibrary(path, libraries).units()))
+    except LocalspecError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+__all__ = ["ABI", "BUFFER", "KernelLibrary", "UnsupportedError"]
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

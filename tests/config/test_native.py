@@ -1,0 +1,284 @@
+"""Native code is opened by one door, which nobody else can put something behind."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from localspec.config import paths
+from localspec.core import kernel
+from localspec.core.kernel import build
+from localspec.errors import LocalspecError, WorkerError
+from localspec.files import native, private
+from localspec.llama import remote
+from localspec.rpc import plugin
+
+ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and owners of POSIX")
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+
+
+@pytest.fixture
+def umask() -> object:
+    """A shell whose files everybody may read and write."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def stored(folder: Path) -> Path:
+    return native.store(folder, "lib.so", lambda fresh: fresh.write_bytes(b"code") and None)
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_library_is_stored_with_its_digest_in_folders_of_the_owner_alone(tmp_path: Path) -> None:
+    path = stored(tmp_path / "home" / "cache" / "kernels")
+    assert path.read_bytes() == b"code"
+    assert native.trusted(path) == path
+    assert native.is_stored(path)
+    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256"}
+    assert {mode(p) for p in (path.parent, path.parent.parent, tmp_path / "home")} == {0o700}
+    assert mode(path) == 0o600
+
+
+def test_what_cannot_be_made_or_is_wrong_leaves_what_was_there(tmp_path: Path) -> None:
+    path = stored(tmp_path / "kernels")
+
+    def wrong(fresh: Path) -> None:
+        native.trusted(fresh)  # as `opened` does, before it is stored
+        raise LocalspecError("computes wrongly")
+
+    with pytest.raises(ZeroDivisionError):
+        native.store(path.parent, path.name, lambda _: 1 // 0 and None)
+    with pytest.raises(LocalspecError, match="computes wrongly"):
+        native.store(path.parent, path.name, lambda fresh: fresh.touch(), wrong)
+    assert native.trusted(path).read_bytes() == b"code"
+    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256"}
+
+
+def test_a_library_with_one_other_byte_is_refused_and_made_again(tmp_path: Path) -> None:
+    path = stored(tmp_path / "kernels")
+    path.write_bytes(b"codf")
+    with pytest.raises(LocalspecError, match="is not what was compiled here: its digest differs"):
+        native.trusted(path)
+    assert not native.is_stored(path)
+    assert native.trusted(stored(path.parent)) == path
+
+
+def test_a_library_without_a_digest_is_none_of_ours(tmp_path: Path) -> None:
+    path = stored(tmp_path / "kernels")
+    path.with_name("lib.so.sha256").unlink()
+    with pytest.raises(LocalspecError, match="was not compiled here"):
+        native.trusted(path)
+    assert not native.is_stored(path)
+
+
+@pytest.mark.parametrize("name", ["lib.so", "lib.so.sha256"])
+def test_links_and_what_is_no_file_are_refused(tmp_path: Path, name: str) -> None:
+    path = stored(tmp_path / "kernels")
+    place = path.with_name(name)
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LocalspecError, match="is a link"):
+        native.trusted(path)
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(LocalspecError, match="is no file of ours"):
+        native.trusted(path)
+
+
+@pytest.mark.parametrize("bits", [0o002, 0o022, 0o777])
+@pytest.mark.parametrize("which", ["lib.so", "lib.so.sha256", ".", "..", "../.."])
+def test_what_others_may_write_to_is_refused_on_the_whole_way(
+    tmp_path: Path, which: str, bits: int
+) -> None:
+    path = stored(tmp_path / "home" / "kernels")
+    place = Path(os.path.normpath(path.parent / which))
+    before = mode(place)
+    place.chmod(before | bits)
+    with pytest.raises(LocalspecError, match=rf"others may write to {place}.*chmod go-w '{place}'"):
+        native.trusted(path)
+    with pytest.raises(LocalspecError, match="others may write"):
+        native.opened(path)
+    place.chmod(before)
+    assert native.trusted(path) == path
+
+
+@as_root
+@pytest.mark.parametrize("which", ["lib.so", "lib.so.sha256", ".", ".."])
+def test_what_belongs_to_another_user_is_refused_for_root_too(tmp_path: Path, which: str) -> None:
+    path = stored(tmp_path / "home" / "kernels")
+    os.chown(path.parent / which, NOBODY, NOBODY)
+    with pytest.raises(LocalspecError, match="belongs to another user"):
+        native.trusted(path)
+
+
+def test_a_sticky_folder_protects_what_is_in_it_and_is_no_place_for_a_library(
+    tmp_path: Path,
+) -> None:
+    path = stored(tmp_path / "open" / "kernels")
+    path.parent.parent.chmod(0o1777)
+    assert native.trusted(path) == path
+    path.parent.chmod(0o1777)
+    with pytest.raises(LocalspecError, match="others may write"):
+        native.trusted(path)
+
+
+def test_a_group_of_one_is_not_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = stored(tmp_path / "open" / "kernels")
+    path.parent.parent.chmod(0o770)
+    monkeypatch.setattr(private, "_group_of_one", lambda place, group: True)
+    assert native.trusted(path) == path
+    monkeypatch.setattr(private, "_group_of_one", lambda place, group: False)
+    with pytest.raises(LocalspecError, match="others may write"):
+        native.trusted(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "primary", "of_one"),
+    [
+        ("me", [], 77, True),
+        ("me", ["me"], 77, True),
+        ("me", ["me", "you"], 77, False),
+        ("staff", [], 77, False),
+        ("me", [], 78, False),  # a group beside the user's own
+    ],
+)
+def test_the_group_of_a_user_alone_has_the_users_name_and_nobody_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    members: list[str],
+    primary: int,
+    *,
+    of_one: bool,
+) -> None:
+    user = SimpleNamespace(pw_gid=primary, pw_name="me")
+    group = SimpleNamespace(gr_name=name, gr_mem=members)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    assert private._group_of_one(tmp_path, 77) == of_one
+    monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"], raising=False)
+    assert not private._group_of_one(tmp_path, 77)
+
+
+def test_a_link_on_the_way_is_followed_before_the_folders_are_checked(tmp_path: Path) -> None:
+    path = stored(tmp_path / "open" / "kernels")
+    (tmp_path / "way").symlink_to(tmp_path / "open")
+    assert native.trusted(tmp_path / "way" / "kernels" / "lib.so") == path
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(LocalspecError, match="others may write"):
+        native.trusted(tmp_path / "way" / "kernels" / "lib.so")
+
+
+# -- what goes through it
+
+
+@pytest.fixture
+def planted() -> Path:
+    """A plugin that was put into the cache while its folder was open to everybody."""
+    folder = paths.cache_dir() / "rpc-plugin" / plugin._key()
+    path = stored(paths.make(folder)).rename(folder / "libggml-rpc.so")
+    (folder / "lib.so.sha256").rename(folder / "libggml-rpc.so.sha256")
+    (folder / "ggml-rpc.h").write_text(
+        "#define RPC_PROTO_MAJOR_VERSION 7\n#define RPC_PROTO_MINOR_VERSION 1\n"
+        "#define RPC_PROTO_PATCH_VERSION 2\n"
+    )
+    folder.chmod(0o777)
+    return path
+
+
+def test_a_planted_plugin_is_not_loaded(planted: Path) -> None:
+    with pytest.raises(WorkerError, match="others may write"):
+        plugin.obtain(offline=True)
+    with pytest.raises(WorkerError, match="others may write"):
+        remote._load(planted)  # the process that opens it checks it too
+
+
+@pytest.mark.skipif(build.compiler({}) is None, reason="there is no C compiler")
+def test_a_planted_kernel_is_not_loaded_and_doctor_has_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lib" / "rows.so"
+    monkeypatch.setattr(kernel, "library", lambda: path)
+    monkeypatch.delenv(kernel.VARIABLE, raising=False)
+    build.build({})
+    kernel.loaded.cache_clear()
+    assert kernel.loaded() is not None
+    assert not kernel.refusal()
+    kernel.loaded.cache_clear()
+    path.parent.chmod(0o777)
+    assert kernel.loaded() is None
+    assert "others may write to" in kernel.refusal()
+    with pytest.raises(LocalspecError, match="others may write to"):
+        build.build({})
+    kernel.loaded.cache_clear()
+
+
+def test_llama_cpp_is_not_loaded_from_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    folder.chmod(0o777)
+    line = [sys.executable, "-m", "localspec", "doctor"]
+    environ = os.environ | {"LLAMA_CPP_LIB_PATH": str(folder)}
+    for arguments in (line, [sys.executable, "-c", "import localspec.llama.library"]):
+        done = subprocess.run(arguments, env=environ, capture_output=True, check=False, cwd=ROOT)
+        said = (done.stdout + done.stderr).decode()
+        assert re.search(f"others may write to {folder}", re.sub(r"\s+", " ", said)), said
+
+
+# -- no other door
+
+DOORS = {
+    Path("localspec/llama/remote.py"): "llama.cpp opens what the door says is trusted",
+    Path("localspec/kernels/library.py"): "llama.cpp's own libraries, from a folder that is closed",
+}
+"""Modules that open native code; the door itself does so by a parameter."""
+OPENS = re.compile(
+    r"ctypes\.(CDLL|PyDLL|WinDLL)\((?!None\)|str\(path\), mode=os\.RTLD_NOLOAD\))"
+    r"|LoadLibrary|cdll\[|ggml_backend_load"
+)
+MAKES = re.compile(r"\.mkdir\(|makedirs\(")
+MAKERS = {
+    Path("localspec/files/private.py"): "makes them all",
+    Path("localspec/cli/completion.py"): "the folders of shells",
+    Path("localspec/models/hub/download.py"): "the Hub's cache, shared with other programs",
+    Path("localspec/models/hub/hf_cache.py"): "likewise",
+    Path("localspec/compiling/llama_source.py"): "below a temporary folder",
+}
+
+
+def modules() -> list[Path]:
+    return [p.relative_to(ROOT) for top in ("localspec", "tui") for p in (ROOT / top).rglob("*.py")]
+
+
+def found(pattern: re.Pattern[str]) -> set[Path]:
+    return {path for path in modules() if pattern.search((ROOT / path).read_text())}
+
+
+def test_no_module_opens_native_code_but_by_the_door() -> None:
+    assert found(OPENS) == set(DOORS)
+
+
+def test_no_module_makes_folders_itself() -> None:
+    assert found(MAKES) == set(MAKERS)
+
+
+def test_the_lint_knows_a_door_when_it_sees_one() -> None:
+    assert OPENS.search("ctypes.CDLL(str(path))")
+    assert OPENS.search("ctypes.PyDLL(name)")
+    assert OPENS.search("ctypes.cdll.LoadLibrary(name)")
+    assert not OPENS.search("ctypes.CDLL(None).strlen")

@@ -1,0 +1,158 @@
+"""Huge texts: refused before they are split, rendered elsewhere, and searched in short steps."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from localspec.core.events import Message
+from localspec.core.reply_request import MOST_STOP, ReplyRequest
+from localspec.demo import FOLDER
+from localspec.errors import ContextError, UsageError
+from localspec.generation import fitting, quoting
+from localspec.generation.chat_template import Template
+from localspec.generation.detokenizer import TextStream
+from localspec.generation.fitting import fit
+from localspec.generation.prompt import PromptBuilder
+from localspec.generation.quoting import Quoting
+from localspec.generation.tokenizing import MOST_CHARACTERS, Tokenizing
+from localspec.llama.model import Model
+
+HUGE = "a b " * 1_000_000
+TEMPLATE = Template("{% for m in messages %}{{ m.content }}{% endfor %}", bos="", eos="")
+
+
+class Words:
+    """A token for each word; notes the longest text that it was given."""
+
+    def __init__(self) -> None:
+        self.longest = 0
+        self.characters = 0
+
+    def encode(self, text: str) -> list[int]:
+        self.longest = max(self.longest, len(text))
+        self.characters += len(text)
+        return [1] * len(text.split())
+
+
+def test_a_message_that_is_far_too_long_is_not_split_whole() -> None:
+    words = Words()
+    with pytest.raises(ContextError, match=r"too long: .* at least \d+ tokens"):
+        fit([Message("user", HUGE)], TEMPLATE, words.encode, 1000, 100)
+    assert words.longest <= fitting._PART
+    assert words.characters <= 4 * fitting._PART
+
+
+def test_old_turns_that_are_far_too_long_are_left_out_as_ever() -> None:
+    chat = [Message("user", HUGE), Message("assistant", "ok"), Message("user", "now this")]
+    words = Words()
+    prompt = fit(chat, TEMPLATE, words.encode, 1000, 100)
+    assert prompt.text == "now this"
+    assert prompt.dropped == 2
+    assert words.longest <= fitting._PART
+
+
+def test_a_long_text_that_fits_is_split_whole() -> None:
+    text = "abcdefgh" * 40_000 + " end"
+    prompt = fit([Message("user", text)], TEMPLATE, lambda t: [1] * (len(t) // 800), 1000, 100)
+    assert len(prompt.tokens) == len(text) // 800
+
+
+def test_a_raw_prompt_is_refused_alike() -> None:
+    prompts = PromptBuilder(Model(FOLDER / "target.gguf"), 1000)
+    with pytest.raises(ContextError, match=r"the prompt has at least \d+ tokens"):
+        prompts.bare(HUGE)
+
+
+def test_a_template_that_could_write_much_runs_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+
+    def ask(self: Template, request: dict[str, object], *_: object) -> dict[str, object]:
+        asked.append(request)
+        return {"refused": "it makes a prompt of 900 million characters"}
+
+    monkeypatch.setattr(Template, "_ask", ask)
+    source = "{% for m in messages %}" + "{{ m.content }}" * 1000 + "{% endfor %}"
+    many = Template(source, bos="", eos="")
+    assert many.render([Message("user", "short")]) == "short" * 1000
+    assert not asked
+    with pytest.raises(UsageError, match="900 million"):
+        many.render([Message("user", "a" * 900_000)])
+    assert len(asked) == 1
+    joined = Template("{{ " + " ~ ".join(["messages[0].content"] * 800) + " }}", bos="", eos="")
+    with pytest.raises(UsageError, match="900 million"):
+        joined.render([Message("user", "a" * 900_000)])
+
+
+CONTROLS = ["<s>", "<|a|>", "<|ab|>", "|><", "<|reserved_token_17|>", "x"]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 2048])
+def test_control_tokens_are_found_in_steps_as_at_once(
+    window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quoting, "_WINDOW", window)
+    one = Quoting(CONTROLS, lambda *_, **__: [])
+    spelled = sorted((re.escape(text) for text in CONTROLS if len(text) > 1), key=len)
+    at_once = re.compile("|".join(reversed(spelled)))
+    for text in (
+        "",
+        "<s><s>",
+        "<|a|><|ab|><s",
+        "a<|ab|>b<|reserved_token_17|><|reserved_token_17|",
+        "<|a<|ab|><s>|>" * 9,
+        "<" * 20 + "s>" * 20,
+    ):
+        assert [*one._spelled(text)] == [m.span() for m in at_once.finditer(text)]
+        broken = one._broken(text)
+        assert not at_once.search(broken)
+        assert quoting.plain(broken) == text
+
+
+def test_no_step_of_the_search_takes_a_text_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Quoting(CONTROLS, lambda *_, **__: [])
+    steps: list[int] = []
+    pattern = one._controls
+    assert pattern is not None
+
+    class Noted:
+        def search(self, text: str, at: int, end: int) -> object:
+            steps.append(min(end, len(text)) - at)
+            return pattern.search(text, at, end)
+
+    one._controls = Noted()  # type: ignore[assignment]
+    one._broken("<|reserved_token_" * 50_000)
+    assert max(steps) <= quoting._WINDOW + max(map(len, CONTROLS))
+
+
+def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
+    model = Model(FOLDER / "target.gguf")
+    tokenizing = Tokenizing(model, PromptBuilder(model, 1000))
+    asked = ReplyRequest(prompt="a" * (MOST_CHARACTERS + 1))
+    with pytest.raises(UsageError, match="send it in parts"):
+        tokenizing.tokenized(asked, special=True, bos=True)
+
+
+def test_stop_texts_have_a_limit_together() -> None:
+    ReplyRequest(prompt="a", stop=("b" * MOST_STOP,))
+    with pytest.raises(UsageError, match="stop texts have"):
+        ReplyRequest(prompt="a", stop=("b" * MOST_STOP, "c"))
+
+
+@pytest.mark.parametrize(
+    "stop", [("aab",), ("ab", "bca"), ("aaaa", "aab"), ("ba" * 9 + "c",), ("abcabd", "cab")]
+)
+def test_text_is_held_back_as_far_as_it_may_begin_a_stop_text(stop: tuple[str, ...]) -> None:
+    chance = random.Random(1)
+    for _ in range(200):
+        text = "".join(chance.choices("abc", k=chance.randint(1, 30)))
+        stream = TextStream(stop)
+        shown = "".join(stream.feed(piece.encode()) for piece in text)
+        ends = [at for one in stop if (at := text.find(one)) >= 0]
+        seen = text[: min(ends)] if ends else text
+        tails = [seen[len(seen) - n :] for n in range(len(seen) + 1)]
+        begun = max(len(tail) for tail in tails if any(one.startswith(tail) for one in stop))
+        assert shown == (seen if ends else seen[: len(seen) - begun])
+        assert shown + stream.finish() == seen

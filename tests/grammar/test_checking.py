@@ -1,0 +1,127 @@
+"""Grammars are tried out in a process with limits, and what they cost while they are followed is
+counted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from faults import grammars
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import GrammarError, Interrupted, UsageError
+from localspec.grammar import checking, matching, reading, rehearsal
+from localspec.grammar.checking import Checker
+from localspec.grammar.compiling import compiled
+
+PRIME = '{"type": "integer", "multipleOf": %d}'
+PERSON = GrammarSpec.schema(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def checker(vocabulary: Any) -> Checker:
+    return Checker(lambda: vocabulary)
+
+
+def test_a_grammar_that_has_no_end_is_refused_and_the_next_one_works(checker: Checker) -> None:
+    for prime in (9999991, 2**31 - 1):
+        with pytest.raises(UsageError, match=r"too costly to follow|fuel exhausted") as refused:
+            checker.checked(GrammarSpec.schema(PRIME % prime))
+        assert len(str(refused.value).splitlines()) == 1
+    assert checker.checked(PERSON).grammar == compiled(PERSON)
+
+
+def test_a_file_with_such_a_schema_is_refused_before_a_model_is_loaded() -> None:
+    with pytest.raises(UsageError, match="too costly to follow"):
+        reading.schema(PRIME % 9999991)
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "reason"),
+    [
+        ("BUILD_SECONDS", -1.0, "seconds to prepare"),
+        ("STEP_SECONDS", -1.0, "a single token takes"),
+        ("MOST_BYTES", -1, "MB of memory"),
+    ],
+)
+def test_each_limit_of_a_rehearsal_refuses(
+    limit: str, least: float, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal.rehearse(PERSON, None, {}, rehearsal.single_bytes())
+    monkeypatch.setattr(rehearsal, limit, least)
+    with pytest.raises(UsageError, match=reason):
+        rehearsal.rehearse(PERSON, None, {}, rehearsal.single_bytes())
+
+
+def test_nobody_waits_for_a_grammar_that_is_not_wanted_any_more(checker: Checker) -> None:
+    asked = itertools.count()
+    with pytest.raises(Interrupted):
+        checker.checked(GrammarSpec.schema(PRIME % 9999991), cancelled=lambda: next(asked) > 1)
+    assert checker.checked(PERSON).size < 1 << 20
+
+
+def test_a_process_that_dies_in_a_grammar_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking.rehearsal_child, "MEMORY", 1)
+    checking.shared.cache_clear()
+    with pytest.raises(UsageError, match="too costly to follow"):
+        Checker().checked(GrammarSpec.schema(PRIME % 99991))
+    checking.shared().close()
+    checking.shared.cache_clear()
+
+
+def test_a_reply_whose_grammar_takes_too_long_ends(matcher, monkeypatch) -> None:
+    one = matcher(PERSON, 3)
+    monkeypatch.setattr(matching, "BURST_SECONDS", -1.0)
+    with pytest.raises(GrammarError, match="takes too long here"):
+        one.mask([5, 5, 5])
+
+
+def test_looking_ahead_ends_where_it_takes_long_and_the_reply_does_not(
+    matcher, monkeypatch
+) -> None:
+    one = matcher(PERSON, 3)
+    monkeypatch.setattr(matching, "AHEAD_SECONDS", -1.0)
+    forced = one.forced([5, 5, 5])
+    assert forced
+    assert one.forced([5, 5, 5]) == []
+    assert one.mask([5, 5, 5]).allows_token(forced[0])
+    with pytest.raises(GrammarError, match="through drafts"):
+        one.mask([5, 5, 5, forced[0]])
+    assert not one.take([5, 5, 5, forced[0]])
+    assert one.mask([5, 5, 5, forced[0]]).count
+
+
+def test_a_costly_grammar_is_started_again_once(matcher, monkeypatch) -> None:
+    monkeypatch.setattr(matching, "_CHEAP_SECONDS", -1.0)
+    one = matcher(PERSON, 3)
+    one._start_again()
+    assert one.mask([5, 5, 5]).count
+    with pytest.raises(GrammarError, match="once more from its beginning"):
+        one._start_again()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_random_grammar_that_passes_is_cheap_to_follow(seed: int, tmp_path) -> None:
+    assert grammars.grammars(random.Random(seed), tmp_path) is None
+
+
+def test_the_search_finds_what_the_rehearsal_would_let_pass(monkeypatch) -> None:
+    grammar = compiled(GrammarSpec.schema(json.loads(PRIME % 99991)))
+    chance = random.Random(1)
+    monkeypatch.setattr(grammars, "BUILD_SECONDS", 0.05)
+    assert "a matcher takes" in (grammars.followed(grammar, chance) or "")
+    monkeypatch.setattr(grammars, "BUILD_SECONDS", 60.0)
+    monkeypatch.setattr(grammars, "GROWTH", 1 << 20)
+    assert "a matcher grows" in (grammars.followed(grammar, chance) or "")
+    monkeypatch.setattr(grammars, "TOKEN_SECONDS", 1e-9)
+    assert "takes" in (grammars.followed(compiled(PERSON), chance) or "")

@@ -1,0 +1,130 @@
+"""Kernels are compiled once, from checked headers, whole or not at all; or one line says why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.compiling import cxx, llama_source
+from localspec.errors import LocalspecError
+from localspec.kernels import build, headers
+from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
+
+COMPILER = """#!/bin/sh
+for last; do :; done
+case "$*" in *--version*) echo "fake 1.0"; exit;; *"{fails}"*) echo "a.h:1: error: no" >&2; exit 1;;
+esac
+echo "$@" > "$last"
+"""
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes its arguments into the file that it is to make."""
+    path = tmp_path / "cxx"
+    path.write_text(COMPILER.format(fails="nothing of it"))
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    monkeypatch.setattr(build, "of_machine", lambda *_: of_machine("x86_64"))
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # the cache, not the environment
+    return path
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A source of llama.cpp whose digests are known."""
+    import hashlib
+
+    files = {name: f"// {name}\n".encode() for name in headers.FILES}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    monkeypatch.setattr(headers, "FILES", digests)
+    llama_source.Source(files).write(tmp_path / "llama.cpp")
+    monkeypatch.setattr(llama_source, "left_by_builds", lambda: [tmp_path / "llama.cpp"])
+    return tmp_path / "llama.cpp"
+
+
+@pytest.mark.usefixtures("compiler", "source")
+def test_it_is_compiled_once_for_all_instruction_sets() -> None:
+    told: list[str] = []
+    made = build.obtain(on_start=lambda: told.append("start"), on_unit=told.append)
+    assert set(made.units) == {"avx2", "avxvnni", "avx512vnni"}
+    assert told[0] == "start"
+    assert set(told[1:]) == set(made.units)
+    assert "-DLS_HAS_avx2 -DLS_HAS_avxvnni -DLS_HAS_avx512vnni" in made.path.read_text()
+    assert build.obtain(offline=True, on_start=lambda: told.append("again")) == made
+    assert "again" not in told
+    assert {p.name for p in made.path.parent.iterdir()} == {
+        *(build.NAME, f"{build.NAME}.sha256", "build.json")
+    }
+    assert json.loads((made.path.parent / "build.json").read_text())["compiler"] == "fake 1.0"
+
+
+@pytest.mark.usefixtures("source")
+def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(compiler: Path) -> None:
+    compiler.write_text(COMPILER.format(fails="-mavxvnni"))
+    made = build.obtain()
+    assert made.units == ("avx2", "avx512vnni")
+    assert made.left_out == {"avxvnni": "a.h:1: error: no"}
+    assert build.stored() == made
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("fails", ["unit.cpp", "plugin.cpp"])
+def test_a_compiler_that_fails_leaves_nothing(compiler: Path, fails: str) -> None:
+    compiler.write_text(COMPILER.format(fails=fails))
+    with pytest.raises(LocalspecError, match=r"kernels do not compile: a\.h:1: error: no"):
+        build.obtain()
+    assert build.stored() is None
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_header_with_one_other_byte_is_not_compiled(source: Path) -> None:
+    with (source / "ggml/src/ggml-impl.h").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(LocalspecError, match="start with the network once"):
+        build.obtain(offline=True)
+
+
+@pytest.mark.usefixtures("source")
+def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "places", list)
+    monkeypatch.setattr(cxx, "command", lambda: None)
+    with pytest.raises(LocalspecError, match=r"no C\+\+ compiler: .*install"):
+        build.obtain()
+
+
+def test_another_llama_cpp_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cxx, "installed", lambda: "0.4.0")
+    with pytest.raises(LocalspecError, match=r"made for llama-cpp-python 0\.3\.36, installed is 0"):
+        build.obtain()
+
+
+def test_a_processor_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "of_machine", lambda: of_machine("riscv64"))
+    assert build.impossible().startswith("there are none for ")
+
+
+@pytest.mark.usefixtures("compiler", "source")
+def test_a_library_of_another_source_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = build.obtain()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "unit.cpp").write_text("int x;")
+    monkeypatch.setattr(build, "SOURCE", tmp_path / "source")
+    build.key.cache_clear()
+    try:
+        assert build.places()[0] != made.path.parent
+        assert build.stored() is None
+    finally:
+        monkeypatch.undo()
+        build.key.cache_clear()
+
+
+def test_sets_have_titles() -> None:
+    assert title("avx512vnni") == "AVX-512 VNNI"
+    assert title("new") == "new"
+    assert all(isinstance(s, InstructionSet) for s in of_machine("aarch64"))

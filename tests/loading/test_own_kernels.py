@@ -1,0 +1,145 @@
+"""Our own kernels are used where they are compiled, proved and not slower; else one line says why.
+
+What a proof finds is in tests/kernels/test_prove.py; here is what follows from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernel_stand_ins import stand_in
+
+from localspec.compiling import cxx
+from localspec.core import settings_schema as schema
+from localspec.errors import LocalspecError, UsageError
+from localspec.kernels import build
+from localspec.kernels.build import Built
+from localspec.loading import build_record, own_kernels
+from localspec.loading.options import Options
+from localspec.loading.own_kernels import Proved
+
+
+@pytest.fixture
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results go to a place of the test's own, and nothing is measured."""
+    monkeypatch.setattr(own_kernels, "_places", lambda: [tmp_path / "own-kernels.json"])
+    monkeypatch.setattr(own_kernels, "_times", lambda *_: None)
+    monkeypatch.setattr(build, "impossible", lambda: "")
+
+
+def stored(monkeypatch: pytest.MonkeyPatch, path: Path) -> Built:
+    built = Built(path, ("stand_in",), {}, "cc")
+    monkeypatch.setattr(build, "stored", lambda: built)
+    return built
+
+
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("OFF", "off by"),
+        ("BY_WIDTH", "other bits"),
+        ("CRASHES", "SIGABRT, at F32"),
+        ("HANGS", "no answer"),
+    ],
+)
+def test_kernels_that_fail_their_proof_are_not_used_and_doctor_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, why: str
+) -> None:
+    monkeypatch.setattr(own_kernels, "_PATIENCE_S", 3.0 if wrong == "HANGS" else 60.0)
+    built = stored(monkeypatch, stand_in(tmp_path, wrong))
+    choice = own_kernels.engage(None)
+    assert not choice.unit
+    assert why in choice.why
+    assert why in own_kernels.state()
+    with pytest.raises(LocalspecError, match=f"--kernels own is not possible: .*{why}"):
+        own_kernels.engage("own")
+    known = own_kernels.recorded(built)
+    assert known is not None
+    assert why in known.failed["stand_in"]
+
+
+@pytest.mark.usefixtures("_alone")
+def test_a_failed_proof_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(monkeypatch, stand_in(tmp_path, "OFF"))
+    first, told = own_kernels.engage(None), list[str]()
+    monkeypatch.setattr(own_kernels, "prove", lambda _: pytest.fail("proved again"))
+    assert own_kernels.engage(None, told.append) == first
+    assert not told
+
+
+@pytest.mark.usefixtures("_alone")
+def test_another_library_is_proved_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = stored(monkeypatch, stand_in(tmp_path, "OFF"))
+    own_kernels.engage(None)
+    built.path.with_name(f"{built.path.name}.sha256").write_text("another\n")
+    assert own_kernels.recorded(built) is None
+
+
+@pytest.mark.usefixtures("_alone")
+def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(monkeypatch, tmp_path / "library")
+    monkeypatch.setattr(own_kernels, "recorded", lambda _: Proved({"avx2": ""}, 1.3))
+    choice = own_kernels.engage(None)
+    assert choice.text == "llama.cpp's kernels: ours take 1.30 times as long on this machine"
+    with pytest.raises(LocalspecError, match="was not compiled here"):
+        own_kernels.engage("own")
+
+
+def test_a_machine_that_is_too_busy_to_tell_uses_ours() -> None:
+    assert not Proved({"avx2": ""}, None).slower
+    assert not Proved({"avx2": ""}, 1.02).slower
+    assert Proved({"avx2": ""}, 1.06).slower
+
+
+def test_the_best_instruction_set_that_is_right_is_used() -> None:
+    assert Proved({"avx512vnni": "wrong", "avx2": ""}, None).unit == "avx2"
+
+
+def test_llama_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "stored", lambda: pytest.fail("looked for"))
+    assert own_kernels.engage("llama").text == "llama.cpp's kernels: --kernels llama"
+
+
+@pytest.mark.usefixtures("_alone")
+def test_a_checkout_compiles_none_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "stored", lambda: None)
+    monkeypatch.setattr(build_record, "build", lambda: build_record.Build("natively", {}))
+    monkeypatch.setattr(build, "obtain", lambda **_: pytest.fail("compiled"))
+    assert "they are not compiled; run `" in own_kernels.engage(None).why
+
+
+@pytest.mark.usefixtures("_alone")
+def test_an_installation_compiles_them_once_and_remembers_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = list[str]()
+
+    def fails(**_: object) -> Built:
+        tried.append("tried")
+        raise LocalspecError("the kernels do not compile: a.h: error")
+
+    monkeypatch.setattr(build, "stored", lambda: None)
+    monkeypatch.setattr(build_record, "build", lambda: None)
+    monkeypatch.setattr(build, "obtain", fails)
+    monkeypatch.setattr(cxx, "command", lambda: ["c++"])
+    assert own_kernels.engage(None) == own_kernels.engage(None)
+    assert own_kernels.engage(None).why == "the kernels do not compile: a.h: error"
+    assert tried == ["tried"]
+
+
+def test_another_llama_cpp_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cxx, "installed", lambda: "0.4.0")
+    assert own_kernels.state() == (
+        "llama.cpp's kernels: made for llama-cpp-python 0.3.36, installed is 0.4.0"
+    )
+
+
+def test_the_flag_takes_three_names() -> None:
+    assert schema.KERNELS.parse("auto") is None
+    assert Options(kernels="own").kernels == "own"
+    with pytest.raises(UsageError, match="no kernels called 'best'; there are: own, llama"):
+        Options(kernels="best")
