@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from hypothesis import settings
 
 from localspec.config import settings as config
 from localspec.errors import LocalspecError
+from localspec.kernels import build
 from localspec.llama import devices, threads
-from localspec.loading import loader, machine_speed
+from localspec.loading import loader, machine_speed, own_kernels
 from localspec.models.catalog import catalog
 
 # Shared machines stall; a slow example is no failure. The examples are the same at every run: new
@@ -30,6 +33,18 @@ class Files:
     target: Path
     draft: Path
     folder: Path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels() -> Iterator[None]:
+    """Our kernels compute all models of the process, or none with LOCALSPEC_KERNELS=llama:
+    llama.cpp takes them only before its first model, which some tests load themselves.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("LOCALSPEC_KERNELS") == own_kernels.LLAMA:
+            patch.setattr(build, "impossible", lambda: "LOCALSPEC_KERNELS is llama")
+        own_kernels.engage(None, make=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

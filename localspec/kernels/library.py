@@ -19,6 +19,9 @@ ABI = 1
 BUFFER = "CPU_LOCALSPEC"
 """Name of the buffer type that holds packed weights, as llama.cpp's log has it."""
 _NEEDED = ("ggml-base", "ggml-cpu")
+_FORMS = ("lib{}.so.0", "lib{}.so", "lib{}.0.dylib", "lib{}.dylib")
+"""The names by which llama.cpp's libraries ask for each other come first: in a wheel, which has no
+links, another name is another file, and would be loaded as a second copy."""
 _MODE = os.RTLD_GLOBAL if sys.platform == "darwin" else ctypes.DEFAULT_MODE
 """macOS looks for what our library lacks among what is loaded so."""
 
@@ -116,7 +119,7 @@ def _load_needed(folder: Path) -> None:
     native.require_closed(folder)
     for name in _NEEDED:
         path = next(
-            (p for suffix in ("so", "dylib") if (p := folder / f"lib{name}.{suffix}").exists()),
+            (p for form in _FORMS if (p := folder / form.format(name)).exists()),
             None,
         )
         if path is None:

@@ -17,6 +17,7 @@ from replies import ENDLESS
 from localspec import Options, PromptScored, ReplyRequest, Runtime, Sampling, Token, TokenLogprobs
 from localspec.core.events import ReplyEvent
 from localspec.errors import UsageError
+from localspec.llama import own_kernels
 from localspec.llama.limits import OUTPUTS
 
 TEXTS = (
@@ -145,7 +146,8 @@ def test_in_strict_mode_they_are_the_same_bits(files: Files) -> None:
 
 def reference(path: Path, ids: Sequence[int], *, strict: bool) -> np.ndarray:
     """(n - 1,) logprob of each token but the first, by llama-cpp-python's own class. Its defaults
-    are those of strict mode; otherwise attention and passes are those that we use.
+    are those of strict mode with llama.cpp's kernels; otherwise attention and passes are those
+    that we use.
     """
     usual = {"flash_attn": True, "n_batch": OUTPUTS, "n_ubatch": OUTPUTS}
     llama = llama_cpp.Llama(
@@ -155,7 +157,7 @@ def reference(path: Path, ids: Sequence[int], *, strict: bool) -> np.ndarray:
         n_threads_batch=1,
         logits_all=True,
         verbose=False,
-        **({} if strict else usual),
+        **({} if strict and not own_kernels.unit() else usual),
     )
     llama.eval(list(ids))
     rows = llama.scores[: len(ids) - 1].astype(np.float64)

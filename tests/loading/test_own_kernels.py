@@ -15,6 +15,7 @@ from localspec.core import settings_schema as schema
 from localspec.errors import LocalspecError, UsageError
 from localspec.kernels import build
 from localspec.kernels.build import Built
+from localspec.llama import own_kernels as registered
 from localspec.loading import build_record, own_kernels
 from localspec.loading.options import Options
 from localspec.loading.own_kernels import Proved
@@ -85,8 +86,9 @@ def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_f
     monkeypatch.setattr(own_kernels, "recorded", lambda _: Proved({"avx2": ""}, 1.3))
     choice = own_kernels.engage(None)
     assert choice.text == "llama.cpp's kernels: ours take 1.30 times as long on this machine"
-    with pytest.raises(LocalspecError, match="was not compiled here"):
-        own_kernels.engage("own")
+    monkeypatch.setattr(cxx, "library_folder", lambda: tmp_path)
+    monkeypatch.setattr(registered, "register", lambda *arguments: arguments[2])
+    assert own_kernels.engage("own").unit == "avx2"
 
 
 def test_a_machine_that_is_too_busy_to_tell_uses_ours() -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from localspec import Options, Runtime
 from localspec.demo import FOLDER
 from localspec.errors import DecodeError, ModelFileError, OutOfMemoryError, UsageError
+from localspec.kernels.library import BUFFER
 from localspec.llama import context as context_module
 from localspec.llama import devices, library
 from localspec.llama.heads import ggml as bindings
@@ -579,7 +580,9 @@ def test_the_random_pair_takes_what_was_planned(files: Files) -> None:
     runtime.close()
     assert compare(fit, found) == pytest.approx(1, abs=0.1)
     weights = sum(share.weights for share in fit.shares)
-    assert sum(found.weights.values()) == pytest.approx(weights, rel=0.1)
+    # What is packed is not used where it is mapped, and the system takes those pages back.
+    used = {BUFFER: found.weights[BUFFER]} if BUFFER in found.weights else found.weights
+    assert sum(used.values()) == pytest.approx(weights, rel=0.1)
 
 
 @pytest.mark.slow

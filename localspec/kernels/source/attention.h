@@ -2,7 +2,8 @@
 //
 // The scores of all cells come first, then the largest of them, then their exponentials; values are added cell by
 // cell. Cells that a row does not see add exact zeros. So a row's bits depend neither on the other rows of
-// the pass, nor on where in the cache its cells lie as long as they lie in order.
+// the pass, nor on where in the cache its cells lie as long as they lie in order. NaN and infinities reach the rows
+// that see their cells, and no others.
 #pragma once
 #include <math.h>
 
@@ -13,14 +14,16 @@ namespace LS_ISA {
 constexpr int ATTENTION_ROWS = 8;
 constexpr int CELLS = 32;  // of a block that is made floats at once
 constexpr float UNSEEN = -INFINITY;
+constexpr uint16_t UNSEEN_F16 = 0xfc00;
 
 LS_INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 LS_INLINE int64_t in_blocks(int64_t n) { return (n + CELLS - 1) / CELLS * CELLS; }
 
-// exp(x) for x <= 0, exactly 0 below -87: the polynomial of Cephes' expf.
+// exp(x) for x <= 0, exactly 0 below -87, NaN for NaN: the polynomial of Cephes' expf.
 LS_INLINE F exponential(F x) {
-    const F n = rounded(mul(larger(x, all(-88.0f)), all(1.44269504088896341f)));
-    const F r = fnma(n, all(-2.12194440e-4f), fnma(n, all(0.693359375f), larger(x, all(-88.0f))));
+    const F bounded = larger(all(-88.0f), x);
+    const F n = rounded(mul(bounded, all(1.44269504088896341f)));
+    const F r = fnma(n, all(-2.12194440e-4f), fnma(n, all(0.693359375f), bounded));
     F y = all(1.9875691500e-4f);
     y = fma(y, r, all(1.3981999507e-3f));
     y = fma(y, r, all(8.3334519073e-3f));
@@ -54,7 +57,7 @@ LS_INLINE void read_cell(const char * from, int type, void (*read)(const void *,
 
 LS_INLINE bool sees(const uint16_t * mask, int64_t n) {
     uint16_t any = 0;
-    for (int64_t i = 0; i < n; i++) any |= (uint16_t) (mask[i] ^ 0xfc00);
+    for (int64_t i = 0; i < n; i++) any |= (uint16_t) (mask[i] ^ UNSEEN_F16);
     return any != 0;
 }
 
@@ -92,6 +95,24 @@ LS_INLINE void add_values(const float * values, int64_t step, int count, const f
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (int i = 0; i < V; i++) store(sums_of[r] + at + i * LANES, acc[r][i]);
+}
+
+LS_INLINE bool finite(const float * x, int64_t n) {  // n a multiple of LANES
+    F any = zero();
+    for (int64_t i = 0; i < n; i += LANES) any = fma(load(x + i), zero(), any);  // NaN from NaN and infinities
+    return sum(any) == 0.0f;
+}
+
+// The sums of one row again, without the cells that it does not see: zero times infinity is not zero. Where all values
+// are finite these are the bits of add_values.
+static void sum_seen(const AttentionJob * job, const float * shares, float * value, float * sums_of) {
+    const int64_t v_wide = padded(job->v_size);
+    for (int64_t i = 0; i < v_wide; i++) sums_of[i] = 0.0f;
+    for (int64_t c = 0; c < job->cells; c++) {
+        if (shares[c] == 0.0f) continue;
+        read_cell(job->v + c * job->v_step, job->v_type, job->v_read, job->v_size, value);
+        for (int64_t i = 0; i < v_wide; i += LANES) store(sums_of + i, fma(all(shares[c]), load(value + i), load(sums_of + i)));
+    }
 }
 
 static void attention(const AttentionJob * job) {
@@ -151,6 +172,7 @@ static void attention(const AttentionJob * job) {
                     memcpy(rest, mask + c, (count - c) * sizeof(uint16_t));
                     store(s + c, add(load(s + c), mul(slope, load_f16(rest))));
                 }
+                for (c = 0; c < count; c++) s[c] = mask[c] == UNSEEN_F16 ? UNSEEN : s[c];  // a score may be NaN
             }
             for (int c = count; c < CELLS; c++) s[c] = UNSEEN;
         }
@@ -193,6 +215,7 @@ static void attention(const AttentionJob * job) {
     }
 
     for (int r = 0; r < rows; r++) {
+        if (!finite(of_row[r], v_wide)) sum_seen(job, scores + r * wide, values, of_row[r]);
         const float share = weight[r] > 0.0f ? 1.0f / weight[r] : (weight[r] == 0.0f ? 0.0f : weight[r]);
         for (int64_t i = 0; i < v_size; i++) job->out[r][i] = of_row[r][i] * share;
     }

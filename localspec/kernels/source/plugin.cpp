@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -393,7 +394,7 @@ bool on_host(const ggml_tensor * t) { return !t->buffer || ggml_backend_buft_is_
 struct Operations : ggml::cpu::extra_buffer_type {
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         const ggml_tensor * a = op->src[0], * b = op->src[1];
-        if (!offered || !a || !b || !ours(a) || !format_for(a) || b->type != GGML_TYPE_F32 || !on_host(b)) return false;
+        if (!offered || !a || !b || !ours(a) || !format_for(a) || b->type != GGML_TYPE_F32 || b->nb[0] != sizeof(float) || !on_host(b)) return false;
         if (op->op == GGML_OP_MUL_MAT) return a->ne[2] == 1;
         return op->op == GGML_OP_MUL_MAT_ID;
     }
@@ -431,16 +432,17 @@ size_t tensor_bytes(ggml_backend_buffer_type_t, const ggml_tensor * t) {
     return f ? std::max(ggml_nbytes(t), matrix_bytes(f, t) * t->ne[2]) : ggml_nbytes(t);
 }
 
-// Memory of huge pages where the system has them: passes read all of it in order.
+// Memory of huge pages where the system has them: passes read all of it in order. Small buffers have ordinary pages.
 ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
-    size = (std::max<size_t>(size, 1) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    char * from = (char *) mmap(nullptr, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = size < 8 * HUGE_PAGE ? (size_t) sysconf(_SC_PAGESIZE) : HUGE_PAGE;
+    size = (std::max<size_t>(size, 1) + page - 1) / page * page;
+    char * from = (char *) mmap(nullptr, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (from == MAP_FAILED) return nullptr;
-    char * at = (char *) (((size_t) from + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    char * at = (char *) (((size_t) from + page - 1) / page * page);
     if (at > from) munmap(from, at - from);
-    if (at + size < from + size + HUGE_PAGE) munmap(at + size, from + size + HUGE_PAGE - (at + size));
+    if (at + size < from + size + page) munmap(at + size, from + size + page - (at + size));
 #ifdef MADV_HUGEPAGE
-    madvise(at, size, MADV_HUGEPAGE);
+    if (page == HUGE_PAGE) madvise(at, size, MADV_HUGEPAGE);
 #endif
     ggml_backend_buffer_t buffer = ggml_backend_cpu_buffer_from_ptr(at, size);
     if (!buffer) {

@@ -40,6 +40,7 @@ LS_INLINE void store(float * p, F x) { _mm256_storeu_ps(p, x); }
 LS_INLINE F add(F a, F b) { return _mm256_add_ps(a, b); }
 LS_INLINE F sub(F a, F b) { return _mm256_sub_ps(a, b); }
 LS_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+// NaN where the second is NaN.
 LS_INLINE F larger(F a, F b) { return _mm256_max_ps(a, b); }
 LS_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 LS_INLINE F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
@@ -148,7 +149,9 @@ LS_INLINE void sums(const F * x, float * out) {
     const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
     _mm256_storeu_ps(out, _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)));
 }
-LS_INLINE F zero_below(F p, F x, float bound) { return _mm256_and_ps(p, _mm256_cmp_ps(x, _mm256_set1_ps(bound), _CMP_GE_OQ)); }
+LS_INLINE F zero_below(F p, F x, float bound) {  // p where x is NaN
+    return _mm256_and_ps(p, _mm256_cmp_ps(x, _mm256_set1_ps(bound), _CMP_NLT_UQ));
+}
 LS_INLINE int32_t sum_int(I x) {
     __m128i q = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     q = _mm_add_epi32(q, _mm_shuffle_epi32(q, 0x4e));

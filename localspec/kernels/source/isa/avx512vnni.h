@@ -31,6 +31,7 @@ LS_INLINE void store(float * p, F x) { _mm512_storeu_ps(p, x); }
 LS_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
 LS_INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 LS_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+// NaN where the second is NaN.
 LS_INLINE F larger(F a, F b) { return _mm512_max_ps(a, b); }
 LS_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 LS_INLINE F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
@@ -96,8 +97,8 @@ LS_INLINE void sums(const F * x, float * out) {
     const __m256 low = _mm256_hadd_ps(a, b), high = _mm256_hadd_ps(c, d);
     _mm256_storeu_ps(out, _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)));
 }
-LS_INLINE F zero_below(F p, F x, float bound) {
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(bound), _CMP_GE_OQ), p);
+LS_INLINE F zero_below(F p, F x, float bound) {  // p where x is NaN
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(bound), _CMP_NLT_UQ), p);
 }
 LS_INLINE int32_t sum_int(I x) { return _mm512_reduce_add_epi32(x); }
 LS_INLINE float largest(F x) { return _mm512_reduce_max_ps(x); }

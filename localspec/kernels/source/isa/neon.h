@@ -60,6 +60,7 @@ LS_INLINE void store(float * p, F x) {
 LS_INLINE F add(F a, F b) { return {vaddq_f32(a.a, b.a), vaddq_f32(a.b, b.b)}; }
 LS_INLINE F sub(F a, F b) { return {vsubq_f32(a.a, b.a), vsubq_f32(a.b, b.b)}; }
 LS_INLINE F mul(F a, F b) { return {vmulq_f32(a.a, b.a), vmulq_f32(a.b, b.b)}; }
+// NaN where the second is NaN.
 LS_INLINE F larger(F a, F b) { return {vmaxq_f32(a.a, b.a), vmaxq_f32(a.b, b.b)}; }
 LS_INLINE F fma(F a, F b, F c) { return {vfmaq_f32(c.a, a.a, b.a), vfmaq_f32(c.b, a.b, b.b)}; }
 LS_INLINE F fnma(F a, F b, F c) { return {vfmsq_f32(c.a, a.a, b.a), vfmsq_f32(c.b, a.b, b.b)}; }
@@ -180,7 +181,7 @@ LS_INLINE float32x4_t four_sums(const F * x) {
 }
 LS_INLINE void sums(const F * x, float * out) { store(out, {four_sums(x), four_sums(x + 4)}); }
 LS_INLINE float32x4_t zero_below(float32x4_t p, float32x4_t x, float bound) {
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(p), vcgeq_f32(x, vdupq_n_f32(bound))));
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), vcltq_f32(x, vdupq_n_f32(bound))));  // p where x is NaN
 }
 LS_INLINE F zero_below(F p, F x, float bound) { return {zero_below(p.a, x.a, bound), zero_below(p.b, x.b, bound)}; }
 LS_INLINE int32_t sum_int(I x) { return vaddvq_s32(vaddq_s32(x.a, x.b)); }
