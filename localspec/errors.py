@@ -22,6 +22,7 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
+    ├── NoKernelError          1   no kernel of ours for a format or an instruction set
     ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
     │   └── DeviceError            1   it died because a device failed
@@ -134,6 +135,10 @@ class AuditError(LocalspecError):
 
 class UnsoundBuildError(LocalspecError):
     """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
+
+
+class NoKernelError(LocalspecError):
+    """The library of our kernels, or this processor, lacks a format or an instruction set."""
 
 
 class StrictError(LocalspecError):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, NoKernelError
 from localspec.files import native
 
 ABI = 1
@@ -26,10 +26,6 @@ _MODE = os.RTLD_GLOBAL if sys.platform == "darwin" else ctypes.DEFAULT_MODE
 """macOS looks for what our library lacks among what is loaded so."""
 
 Floats = NDArray[np.float32]
-
-
-class UnsupportedError(LocalspecError):
-    """A format, or an instruction set, that the library or this processor does not have."""
 
 
 class KernelLibrary:
@@ -67,12 +63,12 @@ class KernelLibrary:
         Returns the one that is in use, which is that of the first call.
 
         Raises:
-            UnsupportedError: the processor has none.
+            NoKernelError: the processor has none.
         """
         function = self._named("register", ctypes.c_char_p, ctypes.c_char_p)
         name = function(unit.encode() if unit is not None else None)
         if name is None:
-            raise UnsupportedError(f"the processor has no instructions for {unit or 'any'}")
+            raise NoKernelError(f"the processor has no instructions for {unit or 'any'}")
         return str(name.decode("ascii", "replace"))
 
     def offer(self, *, on: bool) -> None:
@@ -93,7 +89,7 @@ class KernelLibrary:
         """(n, m): the (n, k) rows of ``x`` times the (m, k) weights, by one thread.
 
         Raises:
-            UnsupportedError: it has no kernels for that.
+            NoKernelError: it has no kernels for that.
         """
         n, k = x.shape
         x, out = np.ascontiguousarray(x, np.float32), np.full((n, m), np.nan, np.float32)
@@ -106,7 +102,7 @@ class KernelLibrary:
         places = (weights.ctypes.data, x.ctypes.data, out.ctypes.data)
         status = function(unit.encode(), ggml_type, *places, m, k, n)
         if status:
-            raise UnsupportedError(f"no product of ggml type {ggml_type} with {unit}")
+            raise NoKernelError(f"no product of ggml type {ggml_type} with {unit}")
         return out
 
 
@@ -141,7 +137,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-__all__ = ["ABI", "BUFFER", "KernelLibrary", "UnsupportedError"]
+__all__ = ["ABI", "BUFFER", "KernelLibrary"]
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -22,6 +22,7 @@ from pathlib import Path
 from localspec.compiling import cxx
 from localspec.config import paths
 from localspec.core import codec
+from localspec.core.safe_text import safe_line
 from localspec.errors import LocalspecError
 from localspec.files import whole_file
 from localspec.kernels import build
@@ -307,10 +308,10 @@ def main() -> int:
     try:
         choice_of, _ = _ready(OWN, None, make=True)
         for name, why in choice_of.left_out.items():
-            sys.stderr.write(f"left out {title(name)}: {why}\n")
-        sys.stdout.write(f"{state()}\n")
+            sys.stderr.write(safe_line(f"left out {title(name)}: {why}") + "\n")
+        sys.stdout.write(safe_line(state()) + "\n")
     except LocalspecError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(safe_line(str(error)) + "\n")
         return error.exit_code
     return 0
 

@@ -71,7 +71,7 @@ def test_run_json_is_the_contract(files: Files, capfd: pytest.CaptureFixture[str
         "prompt_tokens", "cached_tokens", "saved_seconds", "emitted", "rounds", "drafted",
         "verified", "accepted", "acceptance", "tokens_per_round", "per_position", "by_drafter",
         "prompt_seconds", "decode_seconds", "tokens_per_second", "plain_tokens_per_second",
-        "speculation",
+        "speculation", "clock",
     }  # fmt: skip
     assert found["model"] == {
         "target": str(files.target),

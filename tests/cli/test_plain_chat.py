@@ -119,10 +119,11 @@ def test_ctrl_c_stops_the_reply_and_a_second_one_at_the_prompt_ends(slow: Path) 
             line.wait("You: ")
             line.type(f"{question}\r")
             line.wait("Model: ")
+            time.sleep(2 * interrupt._SAME_S)  # two signals within that are one
             line.type("\x03")
             line.wait("stopped by you")
         line.wait("You: ")
-        time.sleep(2 * interrupt._SAME_S)  # two signals within that are one
+        time.sleep(2 * interrupt._SAME_S)
         line.type("\x03")
         assert line.end() == 130
     with ChatStore() as store:

@@ -18,7 +18,8 @@ from localspec.errors import LocalspecError
 from localspec.files import native
 from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS
-from localspec.kernels.library import Floats, KernelLibrary, UnsupportedError
+from localspec.errors import NoKernelError
+from localspec.kernels.library import Floats, KernelLibrary
 from localspec.kernels.prove import Case, WrongProductError
 
 
@@ -161,7 +162,7 @@ def test_each_defect_is_found_in_each_format(
 def test_what_it_does_not_have_is_said(kernels: KernelLibrary) -> None:
     form = FORMATS["Q4_0"]
     case = Case(form, 32, 1, np.zeros(18, np.uint8), np.zeros((1, 32), np.float32))
-    with pytest.raises(UnsupportedError, match="with none"):
+    with pytest.raises(NoKernelError, match="with none"):
         kernels.product("none", 2, case.weights, case.rows, 1)
     assert not kernels.supports(9999)
 

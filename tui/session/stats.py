@@ -78,8 +78,10 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
         else:
             # Parked is as usual as drafting; what is switched off, or impossible, may surprise.
             style = _QUIET if state.state == "parked" else _BAD
-            # Alone, the reason would seem to be a state of its own.
-            short = reason if reason.startswith(_PLAIN) else f"{_PLAIN}: {reason}"
+            # Alone, the reason would seem to be a state of its own; but the speed must not leave.
+            labelled = reason if reason.startswith(_PLAIN) else f"{_PLAIN}: {reason}"
+            room = width - len(figures[0].text) - len(SEPARATOR)
+            short = labelled if len(labelled) <= room else reason
             figures.append(Figure(f"not drafting: {reason}", short, 0, style))
     return fitted(figures, width)
 
