@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from taking_turns import Side, answer_all, sides
 
 from localspec.errors import LocalspecError
 from localspec.llama import weight_speed
@@ -40,49 +41,14 @@ from localspec.loading.own_kernels import LLAMA, OWN
 _WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 128)
 _EQUAL_WIDTHS = (*range(2, 21), 33, 64, 200, 512)
 _BATCH = 512
-_SIDES = (OWN, LLAMA)
 
 
-class Side:
-    """A process that computes with one kind of kernels; it is stopped but for its turns."""
-
-    def __init__(self, kernels: str, task: str, file: Path | None, threads: int) -> None:
-        line = [sys.executable, "-P", __file__, "--threads", str(threads)]
-        line += ["--answer", f"{task} {kernels}", *([str(file)] if file else [])]
-        self._process = subprocess.Popen(
-            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.ask()  # it has loaded its model
-
-    def ask(self, question: object = None) -> Any:
-        """Its answer to a question, with the processor to itself."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.send_signal(signal.SIGCONT)
-        with contextlib.suppress(BrokenPipeError):  # its answer is missing below
-            self._process.stdin.write(json.dumps(question) + "\n")
-            self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise SystemExit("a process ended without an answer; its error is above")
-        self._process.send_signal(signal.SIGSTOP)
-        return json.loads(answer)
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-
-
-@contextlib.contextmanager
-def sides(task: str, file: Path | None, threads: int) -> Iterator[dict[str, Side]]:
+def both(task: str, file: Path | None, threads: int) -> AbstractContextManager[dict[str, Side]]:
     """A process for our kernels, and one for llama.cpp's."""
-    with contextlib.ExitStack() as stack:
-        found = {}
-        for kernels in _SIDES:
-            found[kernels] = Side(kernels, task, file, threads)
-            stack.callback(found[kernels].close)
-        yield found
+    more = [str(file)] if file is not None else []
+    return sides(
+        {k: ["--threads", str(threads), "--answer", f"{task} {k}", *more] for k in (OWN, LLAMA)}
+    )
 
 
 @contextlib.contextmanager
@@ -102,28 +68,18 @@ def computing(file: Path, kernels: str, threads: int, batch: int) -> Iterator[Co
 
 
 def answer(task: str, kernels: str, file: Path | None, threads: int) -> None:
-    """Be one side: answer each line of stdin by one of stdout."""
+    """Be one side."""
     if kernels == OWN:
         own_kernels.engage(OWN)
-    with contextlib.ExitStack() as stack:
-        context = None
-        if file is not None:
-            context = stack.enter_context(computing(file, kernels, threads, _BATCH))
-        passes = Passes(context) if context is not None else None
-        for line in sys.stdin:
-            question = json.loads(line)
-            found: Any = None
-            if question is not None:
-                if task == "errors":
-                    found = errors(question, kernels, threads)
-                elif task == "bits":
-                    assert context is not None
-                    found = rows_that_differ(context, question)
-                else:
-                    assert passes is not None
-                    found = [passes.seconds(width) for width in question]
-            sys.stdout.write(json.dumps(found) + "\n")
-            sys.stdout.flush()
+    if file is None:
+        answer_all(lambda kind: errors(kind, kernels, threads))
+        return
+    with computing(file, kernels, threads, _BATCH) as context:
+        if task == "bits":
+            answer_all(lambda width: rows_that_differ(context, width))
+        else:
+            passes = Passes(context)
+            answer_all(lambda widths: [passes.seconds(width) for width in widths])
 
 
 def rows_that_differ(context: Context, width: int) -> tuple[int, float]:
@@ -161,10 +117,10 @@ def time_file(file: Path, widths: Sequence[int], turns: int, threads: int) -> No
     """Print a table of times of one file."""
     print(f"\n{file.stem}, {file.stat().st_size / 1e9:.2f} GB, {threads} threads")
     print("tokens   own ms  t(n)/t(1)   llama.cpp ms  t(n)/t(1)   llama.cpp / own")
-    with sides("times", file, threads) as both:
-        taken: dict[str, list[list[float]]] = {kernels: [] for kernels in both}
+    with both("times", file, threads) as pair:
+        taken: dict[str, list[list[float]]] = {kernels: [] for kernels in pair}
         for turn in range(turns + 1):
-            for kernels, side in both.items():
+            for kernels, side in pair.items():
                 found = side.ask(widths)
                 if turn:  # the first one warms up
                     taken[kernels].append(found)
@@ -185,8 +141,8 @@ def compare_bits(file: Path, threads: int) -> bool:
     """Print for which widths rows differ; whether ours have the same bits in all."""
     print(f"\n{file.stem}: rows that differ from passes over one token, largest difference")
     equal = True
-    with sides("bits", file, threads) as both:
-        for kernels, side in both.items():
+    with both("bits", file, threads) as pair:
+        for kernels, side in pair.items():
             differing = {n: (rows, d) for n in _EQUAL_WIDTHS for rows, d in [side.ask(n)] if rows}
             text = ", ".join(f"{n}: {rows} ({d:.2g})" for n, (rows, d) in differing.items())
             print(f"  {kernels:5} {text or f'none in {len(_EQUAL_WIDTHS)} widths'}", flush=True)
@@ -198,9 +154,9 @@ def compare_numbers(threads: int) -> None:
     """Print how far both are from numpy, by format."""
     print("errors of logits, in standard deviations of their row: mean, largest")
     print("format       own             llama.cpp")
-    with sides("errors", None, threads) as both:
+    with both("errors", None, threads) as pair:
         for kind in OWN_TYPES:
-            found = [side.ask(kind) for side in both.values()]
+            found = [side.ask(kind) for side in pair.values()]
             cells = "   ".join(f"{mean:.2e} {largest:.2e}" for mean, largest in found)
             print(f"{kind:8} {cells}", flush=True)
 
