@@ -54,7 +54,7 @@ def hello(*, draft: bool) -> ReplyRequest:
 
 def test_a_reply_has_the_bits_of_plain_decoding(options: Options) -> None:
     with Runtime.open(options) as runtime:
-        assert runtime.info.strict.startswith("at least 2 rows")
+        assert runtime.info.strict.startswith(("at least 2 rows", "own kernels"))
         assert runtime.pair.target.leaves == 1
         plain = runtime.answer(hello(draft=False))
         drafted = runtime.answer(hello(draft=True))
@@ -91,6 +91,8 @@ def test_a_failure_is_refused_with_what_differed(tests: SelfTests, options: Opti
 
 
 def test_states_of_strict_mode_are_not_those_of_others(options: Options) -> None:
+    # Our own kernels compute the same bits in both modes, so their states are shared.
+    options = replace(options, kernels="llama")
     with Runtime.open(options) as exact, Runtime.open(replace(options, strict=False)) as usual:
         assert exact.pair.identity != usual.pair.identity
 

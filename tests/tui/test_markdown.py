@@ -87,7 +87,7 @@ def test_lines_of_a_text_joined_are_the_text():
         ("- a\n- b\n  - c", ["• a", "• b", "  ▪ c", ""]),
         ("9. a\n10. b", [" 9. a", "10. b", ""]),
         ("- a\n\n  b", ["• a", "", "  b", ""]),
-        ("> a\n>\n> b", ["▌ a", "▌ ", "▌ b", ""]),
+        ("> a\n>\n> b", ["│ a", "│ ", "│ b", ""]),
         ("```py\nx = 1\n\ny\n```", [" x = 1", " ", " y", ""]),
         ("    indented", [" indented", ""]),
         ("a<b>c</b>  \nd", ["a<b>c</b>", "d", ""]),
