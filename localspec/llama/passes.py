@@ -73,7 +73,7 @@ class Passes:
         """Widths that take so long that the time to build a graph does not matter."""
 
     def seconds(self, width: int) -> float:
-        """Seconds of a pass over ``width`` tokens.
+        """Seconds of a pass over ``width`` tokens, with as many rows of logits as a pass may have.
 
         The first pass of a width builds graphs, and on a device it compiles and loads kernels: it
         is not counted, save where it takes so long on the processor that a graph makes no
@@ -96,8 +96,9 @@ class Passes:
     def _pass(self, width: int) -> float:
         tokens = [self._tokens[(self._at + i) % _DISTINCT] for i in range(width)]
         self._at += width
+        rows = min(width, self._context.outputs)
         began = time.perf_counter()
-        self._context.forward([(0, tokens, width)])
+        self._context.forward([(0, tokens, rows)])
         seconds = time.perf_counter() - began
         self._context.truncate(0, self._start)
         return seconds

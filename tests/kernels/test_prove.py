@@ -14,11 +14,10 @@ from kernel_stand_ins import stand_in
 from numpy.typing import NDArray
 
 from localspec.compiling import cxx
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, NoKernelError
 from localspec.files import native
 from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS
-from localspec.errors import NoKernelError
 from localspec.kernels.library import Floats, KernelLibrary
 from localspec.kernels.prove import Case, WrongProductError
 

@@ -16,16 +16,16 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered
-from localspec.loading import build_record, own_kernels
+from localspec.loading import build_record, kernel_proof, own_kernels
+from localspec.loading.kernel_proof import Proved
 from localspec.loading.options import Options
-from localspec.loading.own_kernels import Proved
 
 
 @pytest.fixture
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results go to a place of the test's own, and nothing is measured."""
-    monkeypatch.setattr(own_kernels, "_places", lambda: [tmp_path / "own-kernels.json"])
-    monkeypatch.setattr(own_kernels, "_times", lambda *_: None)
+    monkeypatch.setattr(kernel_proof, "_places", lambda: [tmp_path / "own-kernels.json"])
+    monkeypatch.setattr(kernel_proof, "_times", lambda *_: None)
     monkeypatch.setattr(build, "impossible", lambda: "")
 
 
@@ -56,7 +56,7 @@ def test_kernels_that_fail_their_proof_are_not_used_and_doctor_says_why(
     assert why in own_kernels.state()
     with pytest.raises(LocalspecError, match=f"--kernels own is not possible: .*{why}"):
         own_kernels.engage("own")
-    known = own_kernels.recorded(built)
+    known = kernel_proof.recorded(built)
     assert known is not None
     assert why in known.failed["stand_in"]
 
@@ -65,7 +65,7 @@ def test_kernels_that_fail_their_proof_are_not_used_and_doctor_says_why(
 def test_a_failed_proof_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(monkeypatch, stand_in(tmp_path, "OFF"))
     first, told = own_kernels.engage(None), list[str]()
-    monkeypatch.setattr(own_kernels, "prove", lambda _: pytest.fail("proved again"))
+    monkeypatch.setattr(kernel_proof, "prove", lambda _: pytest.fail("proved again"))
     assert own_kernels.engage(None, told.append) == first
     assert not told
 
@@ -75,7 +75,7 @@ def test_another_library_is_proved_anew(tmp_path: Path, monkeypatch: pytest.Monk
     built = stored(monkeypatch, stand_in(tmp_path, "OFF"))
     own_kernels.engage(None)
     built.path.with_name(f"{built.path.name}.sha256").write_text("another\n")
-    assert own_kernels.recorded(built) is None
+    assert kernel_proof.recorded(built) is None
 
 
 @pytest.mark.usefixtures("_alone")
@@ -83,7 +83,7 @@ def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(monkeypatch, tmp_path / "library")
-    monkeypatch.setattr(own_kernels, "recorded", lambda _: Proved({"avx2": ""}, 1.3))
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, 1.3))
     choice = own_kernels.engage(None)
     assert choice.text == "llama.cpp's kernels: ours take 1.30 times as long on this machine"
     monkeypatch.setattr(cxx, "library_folder", lambda: tmp_path)

@@ -1,0 +1,204 @@
+"""Our own kernels on this processor: proved, timed beside llama.cpp's, and the result kept.
+
+Products are compared with numpy's for each instruction set (`localspec.kernels.prove`), whole
+models likewise (`localspec.llama.proof`), both in processes of their own; then passes are timed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.compiling import cxx
+from localspec.config import paths
+from localspec.core import codec
+from localspec.errors import LocalspecError
+from localspec.files import whole_file
+from localspec.kernels import build
+from localspec.kernels.build import Built
+from localspec.loading import soundness
+from localspec.loading.soundness import Prover
+from localspec.processes import neighbours
+from localspec.processes.children import ask, command
+
+_PRODUCTS, _MODELS, _SPEED = (
+    "localspec.kernels.prove",
+    "localspec.llama.proof",
+    "localspec.llama.kernel_speed",
+)
+_EDITION = 2
+"""Raised when a proof changes."""
+_FILE = "own-kernels.json"
+_PATIENCE_S = 600.0
+_TURNS = 2
+_SLOWER = 1.05
+"""Mean time of passes, in that of llama.cpp's kernels, from which on those are used instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """The results of proving one library on one processor."""
+
+    failed: dict[str, str]
+    """The failure of each instruction set that the processor has, "" for none; the best first."""
+    times: float | None
+    """Mean seconds of passes in those of llama.cpp's; None where they are not known."""
+    untimed: str = ""
+    """Why they are not known."""
+
+    @property
+    def unit(self) -> str:
+        """The best instruction set that is right; "" if there is none."""
+        return next((name for name, why in self.failed.items() if not why), "")
+
+    @property
+    def slower(self) -> bool:
+        """Whether llama.cpp's kernels are faster here."""
+        return self.times is not None and self.times > _SLOWER
+
+
+def prove(built: Built) -> Proved:
+    """Prove every instruction set of a library that this processor has, and save the result.
+
+    Raises:
+        LocalspecError: there is no result: killed from outside, or no memory.
+    """
+    folder = libraries()
+    failed = {}
+    for unit in _units(built, folder):
+        arguments = [str(built.path), str(folder), unit]
+        failed[unit] = _failure(_PRODUCTS, *arguments) or _failure(
+            _MODELS, "--own-kernels", *arguments
+        )
+    return timed(built, Proved(failed, None))
+
+
+def timed(built: Built, found: Proved) -> Proved:
+    """The result with times beside llama.cpp's, saved."""
+    others = neighbours.Neighbours()
+    if found.unit:
+        try:
+            times = _times(built, libraries(), found.unit)
+            if others.busy:
+                found = dataclasses.replace(found, untimed="other programs kept the processor busy")
+            else:
+                found = dataclasses.replace(found, times=times, untimed="")
+        except (LocalspecError, OSError) as error:
+            found = dataclasses.replace(found, untimed=str(error))
+    save({"identity": identity(built), "proved": codec.encode(found)})
+    return found
+
+
+def libraries() -> Path:
+    """The folder of llama.cpp's libraries.
+
+    Raises:
+        LocalspecError: llama-cpp-python is not installed.
+    """
+    found = cxx.library_folder()
+    if found is None:
+        raise LocalspecError("llama-cpp-python is not installed")
+    return found
+
+
+def _units(built: Built, libraries: Path) -> list[str]:
+    """Asked in a process of its own, which may crash."""
+    found = ask("localspec.kernels.library", str(built.path), str(libraries))
+    return [str(name) for name in found]
+
+
+def _failure(module: str, *arguments: str) -> str:
+    line, environment = command(module, *arguments)
+    environment = environment | {"OPENBLAS_NUM_THREADS": "1"}
+    return Prover(tuple(line), environment, _PATIENCE_S).failure([])
+
+
+def _times(built: Built, libraries: Path, unit: str) -> float:
+    """Mean seconds of passes, in those of llama.cpp's own.
+
+    Raises:
+        LocalspecError: passes failed, or took too long.
+        OSError: no models can be written.
+    """
+    least: dict[bool, dict[str, float]] = {True: {}, False: {}}
+    with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
+        for _ in range(_TURNS):
+            for own in (True, False):
+                more = [str(built.path), str(libraries), unit] if own else []
+                for kind, curve in ask(_SPEED, folder, *more).items():
+                    for width, seconds in curve.items():
+                        place = f"{kind} {width}"
+                        least[own][place] = min(seconds, least[own].get(place, seconds))
+    ratios = [least[True][place] / least[False][place] for place in least[True]]
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def identity(built: Built) -> str:
+    """Digest of the library, llama.cpp's files and the processor.
+
+    Raises:
+        LocalspecError: llama-cpp-python is not installed.
+    """
+    try:
+        record = built.path.with_name(f"{built.path.name}.sha256").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        record = ""
+    facts = [_EDITION, build.key(), record.strip(), soundness.identity()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _saved(wanted: str) -> dict[str, object] | None:
+    for place in _places():
+        try:
+            saved = json.loads(place.read_text(encoding="utf-8"))
+            if saved["identity"] == wanted:
+                return dict(saved)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def recorded(built: Built) -> Proved | None:
+    """The saved result for this library, llama.cpp and processor; None if there is none."""
+    saved = _saved(identity(built))
+    try:
+        return codec.decode(Proved, saved["proved"]) if saved is not None else None
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def failed_before() -> str:
+    """Why compiling the same source failed; "" if it did not."""
+    saved = _saved(build.key())
+    if saved is None or cxx.command() is None:
+        return ""
+    return str(saved.get("unbuilt", ""))
+
+
+def _places() -> list[Path]:
+    places = [paths.cache_dir() / _FILE]
+    if sys.prefix != sys.base_prefix:
+        places.insert(0, Path(sys.prefix) / _FILE)
+    return places
+
+
+def save(facts: dict[str, object]) -> None:
+    """Keep a result, where that is possible."""
+    for place in _places():
+        try:
+            if not place.is_relative_to(sys.prefix):
+                paths.make_parent(place)
+            whole_file.replace(place, [json.dumps(facts).encode()])
+        except OSError:  # another user's folder, or a full disk: proved at every start
+            continue
+        return
+
+
+__all__ = ["Proved", "failed_before", "libraries", "prove", "recorded", "save", "timed"]
