@@ -48,7 +48,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, path: Path) -> Built:
 def test_kernels_that_fail_their_proof_are_not_used_and_doctor_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str, why: str
 ) -> None:
-    monkeypatch.setattr(own_kernels, "_PATIENCE_S", 3.0 if wrong == "HANGS" else 60.0)
+    monkeypatch.setattr(kernel_proof, "_PATIENCE_S", 3.0 if wrong == "HANGS" else 60.0)
     built = stored(monkeypatch, stand_in(tmp_path, wrong))
     choice = own_kernels.engage(None)
     assert not choice.unit
