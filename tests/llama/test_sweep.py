@@ -40,6 +40,7 @@ class Machine:
     """A token with each of context."""
     capacity: int = 4096
     n_batch: int = 512
+    outputs: int = 512
     rollback: int | None = None
     now: float = 0.0
     held: int = 0
