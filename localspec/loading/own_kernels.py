@@ -141,8 +141,8 @@ def state() -> str:
 
 
 def gain() -> str:
-    """What our kernels gain beside llama.cpp's on this machine, as a sentence; "" where they are not
-    used, or were not timed.
+    """What our kernels gain beside llama.cpp's on this machine, as a sentence; "" where they are
+    not used, or were not timed.
     """
     if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
         return ""
