@@ -251,7 +251,9 @@ class Stats:
         """
         if self.speedup is not None:
             return self.tokens_per_second / self.speedup.factor
-        return None if self.drafted else self.tokens_per_second or None
+        if self.drafted or self.speculation.state == "unknown":
+            return None
+        return self.tokens_per_second or None
 
     @property
     def acceptance(self) -> float:

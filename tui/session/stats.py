@@ -54,7 +54,7 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
     counts = meter.counts
     if counts.emitted:
         # That of the last second may be a tenth of it: a stall, or a round whose guess was wrong.
-        speed = f"{meter.mean:.0f} tok/s"
+        speed = _speed(meter.mean)
         figures.append(Figure(speed, speed, 1))
         figures += _verdict(meter, 2)
     else:
@@ -108,10 +108,10 @@ def _reply(meter: Meter) -> Iterable[Figure]:
     if not counts.emitted:
         return
     if meter.stats is None:
-        now = f"{meter.now:.0f} tok/s"
-        yield Figure(f"{now} (mean {meter.mean:.0f})", now, 1)
+        now, mean = _speed(meter.now), f" (mean {meter.mean:.0f})" if meter.mean else ""
+        yield Figure(f"{now}{mean}", now, 1)
     else:
-        mean = f"{meter.mean:.0f} tok/s"
+        mean = _speed(meter.mean)
         yield Figure(f"{mean} mean", mean, 1)
     yield from _verdict(meter, 3)
     if counts.verified:
@@ -125,6 +125,12 @@ def _reply(meter: Meter) -> Iterable[Figure]:
     if meter.drafted and meter.stats is None:
         length = f"K {meter.drafted}"
         yield Figure(length, length, 7)
+
+
+def _speed(found: float) -> str:
+    """A speed, or that it is not known."""
+    digits = 1 if found < 10 else 0
+    return f"{found:.{digits}f} tok/s" if found else "- tok/s"
 
 
 def _model(meter: Meter, setting: str) -> Iterable[Figure]:
