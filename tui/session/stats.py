@@ -78,10 +78,10 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
         else:
             # Parked is as usual as drafting; what is switched off, or impossible, may surprise.
             style = _QUIET if state.state == "parked" else _BAD
-            # Alone, the reason would seem to be a state of its own; but the speed must not leave.
+            # Alone, the reason would seem to be a state of its own; and the speed must not leave.
             labelled = reason if reason.startswith(_PLAIN) else f"{_PLAIN}: {reason}"
             room = width - len(figures[0].text) - len(SEPARATOR)
-            short = labelled if len(labelled) <= room else reason
+            short = labelled if len(labelled) <= room else _begun(labelled, room)
             figures.append(Figure(f"not drafting: {reason}", short, 0, style))
     return fitted(figures, width)
 
@@ -228,6 +228,11 @@ def fitted(figures: Sequence[Figure], width: int) -> Line:
     return list(shown.values())
 
 
+def _begun(text: str, width: int) -> str:
+    """The beginning of a text, so that it is clear that more follows."""
+    return text[: max(0, width - 1)].rstrip() + "…"
+
+
 def _width(figures: Iterable[Figure]) -> int:
     return len(SEPARATOR.join(figure.text for figure in figures))
 
@@ -237,4 +242,4 @@ def _shortened(figure: Figure) -> Figure:
 
 
 def _cut(figure: Figure, width: int) -> Figure:
-    return dataclasses.replace(figure, text=figure.text[: max(0, width - 1)] + "…")
+    return dataclasses.replace(figure, text=_begun(figure.text, width))
