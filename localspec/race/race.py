@@ -40,8 +40,8 @@ from localspec.race.speeds import RUNS, TOKENS, Speeds
 PROMPT = "What can you do?"
 """A question that the toy answers well, about itself."""
 _ITS_ADVICE = "For anything else"
-"""Where the toy begins to name a model, the same on every machine: the sentence below the race names
-the one for this machine.
+"""Where the toy begins to name a model, the same on every machine; the sentence below the race
+names the one for this machine.
 """
 DOUBT = "this machine is too busy just now to compare speeds"
 """The result where the speeds are in doubt."""

@@ -903,7 +903,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("tok/s · why why why")
+        await c.sees("tok/s · plain: why why why")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 

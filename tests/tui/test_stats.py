@@ -153,7 +153,9 @@ def test_a_narrow_line_has_the_speed_and_that_decoding_is_plain(width):
 
 
 def test_a_speed_below_ten_has_a_digit_more_and_one_that_is_not_known_is_none():
-    assert text(everyday_line(a_meter(rounds=4, emitted=1, seconds=2.2), 76)).startswith("0.5 tok/s")
+    assert text(everyday_line(a_meter(rounds=4, emitted=1, seconds=2.2), 76)).startswith(
+        "0.5 tok/s"
+    )
     at_once = a_meter(rounds=1, emitted=12, seconds=0.0001)  # the first pieces of a server
     for line in (everyday_line(at_once, 76), expert_lines(at_once, SETTING, 120)[0]):
         assert text(line).startswith("- tok/s")

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from localspec.core import units
 from localspec.core.events import LONGEST_BRIEF, Speculation
 from tui.session.meter import Meter
 
@@ -129,8 +130,7 @@ def _reply(meter: Meter) -> Iterable[Figure]:
 
 def _speed(found: float) -> str:
     """A speed, or that it is not known."""
-    digits = 1 if found < 10 else 0
-    return f"{found:.{digits}f} tok/s" if found else "- tok/s"
+    return f"{units.speed(found)} tok/s" if found else "- tok/s"
 
 
 def _model(meter: Meter, setting: str) -> Iterable[Figure]:
