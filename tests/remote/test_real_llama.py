@@ -14,14 +14,16 @@ from test_real_vllm import recorded
 
 from localspec.bench.workloads import WORKLOADS
 from localspec.cli.run_report import report
-from localspec.core.events import ModelInfo, Round, Speculation, Stats
+from localspec.core.events import ModelInfo, Round, Speculation, Stats, Token
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_tally import ReplyTally
 from localspec.remote.address import Address
 from localspec.remote.chunk import parse
 from localspec.remote.keys import Key
 from localspec.remote.measured import Timed, measured
-from localspec.remote.tally import Tally
+from localspec.remote.tally import NO_ID, Tally
 
 HERE = Address("http://h:1", "/v1")
 INFO = ModelInfo("t", None, "server", 512, "t", 0, 0, 0, Speculation("unknown"))
@@ -154,3 +156,18 @@ async def test_a_server_without_the_description_stays_unknown():
         engine = client(server)
         assert (await engine.open()).backend == "server"
         await engine.close()
+
+
+def test_a_reply_that_a_server_broke_off_took_as_long_as_since_it_was_asked_for():
+    """The rounds of pieces that arrive together have no times of their own."""
+    now = [10.0]
+    tally = ReplyTally(1, arrives=True, clock=lambda: now[0])
+    now[0] = 12.0
+    for _ in range(30):
+        tally.take(Token(NO_ID, "x", Origin.UNKNOWN, None))
+        tally.take(Round(0, 0, 0, 1, 0.0, 0.0, 1e-6, "", 9, Speculation("off", "not told")))
+    now[0] = 90.0  # nothing more came
+    stats = report(tally.finished("interrupt").reply, INFO)["stats"]
+    assert (stats["clock"], stats["tokens_per_second"]) == ("request", 15)
+    assert stats["plain_tokens_per_second"] is None
+    assert stats["rounds"] is None
