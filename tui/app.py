@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -245,6 +246,15 @@ class ChatApp(App[None]):
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""
         self.exit()
+
+    def open_url(self, url: str, *, new_tab: bool = True) -> None:
+        """Open a web page in the user's browser.
+
+        Raises:
+            webbrowser.Error: there is none.
+        """
+        webbrowser.get()
+        super().open_url(url, new_tab=new_tab)
 
     def copy(self, text: str, what: str) -> None:
         """Copy by the terminal and by programs, and confirm it."""

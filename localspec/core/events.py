@@ -192,6 +192,10 @@ class Round:
     """Forced tokens that were accepted: all that were reached."""
 
 
+LEFT_OUT = "oldest messages were left out"
+"""The end of the notice about a conversation that is longer than the context."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """Something the user should know, in one line."""

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import threading
+import webbrowser
 
 import pytest
 from fake_engine import FakeEngine, Script, conversation
@@ -601,10 +602,24 @@ async def test_why_nothing_is_drafted_is_always_in_sight(chat, speculation, widt
         await c.sees(f"not drafting: {speculation.reason}")
 
 
-async def test_notices_are_shown(chat):
-    async with chat(Script(notice="the 2 oldest messages were left out")) as c:
+async def test_notices_are_shown_and_that_messages_are_left_out_is_said_once_in_a_chat(chat):
+    async with chat(Script("Yes.", notice="the 2 oldest messages were left out")) as c:
+        for number in range(3):
+            await c.ask(f"Hello {number}")
+            await c.ready()
+        assert c.screen_text.count("the 2 oldest messages were left out") == 1
+
+
+async def test_a_link_without_a_browser_says_so(chat, monkeypatch):
+    def none(using=None):
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr(webbrowser, "get", none)
+    async with chat(Script("See [the paper](https://example.org/a).")) as c:
         await c.ask("Hello")
-        await c.sees("the 2 oldest messages were left out")
+        await c.ready()
+        await c.pilot.press("f7", "alt+o")
+        await c.sees("no browser was found here to open https://example.org/a")
 
 
 async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 
 from textual import events, on, work
@@ -377,7 +378,10 @@ class ChatScreen(DrawnAheadScreen):
     def _link(self, event: Lines.LinkClicked) -> None:
         # The model writes the links; only web pages are opened, never files or programs.
         if event.href.startswith(("https://", "http://")):
-            self.app.open_url(event.href)
+            try:
+                self.app.open_url(event.href)
+            except webbrowser.Error:
+                self.feedback.hint(f"no browser was found here to open {event.href}")
 
     @on(ReplyView.TokenClicked)
     def _token_clicked(self, event: ReplyView.TokenClicked) -> None:
