@@ -162,6 +162,9 @@ class ChatApp(App[None]):
         if isinstance(screen, ChatScreen):
             yield from (SystemCommand(*offer) for offer in screen.offers())
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
+        if self._driver is not None and self._driver.can_suspend:
+            suspend = self.action_suspend_process
+            yield SystemCommand("Suspend", "To the shell for now; fg there comes back", suspend)
         yield SystemCommand("Quit", "Back to the shell", self.action_quit)
 
     async def on_load(self) -> None:

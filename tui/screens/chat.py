@@ -255,6 +255,8 @@ class ChatScreen(DrawnAheadScreen):
             case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
                 self.actions.inspector.leave_tokens()
             case ReplyEnded():
+                if not self.app.app_focus:  # whoever waits looks at another window
+                    self.app.bell()
                 self.status.arrange()
                 self._tell_of_toy()
             case ConversationChanged():
