@@ -197,7 +197,7 @@ class Connection:
             LocalspecError: there is none.
         """
         patience = self.patience
-        pause = patience.pause * 2 ** (attempt - 1) * random.uniform(1, _SPREAD)
+        pause: float = patience.pause * 2 ** (attempt - 1) * random.uniform(1, _SPREAD)
         if refusal.after is not None:
             pause = max(pause, refusal.after)
         if attempt >= patience.attempts or pause > patience.longest_pause:
