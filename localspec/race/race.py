@@ -40,6 +40,10 @@ from localspec.race.speeds import RUNS, TOKENS, Speeds
 
 PROMPT = "What can you do?"
 """A question that the toy answers well, about itself."""
+_ITS_ADVICE = "For anything else"
+"""Where the toy begins to name a model, the same on every machine; the sentence below the race
+names the one for this machine.
+"""
 DOUBT = "this machine is too busy just now to compare speeds"
 """The result where the speeds are in doubt."""
 _CONTEXT = 512
@@ -218,6 +222,7 @@ class Race:
             sampling=GREEDY,
             seed=0,
             max_tokens=None if first else TOKENS,
+            stop=(_ITS_ADVICE,),
             draft=timed.draft,
         )
         async for event in engine.reply(request):

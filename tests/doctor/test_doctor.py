@@ -383,6 +383,21 @@ def test_a_hub_that_is_away_or_silent_or_nonsense(monkeypatch: pytest.MonkeyPatc
             assert "HF_ENDPOINT" in (finding.fix or "")
 
 
+def test_a_hub_whose_name_is_not_known_is_no_number_of_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import socket
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    (finding,) = network.check(offline=False)
+    assert "cannot be reached (there is no network" in finding.text
+    assert "Errno" not in finding.text
+
+
 @pytest.mark.parametrize("offline", [True, False])
 def test_a_password_in_the_address_of_the_hub_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, *, offline: bool
