@@ -59,10 +59,12 @@ class Service:
         With ``strict`` the engine must compute in strict mode.
 
         Raises:
-            ApiError: there is no such model, or too many requests wait.
+            ApiError: there is no such model, too many requests wait, or they are too large.
         """
         options = await self.models.options(model)
         self._require_room(requests, options)
+        if caller.body is not None:  # each choice is a copy on its way to the engine
+            caller.body.grow(sum(request.size for request in requests))
         owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
         if strict and not self.slot.first.strict:
             raise bad_request(
