@@ -17,6 +17,8 @@ from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
+_NUMBER = 8
+"""Characters of a number, roughly."""
 MOST_STOP = 8192
 """Characters of all stop texts of a request."""
 
@@ -114,6 +116,21 @@ class ReplyRequest:
         """Of the texts that have to be split into tokens before it is answered."""
         texts = (self.prompt, self.prediction, *(message.content for message in self.messages))
         return sum(len(text) for text in texts if text)
+
+    @property
+    def size(self) -> int:
+        """Characters of all that it holds, roughly: each of several choices has a copy."""
+        texts = (self.prompt, self.prediction, self.tools, self.template_arguments)
+        grammar = self.grammar
+        return (
+            sum(len(text) for text in (*texts, *self.stop) if text)
+            + sum(
+                len(one.content) + len(one.reasoning) + sum(len(c.arguments) for c in one.calls)
+                for one in self.messages
+            )
+            + (len(grammar.text) + sum(map(len, grammar.choices)) if grammar is not None else 0)
+            + _NUMBER * (len(self.prompt_tokens or ()) + len(self.sampling.logit_bias))
+        )
 
     @property
     def drafts(self) -> bool:
