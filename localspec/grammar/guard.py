@@ -7,6 +7,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from localspec.errors import GrammarError, QueueFullError
@@ -17,7 +18,10 @@ _Step = Callable[[], object]
 
 
 class Guard:
-    """Runs one step after the other, each within a limit of computing. For one calling thread."""
+    """Runs one step after the other, each within a limit of computing. For one calling thread.
+
+    Its thread ends with it.
+    """
 
     def __init__(self) -> None:
         self._thread: _Thread | None = None
@@ -30,7 +34,7 @@ class Guard:
             GrammarError: it takes more than ``most`` seconds.
             Exception: what ``step`` raises.
         """
-        thread = self._thread or _Thread()
+        thread = self._thread or self._start()
         self._thread = None
         began = thread.computed()
         thread.steps.put(step)
@@ -52,6 +56,12 @@ class Guard:
             if error is not None:
                 raise error
             return thread.computed() - began
+
+
+    def _start(self) -> _Thread:
+        thread = _Thread()
+        weakref.finalize(self, thread.steps.put, None)
+        return thread
 
 
 class _Thread:
@@ -83,6 +93,7 @@ class _Thread:
                 self.results.put(error)
             else:
                 self.results.put(None)
+            del step  # what it uses ends with its owner, not with the next step
 
 
 _lock = threading.Lock()

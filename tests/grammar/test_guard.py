@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,3 +129,24 @@ def test_a_grammar_that_took_long_is_not_read_again_from_its_beginning(matcher: 
     one._behind = 1.0
     with pytest.raises(GrammarError, match="once more from its beginning"):
         one._start_again()
+
+
+def test_the_thread_of_a_guard_ends_with_it_and_what_it_computed_is_let_go() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.guard = Guard()
+
+        def step(self) -> None:
+            self.thread = threading.current_thread()
+
+    owner = Owner()
+    owner.guard.run(owner.step, 10.0)
+    thread, gone = owner.thread, weakref.ref(owner)
+    del owner
+    for _ in range(50):  # the thread lets go of the last step once its result is taken
+        gc.collect()
+        thread.join(0.1)
+        if not thread.is_alive():
+            break
+    assert not thread.is_alive()
+    assert gone() is None
