@@ -26,7 +26,6 @@ import elsewhere_servers as servers
 
 _ROOT = Path(__file__).resolve().parents[1]
 _DATA = _ROOT / "tests" / "data" / "remote"
-_PORT = 8790
 _SECONDS = 600
 _HI = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "seed": 1}
 _GREEDY = {**_HI, "temperature": 0, "max_tokens": 48, "return_token_ids": True}
@@ -169,13 +168,13 @@ def main() -> None:
         kinds = servers.llama_cpp_server(args.folder, args.model)
     plain, *others = kinds
     wrong: list[str] = []
-    with servers.served(plain, _PORT, args.folder / f"{plain.name}.log") as plain_url:
+    with servers.served(plain, args.folder / f"{plain.name}.log") as plain_url:
         if args.only in {None, plain.name}:
             wrong += _checked(plain, plain_url, None, args)
         for kind in others:
             if args.only in {None, kind.name}:
                 log = args.folder / f"{kind.name}.log"
-                with servers.served(kind, _PORT + 1, log) as url:
+                with servers.served(kind, log) as url:
                     wrong += _checked(kind, url, plain_url, args)
     print("\n".join(wrong) or f"all as docs/remote.md says: {servers.names(kinds)}")
     raise SystemExit(bool(wrong))

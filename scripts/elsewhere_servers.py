@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -163,8 +164,11 @@ def llama_cpp_server(folder: Path, model: Path) -> list[Kind]:
 
 
 @contextlib.contextmanager
-def served(kind: Kind, port: int, log: Path) -> Iterator[str]:
-    """The address of a server that runs meanwhile."""
+def served(kind: Kind, log: Path) -> Iterator[str]:
+    """The address of a server that runs meanwhile, at a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | kind.environ
     with log.open("wb") as output:
         process = subprocess.Popen(
