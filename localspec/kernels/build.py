@@ -83,7 +83,7 @@ class Compiler:
                 on_unit(one.name)
             return failed
 
-        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+        with ThreadPoolExecutor(_processors()) as pool:
             failed = dict(zip((s.name for s in self.sets), pool.map(unit, self.sets), strict=True))
         units = tuple(name for name, why in failed.items() if not why)
         left_out = {name: why for name, why in failed.items() if why}
@@ -130,6 +130,12 @@ class Compiler:
             return self.command[0]
         lines = done.stdout.decode("utf-8", "replace").splitlines()
         return lines[0].strip() if lines else self.command[0]
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
 
 
 def files_of(source: Path) -> Iterator[Path]:
