@@ -21,6 +21,7 @@ from pathlib import Path
 
 from localspec.compiling import cxx
 from localspec.compiling.llama_source import VERSION, Source
+from localspec.compiling.variants import variants
 from localspec.config import paths
 from localspec.errors import LocalspecError
 from localspec.files import native, private, whole_file
@@ -101,7 +102,9 @@ class Compiler:
     def _link(self) -> list[str]:
         if sys.platform == "darwin":
             return ["-undefined", "dynamic_lookup"]
-        return [f"-L{self.libraries}", "-lggml-cpu", "-lggml-base", "-pthread"]
+        # One of several is chosen when it runs: its functions are found then.
+        cpu = [] if variants(self.libraries) else ["-lggml-cpu"]
+        return [f"-L{self.libraries}", *cpu, "-lggml-base", "-pthread"]
 
     def _run(self, arguments: list[str], made: Path) -> str:
         """Why the compiler failed; "" if it did not."""
