@@ -149,9 +149,20 @@ def files_of(source: Path) -> Iterator[Path]:
 @functools.cache
 def key() -> str:
     """Digest of all that the library is made of, but for the compiler."""
+    return _key(*platform.libc_ver())
+
+
+def shipped_folder(libraries: Path) -> Path:
+    """Where a wheel of llama.cpp for all processors has the library, beside llama.cpp's own: its C
+    library may be an older one than this machine's.
+    """
+    return libraries / "localspec" / f"kernels-{_key()}"
+
+
+def _key(*libc: str) -> str:
     facts: list[object] = [VERSION, sorted(FILES.items()), _FLAGS]
     facts += [str(unit) for unit in of_machine()]
-    facts += [platform.system(), platform.machine(), *platform.libc_ver()]
+    facts += [platform.system(), platform.machine(), *libc]
     digest = hashlib.sha256(repr(facts).encode())
     for path in files_of(SOURCE):
         digest.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())
@@ -168,7 +179,9 @@ def places() -> list[Path]:
 
 def stored() -> Built | None:
     """The library that was compiled; None if there is none. `native` says whether it is safe."""
-    for folder in places():
+    libraries = cxx.library_folder()
+    shipped = [shipped_folder(libraries)] if libraries is not None else []
+    for folder in [*places(), *shipped]:
         if native.is_stored(folder / NAME) and (found := _noted(folder)) is not None:
             return found
     return None
@@ -268,4 +281,14 @@ def _store(
     return noted[0]
 
 
-__all__ = ["EXPECTED_S", "Built", "Compiler", "impossible", "key", "obtain", "store", "stored"]
+__all__ = [
+    "EXPECTED_S",
+    "Built",
+    "Compiler",
+    "impossible",
+    "key",
+    "obtain",
+    "shipped_folder",
+    "store",
+    "stored",
+]

@@ -27,7 +27,7 @@ from llama_wheel import Source
 ROOT = Path(__file__).resolve().parents[2]
 
 LINUX = Machine("Linux", "x86_64", "Some CPU avx2", nvcc=None, cuda_version="", gpus="")
-WITH_TOOLKIT = replace(LINUX, nvcc="/usr/local/cuda/bin/nvcc", cuda_version="13.0")
+WITH_TOOLKIT = replace(LINUX, nvcc="/opt/toolkit/bin/nvcc", cuda_version="13.0")
 WITH_GPU = replace(LINUX, gpus="RTX 4090, 8.9")
 WITH_BOTH = replace(WITH_TOOLKIT, gpus="RTX 4090, 8.9")
 APPLE_SILICON = Machine("Darwin", "arm64", "Apple M3", nvcc=None, cuda_version="", gpus="")
