@@ -55,7 +55,23 @@ def make(folder: Path, work: Path) -> Path:
     shutil.rmtree(work / "wheel", ignore_errors=True)
     log = work / "build.log"
     built = llama_wheel.build_wheel(source, "cpu", machine, ALL, work, Path(sys.executable), log)
-    return repacked(built, folder)
+    return repacked(audited(built, work), folder)
+
+
+def audited(built: Path, work: Path) -> Path:
+    """The wheel with the OpenMP library in it, and with the tag of the oldest systems that it runs on.
+
+    This comes before our kernels do: auditwheel changes libraries, and theirs has a digest. They
+    need nothing but llama.cpp's and the C++ library.
+    """
+    if shutil.which("auditwheel") is None:
+        say("auditwheel is not on PATH: the wheel is for systems like this one, with libgomp")
+        return built
+    place = work / "audited"
+    shutil.rmtree(place, ignore_errors=True)
+    subprocess.run(["auditwheel", "repair", "-w", place, built], check=True, capture_output=True)
+    (wheel,) = place.glob("*.whl")
+    return wheel
 
 
 def repacked(built: Path, folder: Path) -> Path:
@@ -108,7 +124,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.built is not None:
-            wheel = repacked(options.built, options.folder)
+            with tempfile.TemporaryDirectory() as work:
+                wheel = repacked(audited(options.built, Path(work)), options.folder)
         else:
             wheel = make(options.folder, options.folder / "work")
     except (Failure, LocalspecError) as failure:

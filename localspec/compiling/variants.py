@@ -36,7 +36,7 @@ def choose(libggml: ctypes.CDLL, folder: Path) -> None:
     count.restype, count.argtypes = ctypes.c_size_t, []
     if count():
         return
-    native.require_closed(folder, *variants(folder))
+    folder = native.closed_libraries(folder)
     load = libggml.ggml_backend_load_all_from_path
     load.restype, load.argtypes = None, [ctypes.c_char_p]
     load(os.fsencode(folder))

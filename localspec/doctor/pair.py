@@ -83,11 +83,14 @@ def files_whole(folder: Path) -> Finding:
 
 def speed() -> Finding:
     """Answers of the embedded pair for two seconds, with and without drafts in turn."""
+    from localspec.loading import own_kernels
     from localspec.loading.options import Options
     from localspec.runtime import Runtime
 
+    kernels = own_kernels.without_making()
+    options = Options(model="demo", require_draft=True, offline=True, kernels=kernels)
     try:
-        with Runtime.open(Options(model="demo", require_draft=True, offline=True)) as runtime:
+        with Runtime.open(options) as runtime:
             # Not counted: the first replies start threads, and a device compiles its kernels then.
             for draft in (True, False, True):
                 _answer(runtime, draft=draft)
