@@ -10,8 +10,9 @@ from pathlib import Path
 from llama_backend import Machine, build_jobs, cuda_architectures
 
 PROBES = {"cpu": 95.0, "metal": 105.0, "cuda": 1150.0, "vulkan": 430.0, "kernels": 20.0}
-"""Core seconds of a build, as multiples of those of `PROBE`. Those of the processor and of our kernels,
-with their check, were measured, with GCC 12; the others follow from core seconds of builds elsewhere."""
+"""Core seconds of a build, as multiples of those of `PROBE`. Those of the processor and of our
+kernels, with their check, were measured, with GCC 12; the others follow from core seconds of builds
+elsewhere."""
 _MOST_JOBS = {"kernels": 3}
 """What has fewer parts than a machine may have cores."""
 _FURTHER_ARCHITECTURE = 0.7
@@ -39,7 +40,7 @@ _PATIENCE_S = 120.0
 
 
 def expected(backend: str, machine: Machine, tools: Path) -> float:
-    """Seconds of the build, with the neighbours that this machine has now; 0 where it cannot be told.
+    """Seconds of the build, with the neighbours that this machine has now; 0 where nothing tells.
 
     As many copies of the probe as the build will have jobs are compiled at once. ``tools`` is a
     folder that can be written to.

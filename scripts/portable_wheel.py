@@ -2,8 +2,8 @@
 
     .venv/bin/python scripts/portable_wheel.py FOLDER
 
-llama.cpp's code for the processor is built once for each of its fourteen levels of instructions, and
-the best that a processor has is chosen when the wheel is used; so are our kernels. They prove
+llama.cpp's code for the processor is built once for each of its fourteen levels of instructions,
+and the best that a processor has is chosen when the wheel is used; so are our kernels. They prove
 themselves at the first start. docs/publishing.md says what the wheel needs, and how to publish it.
 """
 
@@ -37,7 +37,7 @@ ALL = Rung(
         "-DCMAKE_INSTALL_BINDIR=llama_cpp/lib",
         "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
         "-DCMAKE_INSTALL_RPATH=$ORIGIN",
-        # A wheel has no links: every further name would be a copy, and be loaded as another library.
+        # A wheel has no links: every further name would be a copy, loaded as another library.
         "-DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON",
     ),
 )
@@ -59,7 +59,7 @@ def make(folder: Path, work: Path) -> Path:
 
 
 def audited(built: Path, work: Path) -> Path:
-    """The wheel with the OpenMP library in it, and with the tag of the oldest systems that it runs on.
+    """The wheel with the OpenMP library in it, and the tag of the oldest systems that it runs on.
 
     This comes before our kernels do: auditwheel changes libraries, and theirs has a digest. They
     need nothing but llama.cpp's and the C++ library.

@@ -110,5 +110,3 @@ def _take_pipes(log_path: Path) -> tuple[BinaryIO, BinaryIO]:
     os.close(nothing)
     os.close(sink)
     return commands, events
-
-

@@ -159,7 +159,7 @@ class Installation:
         self.environment = folder / "Umgebung für Tests"
         venv = [sys.executable, "-m", "venv", self.environment]
         subprocess.run(venv, check=True, capture_output=True)
-        # What the wheel depends on comes from the environment of these tests, llama.cpp's build among it.
+        # What the wheel depends on comes from the environment of these tests, with llama.cpp.
         lent = folder / "lent"
         lent.mkdir()
         for path in Path(sysconfig.get_path("platlib")).iterdir():
@@ -170,7 +170,8 @@ class Installation:
         self.packages = packages
         self.environ = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("LOCALSPEC", "PYTHON"))},
-            **{"HOME": str(folder / "home"), "LOCALSPEC_OFFLINE": "1"},
+            "HOME": str(folder / "home"),
+            "LOCALSPEC_OFFLINE": "1",
             "LOCALSPEC_KERNELS": "llama",  # compiling ours takes a minute
         }
         (folder / "home").mkdir()
@@ -181,7 +182,9 @@ class Installation:
     def __call__(self, *arguments: str, text: str = "") -> str:
         done = subprocess.run(
             [self.environment / "bin" / "localspec", *arguments],
-            **{"cwd": "/", "env": self.environ, "input": text},
+            cwd="/",
+            env=self.environ,
+            input=text,
             capture_output=True,
             text=True,
             check=False,
@@ -227,7 +230,10 @@ def test_an_installation_has_the_interface_and_no_other_tui_can_take_its_place(i
     )
     done = subprocess.run(
         [installed.environment / "bin" / "python", "-c", code],
-        **{"cwd": tmp_path, "env": installed.environ, "capture_output": True, "text": True},
+        cwd=tmp_path,
+        env=installed.environ,
+        capture_output=True,
+        text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
