@@ -87,7 +87,7 @@ def repacked(built: Path, folder: Path) -> Path:
             tuple(os.environ.get("CXX", "c++").split()), root / LIBRARIES, of_machine()
         )
         place = build.shipped_folder(root / LIBRARIES)
-        kernels = build.store(compiler, headers(), [place], shared=True)
+        kernels = build.store(compiler, headers(), [place])
         if kernels.left_out:
             raise Failure(f"the compiler is too old for {', '.join(kernels.left_out)}")
         subprocess.run(["strip", "--strip-unneeded", kernels.path], check=True)
