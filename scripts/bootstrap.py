@@ -23,6 +23,7 @@ from types import FrameType
 import llama_backend
 import llama_choice
 import llama_ladder
+import llama_time
 import llama_wheel
 from bootstrap_steps import Failure, run_step, say
 from llama_check import load_failure, prove
@@ -300,11 +301,11 @@ def compile_own_kernels(state: dict[str, str]) -> None:
             found.update(path.read_bytes())
     if state.get("own kernels") == found.hexdigest():
         return
-    cores = os.cpu_count() or 1
-    say(f"compiling and checking kernels, once: about {60 // min(cores, 3)} s (log: {LOG})")
+    expected = llama_time.expected("kernels", llama_backend.this_machine(), VENV)
+    say(f"compiling and checking kernels, once: {llama_time.in_words(expected)} (log: {LOG})")
     command: list[str | Path] = [PYTHON, "-P", "-m", "localspec.loading.own_kernels"]
     try:
-        run_step("compiling and checking kernels", command, LOG, cwd=ROOT)
+        run_step("compiling and checking kernels", command, LOG, cwd=ROOT, expected=expected)
     except Failure as failure:
         say(f"{failure}; going on with llama.cpp's kernels")
     state["own kernels"] = found.hexdigest()

@@ -109,16 +109,28 @@ def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
+def bar(share: float) -> str:
+    """Twenty cells of which a share, 0 to 1, is filled."""
+    filled = min(20, int(20 * share))
+    return "━" * filled + "╌" * (20 - filled)
+
+
 class StatusLine:
     """The running step, its progress and time: redrawn on a terminal, rarely printed elsewhere."""
 
     def __init__(
-        self, title: str, stream: IO[str], clock: Callable[[], float] = time.monotonic
+        self,
+        title: str,
+        stream: IO[str],
+        clock: Callable[[], float] = time.monotonic,
+        expected: float = 0.0,
     ) -> None:
+        """``expected``: seconds that the step should take, 0 where nobody knows."""
         self.title = title
         self.stream = stream
         self.terminal = stream.isatty()
         self.clock = clock
+        self.expected = expected
         self.started = clock()
         self.last_plain = self.started
         self.done = self.total = 0
@@ -131,15 +143,33 @@ class StatusLine:
 
     def text(self) -> str:
         elapsed = self.clock() - self.started
+        left = self.left(elapsed)
         parts = [self.title]
-        if self.total:
+        if left is not None:
+            parts.append(bar(elapsed / (elapsed + left) if left else 1.0))
+        elif self.total:
             parts.append(f"[{self.done}/{self.total}]")
         parts.append(minutes(elapsed))
-        # Early files are not typical of the rest, so no promise before a tenth is done.
-        if self.total and self.done * 10 >= self.total and self.done < self.total:
-            left = elapsed * (self.total - self.done) / self.done
+        if left:
             parts.append(f"about {minutes(left)} left")
         return "  ".join(parts)
+
+    def left(self, elapsed: float) -> float | None:
+        """Seconds that remain; None where nothing tells.
+
+        Early files are not typical of the rest: the expectation counts as long as few are done, the
+        pace of this build the more the more are.
+        """
+        share = self.done / self.total if self.total else 0.0
+        if self.total and self.done == self.total:
+            return 0.0
+        pace = elapsed * (1 - share) / share if share else None
+        if not self.expected:
+            return pace if share >= 0.1 else None
+        planned = self.expected - elapsed
+        if pace is None:
+            return planned if planned > 0 else None
+        return share * pace + (1 - share) * max(planned, 0.0)
 
     def draw(self) -> None:
         if self.terminal:
@@ -198,9 +228,13 @@ def run_step(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     advice: str = "",
+    expected: float = 0.0,
 ) -> None:
-    """Run one step with its output in the log; a Failure names the likely cause."""
-    status = StatusLine(f"localspec: {title}", sys.stderr)
+    """Run one step with its output in the log; a Failure names the likely cause.
+
+    ``expected``: seconds that it should take, for the line of progress.
+    """
+    status = StatusLine(f"localspec: {title}", sys.stderr, expected=expected)
     tail: deque[str] = deque(maxlen=400)
     with log.open("a", buffering=1, encoding="utf-8") as sink:  # to be followed with tail -f
         sink.write(f"\n== {title}: {' '.join(map(str, command))}\n")

@@ -8,7 +8,7 @@ python=$root/.venv/bin/python
 expected_stamp() {
     printf '%s\n' "backend ${LOCALSPEC_BACKEND:-auto}" "cmake ${CMAKE_ARGS:-}" \
         "python ${LOCALSPEC_PYTHON:-any}" "root $root"
-    uname -nm
+    uname -sm # not the host's name, which changes with the network
     processor
     cd "$root" || return 1
     set --

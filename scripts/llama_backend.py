@@ -17,12 +17,13 @@ OPTIONS_FILE = Path(__file__).resolve().with_name("llama_options.cmake")
 VECTOR_FLAG = re.compile("sse|ssse|avx|fma|f16c|bmi|amx")
 BACKENDS = ("cpu", "cuda", "metal", "vulkan")
 
-# Core seconds of a build, for an estimate before ninja has one.
-CORE_SECONDS = {"cpu": 200, "metal": 220, "cuda": 2400, "vulkan": 900}
-
 VULKAN_HEADERS = 272
 """VK_HEADER_VERSION, the last number of 1.3.272: the first to declare `VkLayerSettingEXT`, which
 llama.cpp uses unconditionally. The number keeps counting in 1.4."""
+CUBLAS_HINT = (
+    "Debian, Ubuntu with NVIDIA's packages: `apt install libcublas-dev-13-0`, of nvcc's release; "
+    "Fedora: `dnf install libcublas-devel`"
+)
 SPIRV_HINT = (
     "Debian, Ubuntu: `apt install spirv-headers`; Fedora: `dnf install spirv-headers-devel`"
 )
@@ -33,6 +34,12 @@ localspec_vulkan VK_HEADER_VERSION
 #endif
 #if __has_include(<spirv/unified1/spirv.hpp>)
 localspec_spirv 1
+#endif
+"""
+_CUBLAS_PROBE = """\
+localspec_probe
+#if __has_include(<cublas_v2.h>)
+localspec_cublas
 #endif
 """
 _PCI_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
@@ -104,6 +111,14 @@ def unknown_gpus(nvcc: str, gpus: str) -> list[str]:
     return found
 
 
+def lacks_cublas(nvcc: str) -> bool:
+    """Whether this nvcc finds no cuBLAS, which llama.cpp is linked to. False where it cannot say:
+    then CMake decides.
+    """
+    said = output_of(nvcc, "-E", "-x", "cu", "-", text=_CUBLAS_PROBE)
+    return "localspec_probe" in said and "localspec_cublas" not in said
+
+
 def knows_gpus(nvcc: str, gpus: str) -> bool:
     return not unknown_gpus(nvcc, gpus)
 
@@ -167,30 +182,52 @@ def choose_backend(requested: str | None, machine: Machine) -> str:
         return requested
     if machine.system == "Darwin" and machine.arch == "arm64":
         return "metal"
-    if machine.nvcc and machine.gpus and knows_gpus(machine.nvcc, machine.gpus):
+    if machine.nvcc and machine.gpus and not _why_no_cuda(machine):
         return "cuda"
     return "cpu"
 
 
 def unused_gpu(backend: str, machine: Machine) -> str | None:
-    """A notice about a GPU that a CPU build leaves idle; None if there is none."""
-    if backend != "cpu":
+    """A notice about a GPU that a CPU build leaves idle, with the quickest way to use it; None if
+    there is none.
+    """
+    if backend != "cpu" or not (machine.gpus or machine.other_gpus):
         return None
-    vulkan = "LOCALSPEC_BACKEND=vulkan scripts/localspec doctor"
-    if machine.gpus:
-        lack = "no nvcc that compiles for it" if machine.nvcc else "no nvcc"
-        return (
-            f"there is an NVIDIA GPU but {lack}, so llama.cpp is built for the CPU; to use the "
-            "GPU, install a CUDA toolkit for it and start with LOCALSPEC_BACKEND=cuda, or run "
-            f"`{vulkan}`, which needs no CUDA toolkit"
-        )
-    if machine.other_gpus:
+    way = _way_to_vulkan()
+    if not machine.gpus:
         names = " and ".join(machine.other_gpus)
-        return (
-            f"there is a GPU of {names}, and llama.cpp is built for the CPU; `{vulkan}` builds for "
-            "the GPU"
+        return f"there is a GPU of {names}, and llama.cpp is built for the CPU; {way}"
+    why = _why_no_cuda(machine)
+    if not why:
+        return f"there is an NVIDIA GPU, and llama.cpp is built for the CPU; {way}"
+    if "cuBLAS" in why:  # some hundred MB are missing of several GB
+        way = f"install it ({CUBLAS_HINT}) and start with LOCALSPEC_BACKEND=cuda, or: {way}"
+    else:
+        way += (
+            "; a CUDA toolkit, with LOCALSPEC_BACKEND=cuda, is a larger download and a longer build"
         )
-    return None
+    return f"there is an NVIDIA GPU but {why}, so llama.cpp is built for the CPU; {way}"
+
+
+def _why_no_cuda(machine: Machine) -> str:
+    """What a CUDA build for this GPU lacks; "" if nothing."""
+    if machine.nvcc is None:
+        return "no nvcc"
+    if not knows_gpus(machine.nvcc, machine.gpus):
+        return "no nvcc that compiles for it"
+    return "nvcc comes without cuBLAS" if lacks_cublas(machine.nvcc) else ""
+
+
+def _way_to_vulkan() -> str:
+    run = "`LOCALSPEC_BACKEND=vulkan scripts/localspec doctor`"
+    try:
+        require_vulkan(os.environ)
+    except Failure:
+        return (
+            "the quickest way to the GPU: the Vulkan SDK (Debian, Ubuntu: `apt install glslc "
+            f"libvulkan-dev spirv-headers`), then {run}"
+        )
+    return f"the quickest way to the GPU, with what is installed: {run}"
 
 
 def cmake_options(backend: str, machine: Machine) -> list[str]:
@@ -247,6 +284,11 @@ def require_cuda(machine: Machine) -> None:
         raise Failure(
             "LOCALSPEC_BACKEND=cuda needs the CUDA toolkit, and nvcc was not found: install it or "
             "set CUDACXX to nvcc's path, then start again"
+        )
+    if lacks_cublas(machine.nvcc):
+        raise Failure(
+            f"llama.cpp needs cuBLAS, and nvcc ({machine.nvcc}) finds no cublas_v2.h: install it "
+            f"({CUBLAS_HINT}), or set LOCALSPEC_BACKEND to vulkan or cpu, then start again"
         )
     if unknown := unknown_gpus(machine.nvcc, machine.gpus):
         release = "{}.{}".format(*cuda_release(machine.nvcc))
@@ -309,6 +351,18 @@ def vulkan_headers(environ: Mapping[str, str]) -> Headers:
     version = re.search(r"\blocalspec_vulkan\s+(\d+)", said)
     spirv = "localspec_spirv" in said
     return Headers(int(version[1]) if version else 0, spirv)
+
+
+def cuda_architectures(machine: Machine) -> int:
+    """How many architectures a CUDA build is for: this machine's, or the first of every generation
+    that nvcc knows where there is no GPU here; at least 1.
+    """
+    if machine.gpus or machine.nvcc is None:
+        kinds = {line.rsplit(",", 1)[-1].strip() for line in machine.gpus.splitlines()}
+    else:
+        listed = output_of(machine.nvcc, "--list-gpu-arch")
+        kinds = {number[:-1] for number in re.findall(r"compute_(\d+)", listed)}
+    return max(1, len(kinds))
 
 
 def build_jobs(backend: str) -> int:

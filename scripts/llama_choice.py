@@ -1,11 +1,12 @@
 """Asks once whether llama.cpp is to be built with Vulkan for a GPU that would lie idle."""
 
-import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import llama_backend
+import llama_time
 from bootstrap_steps import Failure, say
 from llama_backend import Machine
 
@@ -52,10 +53,11 @@ def _answer(cache: Path) -> str | None:
 
 def _yes(machine: Machine) -> bool:
     names = machine.gpus.splitlines()[:1] or [f"a GPU of {' and '.join(machine.other_gpus)}"]
-    minutes = max(1, round(llama_backend.CORE_SECONDS["vulkan"] / (os.cpu_count() or 1) / 60))
+    with tempfile.TemporaryDirectory() as scratch:
+        time = llama_time.in_words(llama_time.expected("vulkan", machine, Path(scratch)))
     say(
-        f"{names[0]} can be used with Vulkan: llama.cpp is then built for it, in about "
-        f"{minutes} min. LOCALSPEC_BACKEND=cpu or =vulkan changes it later"
+        f"{names[0]} can be used with Vulkan: llama.cpp is then built for it, in "
+        f"{time}. LOCALSPEC_BACKEND=cpu or =vulkan changes it later"
     )
     try:
         return input("localspec: build for the GPU? [Y/n] ").strip().lower() in {"", "y", "yes"}

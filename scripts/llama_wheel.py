@@ -18,7 +18,6 @@ from pathlib import Path
 
 from bootstrap_steps import Failure, run_step, say
 from llama_backend import (
-    CORE_SECONDS,
     Machine,
     build_jobs,
     cmake_options,
@@ -26,6 +25,7 @@ from llama_backend import (
     this_machine,
 )
 from llama_ladder import NOTES, Rung
+from llama_time import expected, in_words
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the door to native code, of the standard library alone
@@ -222,11 +222,11 @@ def build_wheel(
     unpack(archive, work / "source")
 
     jobs = build_jobs(backend)
-    estimate = max(1, round(CORE_SECONDS[backend] / jobs / 60))
+    estimate = expected(backend, machine, work)
     cores = "1 core" if jobs == 1 else f"{jobs} cores"
     say(
         f"building llama.cpp for {backend.upper()}, once: "
-        f"about {estimate} min on {cores} (log: {log})"
+        f"{in_words(estimate)} on {cores}, as busy as it is now (log: {log})"
     )
     options = [*cmake_options(backend, machine), *rung.options]
     settings = {"build-dir": str(work / "build"), "cmake.args": options}
@@ -238,6 +238,7 @@ def build_wheel(
         f"building llama.cpp for {backend.upper()}",
         [tools / "bin" / "python", "-I", "-c", call, work / "wheel", json.dumps(settings)],
         log,
+        expected=estimate,
         cwd=work / "source",
         env={"CMAKE_BUILD_PARALLEL_LEVEL": str(jobs), **os.environ, "PATH": path},
         advice=""

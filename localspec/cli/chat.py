@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.chats.schema import default_path
-from localspec.cli import complete, elsewhere, race_shown
+from localspec.cli import complete, elsewhere, interface, race_shown
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
     from localspec.chats.journal import Journal
     from localspec.chats.values import Chat
     from localspec.cli.screen_reader import Silent
-
-_INTERFACE, _INTERFACE_ELSEWHERE = "tui.in_terminal", "tui.elsewhere"
-"""Imported by name: localspec must not import tui."""
 
 
 @click.command("chat")
@@ -100,14 +96,14 @@ def command(
         server = server or elsewhere.offered(asked.options, asked.sampling)
         if server is not None:
             return _over(server, asked, system, chat, instead)
-        interface = importlib.import_module(_INTERFACE)
+        screen = interface.module("in_terminal")
         options, source = asked.options, click.get_current_context().get_parameter_source
         if (
             source(schema.JOBS.name) is ParameterSource.DEFAULT
             and options.parallel == schema.JOBS.default
         ):
             options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
-        code: int = interface.run(
+        code: int = screen.run(
             options,
             asked.sampling,
             asked.max_tokens,
@@ -135,8 +131,8 @@ def _over(
     server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None, instead: str
 ) -> int:
     """The interface with a server elsewhere; ``instead`` is said where it cannot be reached."""
-    interface = importlib.import_module(_INTERFACE_ELSEWHERE)
-    code: int = interface.run(
+    screen = interface.module("elsewhere")
+    code: int = screen.run(
         server.client(),
         server.name,
         asked.sampling,

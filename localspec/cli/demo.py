@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from localspec.cli import race_shown
+from localspec.cli import interface, race_shown
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, write, write_line
 from localspec.core.sampling_params import Sampling
@@ -19,8 +18,6 @@ from localspec.loading.options import Options
 if TYPE_CHECKING:
     from localspec.race.race import Lane, Race
 
-_INTERFACE = "tui.in_terminal"
-"""Imported by name: localspec must not import tui."""
 _REFRESH_S = 0.1
 
 
@@ -33,9 +30,9 @@ def command(*, plain: bool) -> int:
     text, about 15 tokens per second. Its files are deleted afterwards.
     """
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
-        interface = importlib.import_module(_INTERFACE)
+        screen = interface.module("in_terminal")
         race_shown.note()  # the first chat need not show it again
-        code: int = interface.run(Options(), Sampling(), race=True)
+        code: int = screen.run(Options(), Sampling(), race=True)
         return code
     with CtrlC() as ctrl_c:
         return asyncio.run(_in_lines(ctrl_c))

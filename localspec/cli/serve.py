@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import importlib
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from localspec.cli import interface
 from localspec.cli.flags import (
     SharedFlags,
     model_argument,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _KEY_VARIABLE = "LOCALSPEC_API_KEY"
 _LARGEST_KEY_FILE = 1 << 16
-_VIEW = "tui.serve_view"
-"""Imported by name: localspec must not import tui."""
 
 
 @click.command("serve")
@@ -135,7 +133,7 @@ def command(model: str | None, **flags: Any) -> int:
     if own["tui"]:
         if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
             raise UsageError("--tui needs a terminal; leave it out to have the log as lines")
-        view = importlib.import_module(_VIEW)
+        view = interface.module("serve_view")
         code: int = view.run(make)
         return code
     return asyncio.run(make(Terminal()).run())

@@ -10,13 +10,11 @@ protocol runs on duplicates of descriptors 0 and 1; the originals lead to nothin
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import importlib
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +29,7 @@ from localspec.engine.outbox import INTERVAL, Outbox
 from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
 from localspec.errors import UsageError
 from localspec.files.private import without_secrets
+from localspec.processes.parent import end_with_parent
 
 log = logging.getLogger("localspec.engine")
 
@@ -72,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     arguments = parser.parse_args(argv)
 
-    _die_with_parent()
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the interface
     os.environ["GGML_NO_BACKTRACE"] = "1"  # an abort of ggml must not wait for a debugger
     commands, events = _take_pipes(arguments.log)
@@ -111,10 +110,3 @@ def _take_pipes(log_path: Path) -> tuple[BinaryIO, BinaryIO]:
     os.close(nothing)
     os.close(sink)
     return commands, events
-
-
-def _die_with_parent() -> None:
-    """Linux: let the kernel end this process when its parent dies, whatever it is doing."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)

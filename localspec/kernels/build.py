@@ -21,6 +21,7 @@ from pathlib import Path
 
 from localspec.compiling import cxx
 from localspec.compiling.llama_source import VERSION, Source
+from localspec.compiling.variants import variants
 from localspec.config import paths
 from localspec.errors import LocalspecError
 from localspec.files import native, private, whole_file
@@ -83,7 +84,7 @@ class Compiler:
                 on_unit(one.name)
             return failed
 
-        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
+        with ThreadPoolExecutor(_processors()) as pool:
             failed = dict(zip((s.name for s in self.sets), pool.map(unit, self.sets), strict=True))
         units = tuple(name for name, why in failed.items() if not why)
         left_out = {name: why for name, why in failed.items() if why}
@@ -101,7 +102,9 @@ class Compiler:
     def _link(self) -> list[str]:
         if sys.platform == "darwin":
             return ["-undefined", "dynamic_lookup"]
-        return [f"-L{self.libraries}", "-lggml-cpu", "-lggml-base", "-pthread"]
+        # One of several is chosen when it runs: its functions are found then.
+        cpu = [] if variants(self.libraries) else ["-lggml-cpu"]
+        return [f"-L{self.libraries}", *cpu, "-lggml-base", "-pthread"]
 
     def _run(self, arguments: list[str], made: Path) -> str:
         """Why the compiler failed; "" if it did not."""
@@ -132,6 +135,12 @@ class Compiler:
         return lines[0].strip() if lines else self.command[0]
 
 
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
 def files_of(source: Path) -> Iterator[Path]:
     """The files that are compiled, in order."""
     yield from sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
@@ -140,9 +149,20 @@ def files_of(source: Path) -> Iterator[Path]:
 @functools.cache
 def key() -> str:
     """Digest of all that the library is made of, but for the compiler."""
+    return _key(*platform.libc_ver())
+
+
+def shipped_folder(libraries: Path) -> Path:
+    """Where a wheel of llama.cpp for all processors has the library, beside llama.cpp's own: its C
+    library may be an older one than this machine's.
+    """
+    return libraries / "localspec" / f"kernels-{_key()}"
+
+
+def _key(*libc: str) -> str:
     facts: list[object] = [VERSION, sorted(FILES.items()), _FLAGS]
     facts += [str(unit) for unit in of_machine()]
-    facts += [platform.system(), platform.machine(), *platform.libc_ver()]
+    facts += [platform.system(), platform.machine(), *libc]
     digest = hashlib.sha256(repr(facts).encode())
     for path in files_of(SOURCE):
         digest.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())
@@ -159,7 +179,9 @@ def places() -> list[Path]:
 
 def stored() -> Built | None:
     """The library that was compiled; None if there is none. `native` says whether it is safe."""
-    for folder in places():
+    libraries = cxx.library_folder()
+    shipped = [shipped_folder(libraries)] if libraries is not None else []
+    for folder in [*places(), *shipped]:
         if native.is_stored(folder / NAME) and (found := _noted(folder)) is not None:
             return found
     return None
@@ -259,4 +281,14 @@ def _store(
     return noted[0]
 
 
-__all__ = ["EXPECTED_S", "Built", "Compiler", "impossible", "key", "obtain", "store", "stored"]
+__all__ = [
+    "EXPECTED_S",
+    "Built",
+    "Compiler",
+    "impossible",
+    "key",
+    "obtain",
+    "shipped_folder",
+    "store",
+    "stored",
+]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.compiling import variants
 from localspec.errors import LocalspecError, NoKernelError
 from localspec.files import native
 
@@ -19,6 +20,7 @@ ABI = 1
 BUFFER = "CPU_LOCALSPEC"
 """Name of the buffer type that holds packed weights, as llama.cpp's log has it."""
 _NEEDED = ("ggml-base", "ggml-cpu")
+_NEEDED_OF_SEVERAL = ("ggml-base", "ggml")
 _FORMS = ("lib{}.so.0", "lib{}.so", "lib{}.0.dylib", "lib{}.dylib")
 """The names by which llama.cpp's libraries ask for each other come first: in a wheel, which has no
 links, another name is another file, and would be loaded as a second copy."""
@@ -113,7 +115,8 @@ def _load_needed(folder: Path) -> None:
         LocalspecError: they are not there, or others could have written them.
     """
     folder = native.closed_libraries(folder)
-    for name in _NEEDED:
+    several = bool(variants.variants(folder))
+    for name in _NEEDED_OF_SEVERAL if several else _NEEDED:
         path = next(
             (p for form in _FORMS if (p := folder / form.format(name)).exists()),
             None,
@@ -121,9 +124,12 @@ def _load_needed(folder: Path) -> None:
         if path is None:
             raise LocalspecError(f"{folder} has no lib{name}; is llama-cpp-python built otherwise?")
         try:
-            ctypes.CDLL(str(path), mode=_MODE)
+            loaded = ctypes.CDLL(str(path), mode=_MODE)
         except OSError as error:
             raise LocalspecError(f"{path} cannot be loaded: {error}") from None
+    if several:
+        variants.choose(loaded, folder)
+        variants.share(folder)
 
 
 def main(arguments: list[str]) -> int:

@@ -23,6 +23,7 @@ import llama_cpp
 import llama_cpp.llama_cpp as c_api
 from llama_cpp._ggml import libggml
 
+from localspec.compiling import variants
 from localspec.core.safe_text import safe_text
 from localspec.files.private import opener
 
@@ -33,6 +34,7 @@ __all__ = [
     "environment_of_others",
     "errors_since",
     "listening",
+    "load_backends",
     "log_to",
     "mark_computing",
     "start",
@@ -73,6 +75,20 @@ _log_callback: Any = c_api.llama_log_callback(_on_log)
 
 
 @functools.cache
+def load_backends() -> None:
+    """Have a build for many processors load its code for this one; before any model.
+
+    Raises:
+        LocalspecError: it has none, or is not to be trusted.
+    """
+    folder = Path(str(libggml._name)).parent  # noqa: SLF001 - ctypes has no other name for it
+    # In a wheel, which has no links, libllama may be linked to a second copy of libggml.
+    for ggml in (getattr(c_api, "_lib", None), libggml):
+        if ggml is not None:
+            variants.choose(ggml, folder)
+
+
+@functools.cache
 def start() -> None:
     """Start the library and take its log over; further calls do nothing."""
     logger.propagate = False
@@ -80,6 +96,7 @@ def start() -> None:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     c_api.llama_log_set(_log_callback, ctypes.c_void_p(0))
+    load_backends()
     c_api.llama_backend_init()
 
 

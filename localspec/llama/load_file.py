@@ -12,7 +12,7 @@ from typing import Any
 from llama_cpp._ggml import libggml
 
 from localspec.errors import LocalspecError
-from localspec.llama.library import c_api
+from localspec.llama.library import c_api, load_backends
 from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
@@ -68,6 +68,7 @@ def load(path: Path, params: Any) -> Any:
     Some architectures cannot be loaded where the header promises layers for multi-token prediction
     that a converter left out. They are loaded as if nothing had been promised.
     """
+    load_backends()
     doing(f"loading {path}")
     found = c_api.llama_model_load_from_file(os.fsencode(path), params)
     if found:

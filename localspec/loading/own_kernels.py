@@ -159,6 +159,19 @@ def gain() -> str:
     )
 
 
+def without_making() -> str | None:
+    """What to ask `engage` for where nothing may be compiled or proved, as in a check that has a
+    limit: our kernels only if they are there and wanted.
+    """
+    if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
+        return LLAMA
+    try:
+        _ready(None, None, make=False)
+    except LocalspecError:
+        return LLAMA
+    return None
+
+
 def main() -> int:
     """Entry point for scripts/bootstrap.py and users: compile and prove; one line of the result."""
     try:

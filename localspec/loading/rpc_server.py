@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.llama import library, remote
 from localspec.models.memory.machine import host_only
+from localspec.processes.parent import end_with_parent
 from localspec.rpc import connections
 
 _LOOK_S = 1.0
@@ -35,7 +35,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with_parent()
+    end_with_parent()
     library.start()
     port = int(arguments.address.rpartition(":")[2])
     threading.Thread(target=_keep_alive, args=(port,), daemon=True).start()
@@ -67,13 +67,6 @@ def _keep_alive(port: int) -> None:
                     connections.keep_alive(connection, _UNREAD_S)
         known = now
         time.sleep(_LOOK_S)
-
-
-def _die_with_parent() -> None:
-    """Linux: let the kernel end this process when its parent dies."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -244,6 +244,22 @@ def test_drafts_that_cost_time_get_no_tick(busy: bool, says: str, fix: str) -> N
     assert pair.speed_finding([stats(40, 30)], plain, 2, busy=busy).status == "ok"
 
 
+def test_drafts_that_seem_to_cost_time_are_measured_again() -> None:
+    plain, slow = [stats(0, 0, 2.0)], [stats(40, 39, 100.0)]
+    worse = pair.speed_finding(slow, plain, 2, busy=True)
+    better = pair.speed_finding([stats(40, 39)], plain, 2)
+    wrong = pair.speed_finding([stats(40, 0)], plain, 2)
+    for results, expected, left in (
+        ([worse, better, worse], better, 1),
+        ([worse, worse, worse], worse, 0),
+        ([better, worse], better, 1),
+        ([wrong, better], wrong, 1),
+    ):
+        waiting = list(results)
+        assert pair.judged(lambda: waiting.pop(0)) is expected  # noqa: B023
+        assert len(waiting) == left
+
+
 def test_a_mac_without_metal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "_nvidia", list)
     monkeypatch.setattr("sys.platform", "darwin")

@@ -128,3 +128,35 @@ def test_sets_have_titles() -> None:
     assert title("avx512vnni") == "AVX-512 VNNI"
     assert title("new") == "new"
     assert all(isinstance(s, InstructionSet) for s in of_machine("aarch64"))
+
+
+@pytest.mark.usefixtures("compiler", "source")
+def test_kernels_in_a_wheel_of_llama_cpp_are_found_beside_its_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever C library this machine has: the wheel's own is an older one."""
+    libraries = tmp_path / "lib"
+    libraries.mkdir(mode=0o755)
+    monkeypatch.setattr(cxx, "library_folder", lambda: libraries)
+    monkeypatch.setattr(build, "places", lambda: [tmp_path / "cache"])
+    assert build.stored() is None
+    folder = build.shipped_folder(libraries)
+    made = build.store(
+        build.Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64")),
+        headers.headers(offline=True),
+        [folder],
+    )
+    assert made.path.parent == folder
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "9.99"))
+    assert build.stored() == made
+
+
+@pytest.mark.usefixtures("compiler", "source")
+def test_they_are_linked_to_no_level_of_a_build_that_has_several(tmp_path: Path) -> None:
+    libraries = tmp_path / "lib"
+    libraries.mkdir(mode=0o755)
+    (libraries / "libggml-cpu-haswell.so").touch()
+    compiler = build.Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64"))
+    assert "-lggml-cpu" not in compiler._link()
+    (libraries / "libggml-cpu-haswell.so").unlink()
+    assert ("-lggml-cpu" in compiler._link()) == (sys.platform != "darwin")

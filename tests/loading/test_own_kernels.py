@@ -134,6 +134,24 @@ def test_a_checkout_compiles_none_while_it_loads(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("_alone")
+def test_a_check_with_a_limit_compiles_and_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`doctor` in an installation would compile for a minute, and call itself hung."""
+    monkeypatch.setattr(build_record, "build", lambda: None)
+    monkeypatch.setattr(build, "obtain", lambda **_: pytest.fail("compiled"))
+    monkeypatch.setattr(kernel_proof, "prove", lambda _: pytest.fail("proved"))
+    monkeypatch.setattr(build, "stored", lambda: None)
+    assert own_kernels.without_making() == own_kernels.LLAMA
+    stored(monkeypatch, tmp_path / "library")
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: None)
+    assert own_kernels.without_making() == own_kernels.LLAMA
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, 0.5))
+    assert own_kernels.without_making() is None
+    monkeypatch.setenv("LOCALSPEC_KERNELS", "llama")
+    assert own_kernels.without_making() == own_kernels.LLAMA
+
+
 def test_an_installation_compiles_them_once_and_remembers_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

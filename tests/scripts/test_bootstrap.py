@@ -16,6 +16,7 @@ from pathlib import Path
 
 import bootstrap
 import llama_backend
+import llama_time
 import llama_wheel
 import psutil
 import pytest
@@ -26,7 +27,7 @@ from llama_wheel import Source
 ROOT = Path(__file__).resolve().parents[2]
 
 LINUX = Machine("Linux", "x86_64", "Some CPU avx2", nvcc=None, cuda_version="", gpus="")
-WITH_TOOLKIT = replace(LINUX, nvcc="/usr/local/cuda/bin/nvcc", cuda_version="13.0")
+WITH_TOOLKIT = replace(LINUX, nvcc="/opt/toolkit/bin/nvcc", cuda_version="13.0")
 WITH_GPU = replace(LINUX, gpus="RTX 4090, 8.9")
 WITH_BOTH = replace(WITH_TOOLKIT, gpus="RTX 4090, 8.9")
 APPLE_SILICON = Machine("Darwin", "arm64", "Apple M3", nvcc=None, cuda_version="", gpus="")
@@ -146,6 +147,60 @@ def test_a_toolkit_that_does_not_know_the_gpu_is_neither_chosen_nor_tried(tool):
     with pytest.raises(Failure, match=r"nvcc 11\.5 .* does not compile for RTX 4060 Laptop, 8.9"):
         llama_backend.require_cuda(machine)
     llama_backend.require_cuda(replace(machine, gpus="A100, 8.0"))
+
+
+@pytest.mark.parametrize("told", [[], ["localspec_cublas"]], ids=["without", "with"])
+def test_an_nvcc_without_cublas_is_neither_chosen_nor_tried(tool, told):
+    said = " ".join(["localspec_probe", *told])
+    asked = {"--version": "release 13.0", "--list-gpu-arch": "compute_89", "-E": said}
+    machine = replace(LINUX, nvcc=tool("usr/bin/nvcc", **asked), cuda_version="13.0", gpus=ADA)
+    if told:
+        assert llama_backend.choose_backend(None, machine) == "cuda"
+        llama_backend.require_cuda(machine)
+        return
+    assert llama_backend.choose_backend(None, machine) == "cpu"
+    notice = llama_backend.unused_gpu("cpu", machine)
+    assert notice.index("libcublas") < notice.index("LOCALSPEC_BACKEND=vulkan")
+    with pytest.raises(Failure, match=r"cublas_v2\.h.*libcublas-dev"):
+        llama_backend.require_cuda(machine)
+
+
+def test_a_card_without_a_toolkit_hears_the_quickest_way_first(monkeypatch):
+    def installed(environ):
+        return None
+
+    def missing(environ):
+        raise Failure("there is no glslc")
+
+    monkeypatch.setattr(llama_backend, "require_vulkan", missing)
+    lacking = llama_backend.unused_gpu("cpu", WITH_GPU)
+    assert lacking.index("apt install glslc") < lacking.index("LOCALSPEC_BACKEND=vulkan")
+    assert lacking.index("LOCALSPEC_BACKEND=vulkan") < lacking.index("a CUDA toolkit")
+    monkeypatch.setattr(llama_backend, "require_vulkan", installed)
+    assert "apt install" not in llama_backend.unused_gpu("cpu", WITH_GPU)
+
+
+def test_a_build_for_all_generations_of_gpus_is_expected_to_take_longer(tool):
+    listed = "".join(f"compute_{c}\n" for c in (75, 80, 86, 89, 90, 100, 120))
+    machine = replace(LINUX, nvcc=tool("usr/bin/nvcc", **{"--list-gpu-arch": listed}))
+    assert llama_backend.cuda_architectures(machine) == 5  # 7, 8, 9, 10 and 12
+    assert llama_backend.cuda_architectures(replace(machine, gpus=f"{ADA}\n{ADA}")) == 1
+    assert llama_backend.cuda_architectures(LINUX) == 1
+    one = llama_time.seconds("cuda", replace(machine, gpus=ADA), 2.0, 4)
+    all_of_them = llama_time.seconds("cuda", machine, 2.0, 4)
+    assert all_of_them == pytest.approx(one * 3.8)
+
+
+def test_the_expected_time_follows_what_a_piece_of_compiling_takes(monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    measured = llama_time.expected("cpu", LINUX, tmp_path)
+    assert measured > 0
+    assert list(tmp_path.iterdir()) == []
+    assert llama_time.seconds("cpu", LINUX, 4.0, 2) == 2 * llama_time.seconds("cpu", LINUX, 2.0, 2)
+    monkeypatch.setenv("CXX", "false")
+    assert llama_time.expected("cpu", LINUX, tmp_path) == 0
+    assert llama_time.in_words(0) == "some minutes"
+    assert llama_time.in_words(200) == "about 3 min"
 
 
 def test_an_nvcc_that_was_named_is_not_replaced_by_another_in_silence(tool, monkeypatch):
@@ -664,7 +719,28 @@ def test_progress_counts_ninja_and_promises_nothing_early():
     now[0] = 65
     status.read("[40/80] Building CXX object y.o")
     status.read("some warning of [1/2]")
-    assert status.text() == "building  [40/80]  1:05  about 1:05 left"
+    assert status.text() == "building  ━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌  1:05  about 1:05 left"
+
+
+def test_an_expectation_counts_until_the_build_has_a_pace_of_its_own():
+    now = [0.0]
+    status = StatusLine("building", io.StringIO(), clock=lambda: now[0], expected=200.0)
+    assert status.text() == "building  ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  0:00  about 3:20 left"
+    now[0] = 50
+    status.read("[1/100] Building CXX object x.o")
+    assert 150 < status.left(50) < 250
+    status.read("[50/100] Building CXX object y.o")
+    now[0] = 300
+    assert status.left(300) == pytest.approx(150)  # longer than expected: half of its own pace
+    status.read("[100/100] Linking")
+    assert status.text() == "building  ━━━━━━━━━━━━━━━━━━━━  5:00"
+
+
+def test_a_step_that_outlasts_its_expectation_without_progress_promises_nothing():
+    now = [0.0]
+    status = StatusLine("building", io.StringIO(), clock=lambda: now[0], expected=10.0)
+    now[0] = 30
+    assert status.text() == "building  0:30"
 
 
 def test_without_a_terminal_a_line_comes_now_and_then():

@@ -1,0 +1,53 @@
+"""The interface `tui`: beside `localspec` in the repository, inside it in an installation.
+
+There is no package `tui` at the top of an installation, where it would lie beside everybody else's;
+within this process it has that name all the same. localspec must not import it: the command line
+asks for its modules by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_NAME = "tui"
+
+
+def module(name: str) -> Any:
+    """A module of the interface by its name in `tui`, from the folder that belongs to this code.
+
+    Raises:
+        ImportError: the installation lacks it.
+    """
+    if _NAME not in sys.modules:
+        _register(_folder())
+    return importlib.import_module(f"{_NAME}.{name}")
+
+
+def _folder() -> Path:
+    package = Path(__file__).resolve().parents[1]
+    inside = package / _NAME
+    return inside if inside.is_dir() else package.parent / _NAME
+
+
+def _register(folder: Path) -> None:
+    """Import the package from its folder, whatever else of that name is on the path."""
+    spec = importlib.util.spec_from_file_location(
+        _NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} has no interface; install localspec again")
+    package: ModuleType = importlib.util.module_from_spec(spec)
+    sys.modules[_NAME] = package
+    try:
+        spec.loader.exec_module(package)
+    except BaseException:
+        del sys.modules[_NAME]
+        raise
+
+
+__all__ = ["module"]

@@ -1,0 +1,98 @@
+"""The documentation as a site: whole, without the network, and no link leads nowhere."""
+
+import json
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site]
+    return subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Page(HTMLParser):
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.names |= {given[key] for key in ("id", "name") if given.get(key)}
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        if tag in {"img", "script", "iframe"} and given.get("src"):
+            self.loaded.append(given["src"])
+        if tag == "link" and given.get("rel") in {"stylesheet", "icon"}:
+            self.loaded.append(given["href"])
+
+
+def test_every_page_is_there_and_every_link_and_anchor_leads_somewhere(site):
+    pages = {file: Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
+    expected = {f"{page.stem}.html" for page in (ROOT / "docs").glob("*.md")} | {"index.html"}
+    assert {file.name for file in pages} == expected
+    followed = 0
+    for file, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = file if not parts.path else (file.parent / unquote(parts.path)).resolve()
+            assert target.is_file(), f"{file.name}: {link}"
+            if parts.fragment and target in pages:
+                assert unquote(parts.fragment) in pages[target].names, f"{file.name}: {link}"
+            followed += 1
+    assert followed > 500
+
+
+def test_nothing_is_loaded_from_elsewhere_and_the_pictures_are_there(site):
+    pictures = set()
+    for file in site.glob("*.html"):
+        for source in Page(file).loaded:
+            parts = urlsplit(source)
+            assert not parts.netloc, f"{file.name} loads {source}"
+            if file.name != "404.html":  # whose paths are those of a server
+                assert (file.parent / unquote(parts.path)).is_file(), f"{file.name}: {source}"
+                pictures.add(Path(parts.path).name)
+    assert {"first-minute.svg", "chat.svg", "bench.png"} <= pictures
+
+
+def test_the_search_works_without_a_server(site):
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    found = json.loads(index[index.index("{") :].rstrip("; \n"))
+    titles = {one["title"] for one in found["docs"]}
+    assert {"Exactness", "Drafters", "Windows"} <= titles
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "exactness.md#no-such-heading", "../none.py"])
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, link):
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "models.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in ("localspec/demo/MODEL_CARD.md", "localspec/engine/protocol.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    assert build(tmp_path, tmp_path / "before").returncode == 0
+    page = tmp_path / "docs" / "windows.md"
+    page.write_text(f"{page.read_text(encoding='utf-8')}\n[there]({link})\n", encoding="utf-8")
+    assert build(tmp_path, tmp_path / "site").returncode != 0
