@@ -28,6 +28,7 @@ from tui.screens.chat import ChatScreen
 from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
+from tui.session.tool_shelf import ToolShelf
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
 from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
@@ -70,6 +71,7 @@ class ChatApp(App[None]):
         verifier: str = "match",
         system: str | None = None,
         recorder: ChatRecorder | None = None,
+        tools: ToolShelf | None = None,
         resume: Chat | None = None,
         keys: Mapping[str, str] | None = None,
         options: Options | None = None,
@@ -88,7 +90,9 @@ class ChatApp(App[None]):
         self._filters.append(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
-        self.session = Session(engine, settings, system, recorder, options=options, reopen=reopen)
+        self.session = Session(
+            engine, settings, system, recorder, tools, options=options, reopen=reopen
+        )
         if resume is not None:
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
@@ -226,6 +230,7 @@ class ChatApp(App[None]):
     async def on_unmount(self) -> None:
         """End the engine and save, however the interface ended."""
         await self.session.engine.client.close()
+        await self.session.tools.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:

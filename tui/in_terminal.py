@@ -13,7 +13,7 @@ import click
 
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
-from localspec.config import paths
+from localspec.config import allow_tools, paths
 from localspec.config import settings as config_settings
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
@@ -23,6 +23,7 @@ from tui.app import ChatApp
 from tui.input import keymap
 from tui.session.ports import Settings
 from tui.session.recorder import ChatRecorder
+from tui.session.tool_shelf import ToolShelf
 from tui.terminal.refresh_rate import MESSAGE_SECONDS
 from tui.terminal.theme import wanted
 
@@ -70,6 +71,7 @@ class Configured(TypedDict):
     keys: Mapping[str, str]
     theme: str
     expert: bool
+    tools: ToolShelf
 
 
 def configured() -> Configured:
@@ -80,7 +82,12 @@ def configured() -> Configured:
     """
     found = config_settings.settings()
     figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
-    return Configured(keys=keymap.overrides(found), theme=wanted(found), expert=figures == "all")
+    return Configured(
+        keys=keymap.overrides(found),
+        theme=wanted(found),
+        expert=figures == "all",
+        tools=ToolShelf(allow_tools.names(found), allow_tools.save),
+    )
 
 
 def run_app(app: ChatApp, name: str, instead: str = "") -> int:

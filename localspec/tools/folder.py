@@ -112,7 +112,7 @@ class Folder:
         place = self._place(arguments)
         if not place.is_dir():
             return f"{self._name(place)}\t{place.stat().st_size:,} bytes"
-        rows, more = [], 0
+        rows, more = list[str](), 0
         for entry in sorted(os.scandir(place), key=lambda one: one.name):
             if len(rows) == _MOST_ENTRIES:
                 more += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Literal
 
 from localspec.tools.values import OfferedTool
@@ -21,8 +20,9 @@ def matches(pattern: str, tool: OfferedTool) -> bool:
 class Permissions:
     """What one chat may run; the list ``allow_tools`` of the settings holds for all of them."""
 
-    def __init__(self, always: Iterable[str] = ()) -> None:
-        self._always = set(always)
+    def __init__(self, always: set[str] | None = None) -> None:
+        """``always`` is shared by all chats: names as `matches` takes them."""
+        self._always = set() if always is None else always
         self._here: set[str] = set()
 
     @property

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from localspec.core.grammar_spec import GrammarSpec
@@ -108,12 +109,16 @@ class Toolbox:
         try:
             if tool.server:
                 return await self._server(tool.server).call(tool.tool, arguments, most)
-            if self.folder is None:
-                raise ToolError("no folder is open any more")
-            text = await asyncio.to_thread(self.folder.call, tool.tool, arguments)
+            folder = self._opened()
+            text = await asyncio.to_thread(folder.call, tool.tool, arguments)
             return ToolResult(quoted(text, most), False, time.monotonic() - begun)
         except ToolError as error:
             return ToolResult(quoted(f"Error: {error}", most), True, time.monotonic() - begun)
+
+    def _opened(self) -> Folder:
+        if self.folder is None:
+            raise ToolError("no folder is open any more")
+        return self.folder
 
     def _server(self, name: str) -> ServerProcess:
         found = next((one for one in self.servers if one.spec.name == name), None)
@@ -153,12 +158,23 @@ def arguments_of(text: str) -> dict[str, Any]:
     return found
 
 
-def request_fields(tools: Sequence[OfferedTool]) -> dict[str, Any]:
-    """The fields of a `ReplyRequest` that may call these tools."""
-    from localspec.grammar import tools as grammar_tools  # slow to import
+@dataclass(frozen=True, slots=True)
+class RequestTools:
+    """The tools of one request, as a `ReplyRequest` takes them."""
 
-    given = [tool.as_openai for tool in tools]
-    return {"tools": json.dumps(given), "grammar": grammar_tools.spec(given), "markers": True}
+    tools: tuple[OfferedTool, ...]
+    text: str
+    """`ReplyRequest.tools`."""
+    grammar: GrammarSpec
+    """Makes calls well formed."""
+
+    @classmethod
+    def of(cls, tools: Sequence[OfferedTool]) -> RequestTools:
+        """A request that may call these tools, of which there is at least one."""
+        from localspec.grammar import tools as grammar_tools  # slow to import
+
+        given = [tool.as_openai for tool in tools]
+        return cls(tuple(tools), json.dumps(given), grammar_tools.spec(given))
 
 
 def _key(tool: OfferedTool) -> str:

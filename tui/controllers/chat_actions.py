@@ -22,6 +22,7 @@ from tui.controllers.races import RaceController
 from tui.controllers.reply_inspector import ReplyInspector
 from tui.controllers.setting_changes import SettingsController
 from tui.controllers.status_area import StatusArea
+from tui.controllers.tools import ToolController
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
@@ -79,6 +80,7 @@ class ChatActions:
         self.races = RaceController(
             screen, session, feedback, widgets.composer, self.pulls, self._models, rebound
         )
+        self.tools = ToolController(session, feedback, rebound)
         self._keys = self._key_actions()
         self._runner = CommandRunner(
             screen,
@@ -106,6 +108,8 @@ class ChatActions:
         if name == "stop":
             busy = session.replying or phase is Phase.LOADING or self.pulls.running
             return busy or self._branches.editing
+        if name == "allow":
+            return session.chat.question is not None
         return name != "restart" or phase is Phase.DEAD
 
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
@@ -202,6 +206,7 @@ class ChatActions:
             "older": self._transcript.load_older,
             "oldest": self._transcript.show_oldest,
             "newest": self._transcript.show_newest,
+            "allow": self.tools.answer,
         }
 
     def _command_actions(self) -> dict[str, Action]:
@@ -231,6 +236,10 @@ class ChatActions:
             "open": lambda words: self.chats.open_chats(str(words)),
             "close": lambda _: self.chats.close(),
             "race": lambda _: self.races.open(),
+            "mcp": lambda words: self.tools.mcp(str(words)),
+            "folder": lambda path: self.tools.folder(str(path)),
+            "allow": lambda word: self.tools.allow(str(word)),
+            "deny": lambda _: self.tools.allow("no"),
             "copy": lambda code: self._copy(code=code is True),
             "theme": lambda name: self._use_theme(str(name)),
             "quit": lambda _: self._screen.app.action_quit(),

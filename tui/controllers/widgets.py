@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.calls import PermissionBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.find_bar import FindBar
@@ -28,6 +29,7 @@ class ChatWidgets:
     queue_bar: QueueBar
     pull_bar: Bar
     suggest_bar: SuggestBar
+    permission: PermissionBar
     composer: Composer
     stats: StatsBar
     keys: KeyBar
@@ -46,6 +48,7 @@ class ChatWidgets:
             QueueBar(),
             Bar(markup=False, id="pull"),
             SuggestBar(markup=False),
+            PermissionBar(),
             Composer(),
             StatsBar(),
             KeyBar(),

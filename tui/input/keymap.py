@@ -76,6 +76,10 @@ _CHAT = (
         "Restart",
     ),
     _key("chat.older", "ctrl+o", _command("older"), "load older messages"),
+    _key("chat.allow_once", "alt+y", _command("allow", 0), "let the tool that asks run once"),
+    _key("chat.allow_chat", "alt+c", _command("allow", 1), "let it run in this chat from now on"),
+    _key("chat.allow_always", "alt+a", _command("allow", 2), "let it run in every chat, always"),
+    _key("chat.allow_no", "alt+n", _command("allow", 3), "do not let it run"),
 )
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)

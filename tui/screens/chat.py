@@ -157,6 +157,7 @@ class ChatScreen(DrawnAheadScreen):
         yield widgets.queue_bar
         yield widgets.pull_bar
         yield widgets.suggest_bar
+        yield widgets.permission
         yield widgets.composer
         yield widgets.stats
         yield widgets.keys
@@ -170,6 +171,7 @@ class ChatScreen(DrawnAheadScreen):
         self.session.on_activity = self._wake
         idle_gc.postpone()
         self.run_worker(self.session.replies.run(), name="session")
+        self.run_worker(self.session.start_tools(), name="tools")
 
     async def on_unmount(self) -> None:
         """Pulls and races end with the interface."""
@@ -214,6 +216,10 @@ class ChatScreen(DrawnAheadScreen):
         session, widgets, chats = self.session, self._widgets, self.session.chats
         await self.transcript.refresh()
         widgets.queue_bar.show(list(session.chat.queue), status_text.in_line(session))
+        asked = session.chat.question
+        widgets.permission.show(
+            None if asked is None else (asked.tool.place, asked.arguments), self.actions.tools.keys
+        )
         self.status.refresh()
         elsewhere = sum(chat is not chats.current for chat in session.replies.chats)
         place = (chats.place, len(chats.all))

@@ -134,6 +134,10 @@ SPECS = {
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
+    "mcp": Spec("/mcp [NAME | on NAME | off NAME | import]", "servers of tools", str),
+    "folder": Spec("/folder [PATH | off]", "let the model read files below a folder", str),
+    "allow": Spec("/allow [once | chat | always]", "let the tool that asks run", str),
+    "deny": Spec("/deny", "do not let the tool that asks run", _nothing),
     "race": Spec("/race", "watch drafting and plain decoding with a large toy", _nothing),
     "compare": Spec("/compare", "repeat the last reply with plain decoding", _nothing),
     "details": Spec("/details", "show times, acceptance and drafters", _nothing),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localspec.chats.values import End
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.meter import Meter
 from tui.session.notifications import Notification
 from tui.session.recorder import ChatRecorder
+
+if TYPE_CHECKING:
+    from localspec.tools.permission import Permissions
+    from tui.session.tool_runs import Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,8 @@ class PendingReply:
     """How it had ended; restored if it cannot be continued."""
     variant_of: ChatTurn | None = None
     """The question that is answered once more, on a branch that is not shown."""
+    after: ChatTurn | None = None
+    """The reply whose calls have results for the model to read."""
     variant: int = 0
     """Number of the variant; a fixed seed is increased by it."""
 
@@ -39,6 +46,12 @@ class OpenChat:
         """Messages that were sent and not asked yet."""
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
+        self.question: Question | None = None
+        """A tool that waits for permission."""
+        self.permissions: Permissions | None = None
+        """What tools may run here; None before one was asked for."""
+        self._results: deque[ChatTurn] = deque()
+        """Replies whose calls have results for the model to read."""
         self.missed: list[Notification] = []
         """Notifications to show when the chat is shown again."""
         self.told_left_out = False
@@ -75,15 +88,19 @@ class OpenChat:
     @property
     def waits(self) -> bool:
         """Whether a reply is pending."""
-        return bool(self.queue or self._again or self._continued or self._variants)
+        pending = self.queue or self._again or self._continued or self._variants
+        return bool(pending or self._results)
 
     @property
     def may_start(self) -> bool:
         """Whether a pending reply may begin now: one at a time, and variants beside it."""
-        return bool(self._variants and not self._again) or (self.waits and not self.growing)
+        beside = self._results or (self._variants and not self._again)
+        return bool(beside) or (self.waits and not self.growing)
 
     def take(self) -> PendingReply:
         """The reply to make next."""
+        if self._results:
+            return PendingReply(after=self._results.popleft())
         if self._again:
             self._again = False
             return PendingReply()
@@ -101,6 +118,11 @@ class OpenChat:
             self.conversation.turns[-1].end = self._continued
         self._again, self._continued = False, None
         self._variants.clear()
+        self._results.clear()
+
+    def go_on(self, reply: ChatTurn) -> None:
+        """Have the model read the results of a reply's calls."""
+        self._results.append(reply)
 
     def edit(self, turn: ChatTurn, text: str) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
@@ -143,6 +165,11 @@ class OpenChat:
         if turns[-1].role == "user":
             self._again = True
             return True
+        if turns[-1].awaits_reply:
+            self._results.append(turns[-1])
+            return True
+        if turns[-1].calls_at is not None:  # it was cut inside of a call
+            return self.regenerate()
         if turns[-1].end in (None, "stop"):
             return False
         self._continued, turns[-1].end = turns[-1].end, None

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from localspec.chats.calls import calls_as_text
 from localspec.core.events import Message
 from localspec.errors import LocalspecError
 from tui.session.answer import Answer, RunningReply
@@ -18,6 +20,10 @@ from tui.session.notifications import NoticeAdded, Notification, ReplyEnded, Rep
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
+from tui.session.tool_shelf import ToolShelf
+
+if TYPE_CHECKING:
+    from localspec.tools.toolbox import RequestTools
 
 
 class ReplyTask:
@@ -30,8 +36,10 @@ class ReplyTask:
         settings: Settings,
         notify: Callable[[Notification], None],
         activity: Callable[[], None],
+        tools: ToolShelf,
     ) -> None:
         """``notify`` receives events to show; ``activity`` makes the screen refresh."""
+        self._tools = tools
         self._engine, self._chats = engine, chats
         self._settings = settings
         self._notify = notify
@@ -59,6 +67,7 @@ class ReplyTask:
         for reply in self.running:
             if chat in (None, reply.chat):
                 reply.stop()
+        self._tools.stop(chat)
         if self.comparing is not None:
             self.comparing.stop()
 
@@ -85,7 +94,7 @@ class ReplyTask:
         """A chat whose pending reply begins now; None where all wait."""
         info = self._engine.info
         free = info is not None and len(self.running) < info.parallel
-        ready = self._engine.phase in (Phase.READY, Phase.REPLYING)
+        ready = self._engine.phase in (Phase.READY, Phase.REPLYING) and not self._tools.starting
         return self._chats.next_to_answer if free and ready else None
 
     async def _open(self) -> None:
@@ -106,9 +115,10 @@ class ReplyTask:
         """Begin a reply."""
         conversation = chat.conversation
         question = None if pending.text is None else conversation.say(pending.text)
-        if pending.variant_of is not None:
-            messages = conversation.messages_to(pending.variant_of)
-            reply, meter = conversation.variant(pending.variant_of), Meter()
+        before = pending.variant_of or pending.after
+        if before is not None and before is not conversation.last:
+            messages = conversation.messages_to(before)
+            reply, meter = conversation.variant(before), Meter()
             meter.copy_model(chat.meter)
         else:
             messages = conversation.messages()
@@ -119,8 +129,20 @@ class ReplyTask:
         chat.growing.append(reply)
         self.running.append(running)
         self._engine.phase = Phase.REPLYING
-        answer = Answer(running, pending, question, self._settings, self._engine, self._tell)
+        tools = self._offered(messages)
+        if self._engine.client.server:
+            messages = calls_as_text(messages)
+        answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
         tasks.create_task(self._made(answer, messages))
+
+    def _offered(self, messages: tuple[Message, ...]) -> RequestTools | None:
+        """The tools that the next reply may call: none where it follows another grammar, continues
+        a reply, or is made elsewhere.
+        """
+        continued = bool(messages) and messages[-1].role == "assistant"
+        if self._settings.grammar is not None or continued or self._engine.client.server:
+            return None
+        return self._tools.request()
 
     @property
     def _draft(self) -> str | None:
@@ -132,16 +154,34 @@ class ReplyTask:
 
     async def _made(self, answer: Answer, messages: tuple[Message, ...]) -> None:
         running = answer.running
+        chat, turn = running.chat, running.turn
+        acts = False
         try:
             await answer.make(messages)
+            acts = turn.end == "stop" and turn.awaits_reply and not running.stopped
         finally:
             self.running.remove(running)
-            running.chat.growing.remove(running.turn)
+            if not acts:
+                chat.growing.remove(turn)
             if not self.running and self._engine.phase is Phase.REPLYING:
                 self._engine.phase = Phase.READY
             answer.save()
             self.wake()
-        self._tell(running.chat, ReplyEnded(running.turn))
+        self._tell(chat, ReplyEnded(turn))
+        if acts:
+            await self._act(answer)
+
+    async def _act(self, answer: Answer) -> None:
+        """Run the calls of a reply, and have the model read their results."""
+        chat, turn = answer.running.chat, answer.running.turn
+        info = self._engine.info
+        try:
+            if await self._tools.run(chat, turn, info.context if info else 0, self._tell):
+                chat.go_on(turn)
+        finally:
+            chat.growing.remove(turn)
+            answer.save()
+            self._activity()
 
     async def _compare(self, comparison: ReplyComparison) -> None:
         self._engine.phase = Phase.REPLYING

@@ -29,6 +29,7 @@ from tui.session.open_chats import OpenChats
 from tui.session.ports import EnginePort, Phase, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
+from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
     from localspec.loading.options import Options
@@ -46,6 +47,7 @@ class Session:
         settings: Settings,
         system: str | None = None,
         recorder: ChatRecorder | None = None,
+        tools: ToolShelf | None = None,
         *,
         options: Options | None = None,
         reopen: Callable[[Options], EnginePort] | None = None,
@@ -59,7 +61,10 @@ class Session:
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
-        self.replies = ReplyTask(self.engine, self.chats, settings, self._notify, self._activity)
+        self.tools = tools or ToolShelf()
+        self.replies = ReplyTask(
+            self.engine, self.chats, settings, self._notify, self._activity, self.tools
+        )
 
     @property
     def chat(self) -> OpenChat:
@@ -70,7 +75,7 @@ class Session:
     def replying(self) -> bool:
         """Whether a reply, or its comparison, is being made in the chat that is shown."""
         busy = self.replies.comparing is not None or bool(self.replies.of(self.chat))
-        return self.engine.phase is Phase.REPLYING and busy
+        return (self.engine.phase is Phase.REPLYING and busy) or bool(self.tools.of(self.chat))
 
     @property
     def idle(self) -> bool:
@@ -329,6 +334,10 @@ class Session:
         self.engine.exchange(options)
         self.chats.forget_recipes()
         self._activity()
+
+    async def start_tools(self) -> None:
+        """Start the servers of tools; replies wait for them for a while."""
+        await self.tools.start(self._activity, self._notify)
 
     def _activity(self) -> None:
         self.replies.wake()
