@@ -19,7 +19,8 @@ def names(settings: Mapping[str, Any]) -> tuple[str, ...]:
     Raises:
         UsageError: one of them is no name of a tool.
     """
-    text = str(ALLOW_TOOLS.check(settings.get(ALLOW_TOOLS.name, ALLOW_TOOLS.default)) or "")
+    given = settings.get(ALLOW_TOOLS.name)
+    text = "" if given is None else str(ALLOW_TOOLS.check(given))
     return checked(name.strip() for name in text.split(",") if name.strip())
 
 
