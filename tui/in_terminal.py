@@ -40,8 +40,11 @@ def run(
     resume: Chat | None = None,
     *,
     race: bool = False,
+    allowed: tuple[str, ...] = (),
+    folder: str | None = None,
 ) -> int:
-    """Run the interface in this terminal, with a ``race`` at its start; the exit code.
+    """Run the interface in this terminal, with a ``race`` at its start; the exit code. Tools that
+    are ``allowed`` run without being asked for; ``folder`` is opened for the model to read.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -62,6 +65,8 @@ def run(
         race=race,
         **configured(),
     )
+    app.session.tools.allow(allowed)
+    app.session.tools.begin_with = None if folder is None else Path(folder)
     return run_app(app, Path(options.model).name)
 
 

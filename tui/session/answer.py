@@ -33,8 +33,8 @@ from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.ports import Phase, ReplyHandle, Settings
 
 if TYPE_CHECKING:
+    from localspec.serve.replies.written_calls import WrittenCalls
     from localspec.tools.toolbox import RequestTools
-    from tui.session.written_calls import WrittenCalls
 
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
@@ -98,9 +98,9 @@ class Answer:
         try:
             request = settings.request(messages, self._pending.variant, self._tools)
             if self._tools is not None:
-                from tui.session.written_calls import WrittenCalls  # only where there are tools
+                from localspec.serve.replies.written_calls import WrittenCalls  # only with tools
 
-                self._calls = WrittenCalls(reply, self._tools)
+                self._calls = WrittenCalls(self._tools)
             handle = running.handle = self._engine.client.reply(request)
             if running.stopped:
                 handle.interrupt()
@@ -167,3 +167,5 @@ class Answer:
                 pass
         if self._calls is not None:
             self._calls.take(event)
+            reply.calls[:], reply.calls_at = self._calls.calls, self._calls.at
+            reply.held = self._calls.held

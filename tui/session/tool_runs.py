@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.chats.calls import CallState, SavedCall
 from localspec.errors import LocalspecError
+from localspec.tools.limits import MOST_ROUNDS, refusal, result_size
 from localspec.tools.permission import Answer, Permissions
 from localspec.tools.toolbox import Toolbox, arguments_of
 from localspec.tools.values import OfferedTool, ToolError
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import CallsChanged, NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
-
-MOST_ROUNDS = 12
-"""Replies with calls in a row, before the user is asked whether to go on."""
-_MOST_CALLS = 16
-"""Calls of one reply that are run."""
-_SAME = 3
-"""Times that the same call is run in one answer."""
-_SMALLEST_RESULT = 1000
-_UNKNOWN_CONTEXT = 8192
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +92,7 @@ class ToolRun:
                 self._set(at, dataclasses.replace(call, allowed=reason))
             else:
                 self._set(at, dataclasses.replace(call, state="refused"))
-        most = max(_SMALLEST_RESULT, (context or _UNKNOWN_CONTEXT) // max(1, len(allowed)))
+        most = result_size(context, len(allowed))
         async with asyncio.TaskGroup() as tasks:
             for at, tool in allowed.items():
                 tasks.create_task(self._call(at, tool, most))
@@ -110,11 +100,8 @@ class ToolRun:
     def _why_not(self, at: int, call: SavedCall, tool: OfferedTool | None) -> str:
         if tool is None:
             return f"there is no tool {call.name} any more"
-        if at >= _MOST_CALLS:
-            return f"only {_MOST_CALLS} calls of a reply are run"
-        if self._same(at, call) >= _SAME:
-            return f"this call was made {_SAME} times; its results are above"
-        return ""
+        earlier = [c for turn in self._branch()[1:] for c in turn.calls if c.result is not None]
+        return refusal(call, at, [*earlier, *self.turn.calls[:at]])
 
     async def _permission(self, tool: OfferedTool, call: SavedCall) -> str:
         """Why the tool may run; "" where the user does not allow it."""
@@ -173,18 +160,5 @@ class ToolRun:
     def _rounds(self) -> int:
         return len(self._branch())
 
-    def _same(self, at: int, call: SavedCall) -> int:
-        """How often the same call was made before in this answer."""
-        earlier = [c for turn in self._branch()[1:] for c in turn.calls if c.result is not None]
-        made = Counter(_meaning(c) for c in (*earlier, *self.turn.calls[:at]))
-        return made[_meaning(call)]
 
-
-def _meaning(call: SavedCall) -> tuple[str, str]:
-    try:
-        return call.name, json.dumps(json.loads(call.arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        return call.name, call.arguments
-
-
-__all__ = ["MOST_ROUNDS", "Question", "ToolRun"]
+__all__ = ["Question", "ToolRun"]

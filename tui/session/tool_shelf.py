@@ -45,6 +45,8 @@ class ToolShelf:
         """Whether replies wait for servers."""
         self.error: LocalspecError | None = None
         """Why mcp.json cannot be used."""
+        self.begin_with: Path | None = None
+        """A folder to open at the start."""
         self.runs: list[ToolRun] = []
         self._changed: Callable[[], None] = lambda: None
 
@@ -57,6 +59,11 @@ class ToolShelf:
     ) -> None:
         """Start the servers of mcp.json, where there are any."""
         self._changed = changed
+        if self.begin_with is not None:
+            try:
+                await self.open_folder(self.begin_with)
+            except LocalspecError as error:
+                tell(NoticeAdded(str(error), error=True))
         try:
             specs = servers_file.servers()
         except LocalspecError as error:

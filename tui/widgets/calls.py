@@ -33,6 +33,8 @@ _MOST_SHOWN = 8000
 """Characters of a result that are shown unfolded."""
 _ARGUMENTS = 60
 """Characters of the arguments in the line of a call."""
+_SLOW = 0.1
+"""Seconds from which the time of a call is shown."""
 _ASKED = 600
 """Characters of the arguments in the question."""
 
@@ -71,8 +73,11 @@ class CallsView(Placed, Static):
             facts.append(_STATES[call.state])
         if call.result is not None:
             lines = call.result.count("\n") + 1
-            facts.append(f"{call.seconds:.1f} s" if call.seconds >= 0.05 else "at once")
-            facts.append(f"{lines} lines" if lines > 1 else f"{len(call.result)} characters")
+            if call.seconds >= _SLOW:
+                facts.append(f"{call.seconds:.1f} s")
+            short = lines == 1 and len(call.result) <= _ARGUMENTS
+            size = f"{lines} lines" if lines > 1 else f"{len(call.result)} characters"
+            facts.append(f"→ {call.result}" if short else size)
         return plain(f"{fold} {' · '.join(facts)}")
 
     @staticmethod
