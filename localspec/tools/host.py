@@ -29,8 +29,8 @@ from localspec.tools import transports
 from localspec.tools.results import as_text, prompt_text, resource_text
 from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS
 
-_STARTING = 30.0
-"""Seconds until a server has told its tools."""
+_STARTING = float(os.environ.get("LOCALSPEC_TEST_STARTING", "30"))
+"""Seconds until a server has told its tools; tests have fewer."""
 _MEMORY = 768 << 20
 """Bytes of address space beyond what this process has when the server runs."""
 _MOST_PAGES = 20

@@ -9,6 +9,7 @@ from typing import Any
 
 from textual.screen import Screen
 
+from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
 from tui.controllers.chat_library import ChatLibrary
 from tui.controllers.chat_switcher import ChatSwitcher
@@ -80,6 +81,7 @@ class ChatActions:
         self.races = RaceController(
             screen, session, feedback, widgets.composer, self.pulls, self._models, rebound
         )
+        self.files = AttachedFiles(session)
         self.tools = ToolController(session, feedback, rebound)
         self._keys = self._key_actions()
         self._runner = CommandRunner(
@@ -89,6 +91,7 @@ class ChatActions:
             widgets.composer,
             widgets.log,
             ask=self._branches.ask,
+            files=self.files,
             actions=self._command_actions(),
         )
 

@@ -29,6 +29,7 @@ class ChatWidgets:
     queue_bar: QueueBar
     pull_bar: Bar
     suggest_bar: SuggestBar
+    attach_bar: Bar
     permission: PermissionBar
     composer: Composer
     stats: StatsBar
@@ -48,6 +49,7 @@ class ChatWidgets:
             QueueBar(),
             Bar(markup=False, id="pull"),
             SuggestBar(markup=False),
+            Bar(markup=False, id="attached"),
             PermissionBar(),
             Composer(),
             StatsBar(),
@@ -55,6 +57,6 @@ class ChatWidgets:
         )
         made.composer.take_back = take_back
         hidden = (made.details, made.legend, made.strip, made.find_bar, made.queue_bar)
-        for widget in (*hidden, made.pull_bar, made.suggest_bar):
+        for widget in (*hidden, made.pull_bar, made.suggest_bar, made.attach_bar):
             widget.display = False
         return made
