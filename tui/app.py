@@ -29,7 +29,7 @@ from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.session.tool_shelf import ToolShelf
-from tui.terminal import clipboard
+from tui.terminal import attention, clipboard
 from tui.terminal import keys as terminal_keys
 from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
 from tui.widgets.composer import Composer
@@ -79,11 +79,12 @@ class ChatApp(App[None]):
         theme: str = DARK.name,
         expert: bool = False,
         race: bool = False,
+        notify: str = "auto",
     ) -> None:
         """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
 
         ``keys`` binds ids of `tui.input.keymap` to other keys; ``expert`` shows all figures in the
-        bottom line. With ``race``, the race is the first thing shown.
+        bottom line. With ``race``, the race is the first thing shown. ``notify`` is the setting.
         """
         super().__init__()
         terminal_keys.teach()
@@ -97,6 +98,11 @@ class ChatApp(App[None]):
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
+        self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
+        self.session.tools.on_question = lambda chat, tool: self.attend(
+            f"{tool.place} asks to run", chat.title
+        )
+        self._notify_by = notify
         self._model_name = name
         self._verifier = verifier
         self._expert = expert
@@ -263,6 +269,14 @@ class ChatApp(App[None]):
         """
         webbrowser.get()
         super().open_url(url, new_tab=new_tab)
+
+    def attend(self, what: str, text: str) -> None:
+        """Ring the bell, and notify the desktop, where the terminal is not looked at."""
+        if self.app_focus or self._notify_by == "off" or self._driver is None:
+            return
+        told = attention.sequence(f"localspec: {what}", text)
+        self._driver.write("\x07" if self._notify_by == "bell" else told)
+        self._driver.flush()
 
     def copy(self, text: str, what: str) -> None:
         """Copy by the terminal and by programs, and confirm it."""

@@ -17,7 +17,7 @@ from localspec.config import allow_tools, paths
 from localspec.config import settings as config_settings
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
-from localspec.core.settings_schema import FIGURES
+from localspec.core.settings_schema import FIGURES, NOTIFY
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
 from tui.input import keymap
@@ -77,6 +77,7 @@ class Configured(TypedDict):
     theme: str
     expert: bool
     tools: ToolShelf
+    notify: str
 
 
 def configured() -> Configured:
@@ -91,6 +92,7 @@ def configured() -> Configured:
         keys=keymap.overrides(found),
         theme=wanted(found),
         expert=figures == "all",
+        notify=str(NOTIFY.check(found.get(NOTIFY.name, NOTIFY.default))),
         tools=ToolShelf(allow_tools.names(found), allow_tools.save),
     )
 

@@ -63,7 +63,8 @@ class Folder:
             self.path = path.expanduser().resolve(strict=True)
             if not self.path.is_dir():
                 raise ToolError(f"{path} is not a folder")
-            next(os.scandir(self.path), None)
+            with os.scandir(self.path) as entries:
+                next(entries, None)
         except (OSError, RuntimeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ToolError(f"cannot read the folder {path}: {reason}") from None
@@ -113,7 +114,9 @@ class Folder:
         if not place.is_dir():
             return f"{self._name(place)}\t{place.stat().st_size:,} bytes"
         rows, more = list[str](), 0
-        for entry in sorted(os.scandir(place), key=lambda one: one.name):
+        with os.scandir(place) as entries:
+            found = sorted(entries, key=lambda one: one.name)
+        for entry in found:
             if len(rows) == _MOST_ENTRIES:
                 more += 1
                 continue

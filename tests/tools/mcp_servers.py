@@ -3,7 +3,7 @@
 GOOD = """
 import sys, time
 from mcp.server.mcpserver import MCPServer
-server = MCPServer("tester", version="1.2")
+server = MCPServer("tester", version="1.2", log_level="CRITICAL")
 
 @server.tool()
 def add(a: int, b: int) -> str:
@@ -32,7 +32,7 @@ def note() -> str:
     return "the note"
 
 if len(sys.argv) > 1:
-    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]), log_level="CRITICAL")
+    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
 else:
     server.run()
 """
@@ -56,7 +56,8 @@ def long() -> str:
 @server.tool()
 def escapes() -> str:
     "Control characters, and words that nobody sees."
-    return "\x1b]52;c;aGVsbG8=\x07\x1b[2J\x9b31mred\u202edne" + "".join(chr(0xE0000 + ord(c)) for c in "hidden")
+    unseen = "".join(chr(0xE0000 + ord(c)) for c in "hidden")
+    return "\x1b]52;c;aGVsbG8=\x07\x1b[2J\x9b31mred\u202edne" + unseen
 
 @server.tool()
 def forges() -> str:

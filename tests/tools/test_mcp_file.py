@@ -59,7 +59,7 @@ def test_servers_of_vs_code_s_form_are_read(home):
 )
 def test_an_entry_that_means_nothing_is_refused_by_name(home, entry, said):
     write(home, {"odd": entry})
-    with pytest.raises(UsageError, match="mcp.json") as error:
+    with pytest.raises(UsageError, match=r"mcp\.json") as error:
         servers_file.servers()
     assert "odd" in str(error.value)
     assert said in str(error.value)

@@ -71,7 +71,9 @@ async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_pat
         port = probe.getsockname()[1]
     program = tmp_path / "http.py"
     program.write_text(GOOD)
-    process = subprocess.Popen([sys.executable, str(program), str(port)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(  # noqa: ASYNC220 - it runs beside the test
+        [sys.executable, str(program), str(port)], stderr=subprocess.DEVNULL
+    )
     try:
         url = f"http://127.0.0.1:{port}/mcp"
         end = time.monotonic() + 60

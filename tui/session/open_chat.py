@@ -46,6 +46,8 @@ class OpenChat:
         """Messages that were sent and not asked yet."""
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
+        self.busy_since: float | None = None
+        """When the work on the last question began; None while there is none."""
         self.question: Question | None = None
         """A tool that waits for permission."""
         self.permissions: Permissions | None = None

@@ -5,6 +5,7 @@ the engine computes together.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
+
+
+LONG = 10.0
+"""Seconds of work after which its end is told to a user who looks elsewhere."""
 
 
 class ReplyTask:
@@ -48,6 +53,8 @@ class ReplyTask:
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
+        self.on_long_end: Callable[[OpenChat], None] = lambda _: None
+        """Called where the work on a question ends that took longer than `LONG`."""
 
     def wake(self) -> None:
         """Check again for pending replies."""
@@ -113,6 +120,8 @@ class ReplyTask:
 
     def _start(self, chat: OpenChat, pending: PendingReply, tasks: asyncio.TaskGroup) -> None:
         """Begin a reply."""
+        if chat.busy_since is None:
+            chat.busy_since = time.monotonic()
         conversation = chat.conversation
         question = None if pending.text is None else conversation.say(pending.text)
         before = pending.variant_of or pending.after
@@ -170,6 +179,15 @@ class ReplyTask:
         self._tell(chat, ReplyEnded(turn))
         if acts:
             await self._act(answer)
+        self._end_work(chat)
+
+    def _end_work(self, chat: OpenChat) -> None:
+        """Where nothing more is to be done in a chat, tell of it if it took long."""
+        if chat.growing or chat.waits or chat.busy_since is None:
+            return
+        took, chat.busy_since = time.monotonic() - chat.busy_since, None
+        if took > LONG:
+            self.on_long_end(chat)
 
     async def _act(self, answer: Answer) -> None:
         """Run the calls of a reply, and have the model read their results."""

@@ -43,8 +43,12 @@ class ToolRun:
         permissions: Permissions,
         tell: Callable[[OpenChat, Notification], None],
         allow_always: Callable[[OfferedTool], None],
+        attention: Callable[[OpenChat, OfferedTool], None],
     ) -> None:
-        """``allow_always`` writes a tool into the settings."""
+        """``allow_always`` writes a tool into the settings; ``attention`` is called where a tool
+        asks.
+        """
+        self._attention = attention
         self.chat, self.turn = chat, turn
         self._toolbox, self._permissions = toolbox, permissions
         self._tell, self._allow_always = tell, allow_always
@@ -110,6 +114,7 @@ class ToolRun:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.chat.question = Question(tool, call.arguments, future)
         self._tell(self.chat, CallsChanged(self.turn))
+        self._attention(self.chat, tool)
         try:
             answer = await future
         finally:

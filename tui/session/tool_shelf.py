@@ -45,6 +45,8 @@ class ToolShelf:
         """Whether replies wait for servers."""
         self.error: LocalspecError | None = None
         """Why mcp.json cannot be used."""
+        self.on_question: Callable[[OpenChat, OfferedTool], None] = lambda *_: None
+        """Called where a tool asks to run."""
         self.begin_with: Path | None = None
         """A folder to open at the start."""
         self.runs: list[ToolRun] = []
@@ -169,7 +171,15 @@ class ToolShelf:
 
         if chat.permissions is None:
             chat.permissions = Permissions(self._always)
-        run = ToolRun(chat, turn, self._opened(), chat.permissions, tell, self._allow_always)
+        run = ToolRun(
+            chat,
+            turn,
+            self._opened(),
+            chat.permissions,
+            tell,
+            self._allow_always,
+            self.on_question,
+        )
         self.runs.append(run)
         try:
             return await run.make(context)
