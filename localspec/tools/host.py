@@ -54,10 +54,12 @@ class Host:
         """Serve until stdin ends or the connection does."""
         reason = ""
         try:
-            async with self._client() as client:
-                limit_memory(None if (space := address_space()) is None else space + _MEMORY)
+            async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(_STARTING):
-                    _say({"ready": await self._about(client)})
+                    client = await stack.enter_async_context(self._client())
+                    limit_memory(None if (space := address_space()) is None else space + _MEMORY)
+                    about = await self._about(client)
+                _say({"ready": about})
                 await self._serve(client)
         except* TimeoutError:
             reason = f"it did not tell its tools within {_STARTING:.0f} seconds"

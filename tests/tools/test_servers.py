@@ -69,7 +69,7 @@ async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_pat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    program = tmp_path / "http.py"
+    program = tmp_path / "web_server.py"
     program.write_text(GOOD)
     process = subprocess.Popen(  # noqa: ASYNC220 - it runs beside the test
         [sys.executable, str(program), str(port)], stderr=subprocess.DEVNULL

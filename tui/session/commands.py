@@ -105,7 +105,7 @@ SPECS = {
     "new": Spec("/new", "open a new chat; the others stay open", _nothing),
     "open": Spec("/open [N]", "list the open chats, or show one", str),
     "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
-    "again": Spec("/again", "answer the last question again, on another branch", _nothing),
+    "again": Spec("/again [MODEL]", "answer the last question again, on another branch", str),
     "variants": Spec(
         "/variants [N]", "answer the last question N times more (3), on branches", _variants
     ),
@@ -134,6 +134,8 @@ SPECS = {
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
+    "context": Spec("/context", "the tokens of every message and of the tools", _nothing),
+    "compact": Spec("/compact", "go on from a summary, on another branch", _nothing),
     "mcp": Spec("/mcp [NAME | on NAME | off NAME | import]", "servers of tools", str),
     "folder": Spec("/folder [PATH | off]", "let the model read files below a folder", str),
     "allow": Spec("/allow [once | chat | always]", "let the tool that asks run", str),

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from tui.session.tool_runs import Question
 
 
+SUMMARIZE = (
+    "Summarize our conversation so far: what was asked, what was found or decided, names, numbers "
+    "and places that matter, and what is still open. Write so that the conversation can go on from "
+    "the summary alone."
+)
+_SUMMARIZED = (
+    "This is a summary of our conversation so far. Confirm in one sentence, and go on from it."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PendingReply:
     """A reply to be made."""
@@ -46,6 +56,8 @@ class OpenChat:
         """Messages that were sent and not asked yet."""
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
+        self.compacting = False
+        """Whether the next reply is a summary, from which a new branch begins."""
         self.busy_since: float | None = None
         """When the work on the last question began; None while there is none."""
         self.question: Question | None = None
@@ -130,6 +142,11 @@ class OpenChat:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
         self.conversation.rewind(turn)
         self.queue.appendleft(text)
+
+    def begin_from(self, summary: str) -> None:
+        """Begin a branch with a summary in place of all messages; they stay on theirs."""
+        self.compacting = False
+        self.edit(self.conversation.turns[0], f"{_SUMMARIZED}\n\n{summary}")
 
     def regenerate(self) -> bool:
         """Answer the last question again on a branch of its own; whether there is a question."""

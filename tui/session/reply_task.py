@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 from localspec.chats.calls import calls_as_text
 from localspec.core.events import Message
 from localspec.errors import LocalspecError
+from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
+from tui.session.conversation import ChatTurn
 from tui.session.engine_slot import EngineSlot
 from tui.session.meter import Meter
-from tui.session.notifications import NoticeAdded, Notification, ReplyEnded, ReplyFailed
+from tui.session.notifications import (
+    ConversationChanged,
+    NoticeAdded,
+    Notification,
+    ReplyEnded,
+    ReplyFailed,
+)
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
@@ -179,7 +187,17 @@ class ReplyTask:
         self._tell(chat, ReplyEnded(turn))
         if acts:
             await self._act(answer)
+        elif chat.compacting and chat.conversation.last is turn:
+            self._compact(chat, turn)
         self._end_work(chat)
+
+    def _compact(self, chat: OpenChat, summary: ChatTurn) -> None:
+        """Go on from a summary, unless it was stopped or failed."""
+        chat.compacting = False
+        if summary.end == "stop" and summary.said.strip():
+            chat.begin_from(thinking.without(summary.said))
+            self._tell(chat, ConversationChanged())
+            self.wake()
 
     def _end_work(self, chat: OpenChat) -> None:
         """Where nothing more is to be done in a chat, tell of it if it took long."""

@@ -24,7 +24,7 @@ from tui.session.notifications import (
     Notification,
     ReplyFailed,
 )
-from tui.session.open_chat import OpenChat
+from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats
 from tui.session.ports import EnginePort, Phase, Settings
 from tui.session.recorder import ChatRecorder
@@ -142,6 +142,17 @@ class Session:
         """Answer the last question again on a branch of its own; whether there is a question."""
         self.stop()
         return self._changed(self.chat.regenerate())
+
+    def compact(self) -> bool:
+        """Ask for a summary of the branch that is shown, and then go on from it on a branch of its
+        own; whether there is something to summarize.
+        """
+        chat = self.chat
+        if self.replying or chat.waits or chat.conversation.last_reply is None:
+            return False
+        chat.compacting = True
+        self.send(SUMMARIZE)
+        return True
 
     def vary(self, count: int) -> bool:
         """Answer the last question ``count`` times more, each on a branch of its own, at the same
