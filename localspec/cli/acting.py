@@ -76,6 +76,7 @@ class Acting:
     """All calls of this answer."""
     rounds: int = 0
     _loop: asyncio.AbstractEventLoop | None = None
+    _thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """Another question is answered."""
@@ -104,7 +105,8 @@ class Acting:
         box = self.toolbox
         assert box is not None
         self.rounds += 1
-        found, wanted = list(written.calls), dict[int, OfferedTool]()
+        found = list(written.calls)
+        wanted: dict[int, OfferedTool] = {}
         for at, call in enumerate(found):
             tool = next((t for t in self._offered if t.name == call.name), None)
             why = "there is no such tool" if tool is None else ""
@@ -167,7 +169,8 @@ class Acting:
             raise UsageError(f"there is no server {min(missing)!r} in {servers_file.path()}")
         opened = None if folder is None else Folder(Path(folder))
         self._loop = loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, daemon=True, name="tools").start()
+        self._thread = threading.Thread(target=loop.run_forever, daemon=True, name="tools")
+        self._thread.start()
         self.toolbox = box = Toolbox(specs, opened, check=require)
         self._wait(box.open())
         for server in box.servers:
@@ -189,6 +192,9 @@ class Acting:
             self.cancelled = lambda: False
             self._wait(self.toolbox.close())
             self._loop.call_soon_threadsafe(self._loop.stop)
+            if self._thread is not None:
+                self._thread.join()
+            self._loop.close()
 
 
 async def _all(
