@@ -23,6 +23,7 @@ import time
 from typing import Any
 
 from mcp import Client, MCPError
+from mcp_types import CONNECTION_CLOSED
 
 from localspec.processes.bounded_child import address_space, limit_memory
 from localspec.tools import transports
@@ -36,6 +37,7 @@ _MEMORY = 768 << 20
 _MOST_PAGES = 20
 _MOST_LISTED = 200
 """Prompts, and resources, that are listed."""
+_MOMENT = 2.0
 _AT_ONCE = 8
 """Calls of one server at a time."""
 
@@ -169,12 +171,19 @@ class Host:
         except TimeoutError:
             _say({"id": number, "error": f"no answer within {self._spec['seconds']:g} seconds"})
         except MCPError as error:
-            _say({"id": number, "error": _short(error.message)})
+            reason = await self._why_closed() if error.code == CONNECTION_CLOSED else ""
+            _say({"id": number, "error": reason or _short(error.message)})
         except (Exception, MemoryError) as error:  # noqa: BLE001 - one call, not the server
             _say({"id": number, "error": _reason(error)})
         else:
             seconds = time.monotonic() - begun
             _say({"id": number, "text": text, "failed": failed, "seconds": seconds})
+
+    async def _why_closed(self) -> str:
+        """Why the connection ended; the client notices it a moment before its transport does."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ending.known.wait(), _MOMENT)
+        return f"the server failed: {self._ending.reason}" if self._ending.reason else ""
 
     async def _done(self, client: Client, command: dict[str, Any]) -> tuple[str, bool]:
         if "call" in command:

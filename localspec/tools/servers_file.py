@@ -189,6 +189,26 @@ def elsewhere() -> dict[str, Path]:
     return {name: file for name, file in known.items() if file.is_file()}
 
 
+def offer_once() -> str:
+    """The names of other programs that have servers, to be offered to a user who has none; "" where
+    there are none, or where that was said before.
+
+    Raises:
+        LocalspecError: it cannot be noted that it was said.
+    """
+    if path().exists():
+        return ""
+    found, note = ", ".join(elsewhere()), paths.state_dir() / "mcp-offered"
+    if not found or note.exists():
+        return ""
+    try:
+        paths.make_parent(note)
+        note.touch(mode=0o600)
+    except OSError as error:
+        raise LocalspecError(f"cannot write {note}: {error.strerror}") from None
+    return found
+
+
 def take_over() -> tuple[list[str], list[str]]:
     """Add the servers of other programs to the user's file: the names that were added, and a line
     for each that was not. Names that the file has stay as they are.

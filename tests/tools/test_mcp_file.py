@@ -84,6 +84,15 @@ def test_the_working_directory_is_not_looked_at(home, monkeypatch, tmp_path):
     assert servers_file.servers() == ()
 
 
+def test_servers_of_other_programs_are_offered_once(home):
+    assert servers_file.offer_once() == ""
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    assert servers_file.offer_once() == "Cursor"
+    assert servers_file.offer_once() == ""
+
+
 def test_servers_of_other_programs_are_taken_over_and_own_ones_stay(home):
     write(home, {"git": {"command": "mine"}})
     other = home / ".config" / "Claude" / "claude_desktop_config.json"

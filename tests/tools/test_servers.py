@@ -30,7 +30,7 @@ def spec(tmp_path):
 
 
 @pytest.fixture
-def open_box():
+async def open_box():
     boxes = []
 
     async def make(*specs):
@@ -41,8 +41,7 @@ def open_box():
 
     yield make
     for box in boxes:
-        for server in box.servers:
-            server.kill()
+        await box.close()
 
 
 async def called(box, name, **arguments):

@@ -67,6 +67,8 @@ class ToolShelf:
             except LocalspecError as error:
                 tell(NoticeAdded(str(error), error=True))
         try:
+            if programs := servers_file.offer_once():
+                tell(NoticeAdded(f"{programs} have servers of tools; /mcp import adds them here"))
             specs = servers_file.servers()
         except LocalspecError as error:
             self.error = error
