@@ -48,17 +48,15 @@ class Cost:
         """The costs in words."""
         about = "" if self.exact else "about "
         count = len(self.files)
-        if count <= _FEW:
-            told = " · ".join(f"{name} {about}{tokens:,}" for name, tokens in self.files)
-        else:
-            told = f"{count} files {about}{self.total:,}"
-        text = f"{told} tokens"
+        text = f"{'1 file' if count == 1 else f'{count} files'}: {about}{self.total:,} tokens"
         if self.room:
             text += f" of {self.room:,} free"
         if self.left_out:
             rest = len(self.left_out) - _FEW
             more = f" and {rest} more" if rest > 0 else ""
             text += f" · does not fit: {', '.join(self.left_out[:_FEW])}{more}"
+        if 1 < count <= _FEW:
+            text += "".join(f" · {name} {tokens:,}" for name, tokens in self.files)
         return text
 
 

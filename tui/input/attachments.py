@@ -92,7 +92,7 @@ def attachments(text: str, *, as_words: bool = False) -> list[Attachment]:
                 raise
             reason = getattr(error, "strerror", None) or error
             raise AttachError(f"cannot read {name}: {reason}") from None
-    return found
+    return list({one.name: one for one in found}.values())  # a file and the folder that it is in
 
 
 def _text(name: str, path: Path) -> str:
