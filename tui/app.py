@@ -98,6 +98,7 @@ class ChatApp(App[None]):
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
+            self.session.meet()
         self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
         self.session.tools.on_question = lambda chat, tool: self.attend(
             f"{tool.place} asks to run", chat.title
@@ -237,6 +238,7 @@ class ChatApp(App[None]):
         """End the engine and save, however the interface ended."""
         await self.session.engine.client.close()
         await self.session.tools.close()
+        self.session.presence.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:

@@ -3,7 +3,8 @@
 Messages on stdin and stdout are JSON objects, one a line. The first one on stdin is the server;
 then come ``{"id", "call", "arguments"}``, ``{"id", "prompt", "arguments"}``, ``{"id", "resource"}``
 and ``{"cancel"}``. Answers are ``{"ready": …}``, ``{"tools": […]}`` after a change, ``{"id",
-"text", "failed"}`` or ``{"id", "error"}``, and ``{"over"}`` with the reason as the last one.
+"text", "failed"}`` or ``{"id", "error", "closed"}``, and ``{"over"}`` with the reason as the last
+one.
 
 What a server sends is parsed here, within limits of size and memory, so that it can stop nothing
 but this process.
@@ -171,8 +172,9 @@ class Host:
         except TimeoutError:
             _say({"id": number, "error": f"no answer within {self._spec['seconds']:g} seconds"})
         except MCPError as error:
-            reason = await self._why_closed() if error.code == CONNECTION_CLOSED else ""
-            _say({"id": number, "error": reason or _short(error.message)})
+            closed = error.code == CONNECTION_CLOSED
+            reason = await self._why_closed() if closed else ""
+            _say({"id": number, "error": reason or _short(error.message), "closed": closed})
         except (Exception, MemoryError) as error:  # noqa: BLE001 - one call, not the server
             _say({"id": number, "error": _reason(error)})
         else:

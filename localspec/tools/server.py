@@ -211,7 +211,11 @@ class ServerProcess:
         elif "tools" in message:
             tools, left_out = self._offers(message["tools"])
             self._become(dataclasses.replace(self.state, tools=tools, left_out=left_out))
-        elif (future := self._calls.get(message.get("id", 0))) is not None and not future.done():
+            return
+        if message.get("closed"):  # the next call starts it again
+            error = safe_line(str(message["error"]))
+            self._become(dataclasses.replace(self.state, phase="failed", error=error))
+        if (future := self._calls.get(message.get("id", 0))) is not None and not future.done():
             future.set_result(dict(message))
 
     def _offers(self, tools: list[Any]) -> tuple[tuple[OfferedTool, ...], tuple[str, ...]]:
@@ -230,7 +234,8 @@ class ServerProcess:
         return tuple(found.values()), tuple(left_out)
 
     def _fail(self, why: str) -> None:
-        self._become(ServerState("failed", error=why))
+        # Its tools stay offered: the next call of one starts it again.
+        self._become(dataclasses.replace(self.state, phase="failed", error=why))
         self._told.set()
         self._fail_calls(why)
 

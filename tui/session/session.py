@@ -27,6 +27,7 @@ from tui.session.notifications import (
 from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats
 from tui.session.ports import EnginePort, Phase, Settings
+from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
 from tui.session.tool_shelf import ToolShelf
@@ -61,6 +62,7 @@ class Session:
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
+        self.presence = Presence()
         self.tools = tools or ToolShelf()
         self.replies = ReplyTask(
             self.engine, self.chats, settings, self._notify, self._activity, self.tools
@@ -122,7 +124,17 @@ class Session:
     def send(self, text: str) -> None:
         """Queue a message; it is answered when the engine is free."""
         self.chat.queue.append(text)
+        self._meet(self.chat)
         self._activity()
+
+    def meet(self) -> None:
+        """Tell of other windows that have the chat that is shown."""
+        self._meet(self.chat)
+
+    def _meet(self, chat: OpenChat) -> None:
+        """Tell of other windows that have a chat open, where it is saved."""
+        if chat.recorder.saves and (line := self.presence.meet(chat.recorder.info.id)):
+            self.tell_in(chat, line)
 
     def stop(self) -> bool:
         """Stop the reply in the chat that is shown; whether there was one."""
@@ -302,6 +314,7 @@ class Session:
             chat.recorder.resume(loaded, chat.conversation)
             self.chats.add(chat)
         self.show(chat)
+        self._meet(chat)
 
     def show(self, chat: OpenChat) -> None:
         """Show another open chat."""
