@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from fake_engine import Script, calling
+from fake_engine import FakeEngine, Script, calling
 
 from localspec.chats import calls as saved_calls
 from localspec.chats import transfer
@@ -13,6 +13,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
 from localspec.config import paths
+from localspec.core.tokenized import Tokenized
 from localspec.tools import limits
 from tui.session import reply_task
 from tui.session.recorder import ChatRecorder
@@ -302,3 +303,42 @@ async def test_compact_goes_on_from_a_summary_and_keeps_the_old_branch(chat):
         assert [m.role for m in c.engine.asked[2]] == ["user"]
         assert "We spoke of owls." in c.engine.asked[2][0].content
         assert c.session.chat.conversation.place == (2, 2)
+
+
+class CountingEngine(FakeEngine):
+    """Counts words in place of tokens."""
+
+    async def tokenize(self, request):
+        return Tokenized(request.prompt, tuple(range(len(request.prompt.split()))), ())
+
+
+async def test_what_files_cost_is_shown_before_they_are_sent(chat, tmp_path):
+    (tmp_path / "a.txt").write_text("one two three")
+    (tmp_path / "b.txt").write_text("word " * 5000)
+    async with chat(engine=CountingEngine([Script("Read.")])) as c:
+        c.composer.insert(f"See @{tmp_path}/a.txt")
+        await c.sees("1 file: 6 tokens of 2,048 free")
+        c.composer.text = ""
+        await c.until(lambda: "tokens of" not in c.screen_text)
+        c.composer.insert(f"See @{tmp_path}/")
+        await c.sees("does not fit:")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.composer.text)
+        assert not c.engine.asked
+
+
+async def test_a_folder_goes_along_as_its_files(chat, tmp_path):
+    (tmp_path / "a.txt").write_text("one two three")
+    async with chat(engine=CountingEngine([Script("Read.")])) as c:
+        await c.type(f"See @{tmp_path}/")
+        await c.sees("Read.")
+        assert "a.txt:\n```\none two three\n```" in c.engine.asked[0][0].content
+
+
+async def test_context_lists_the_tokens_of_every_message(chat):
+    async with chat(engine=CountingEngine([Script("Owls hunt at night.")])) as c:
+        await c.ask("What do owls do?")
+        await c.type("/context")
+        await c.sees("in all of 2,048")
+        await c.sees("you: What do owls do?")
+        await c.sees("model: Owls hunt at night.")

@@ -76,7 +76,7 @@ def attachments(text: str, *, as_words: bool = False) -> list[Attachment]:
             if not path.is_file() and not path.is_dir():
                 name = name.rstrip(_AFTER)  # noqa: PLW2901 - without the punctuation of the sentence
                 path = paths.expand(name)
-            if not name or (as_words and not path.exists()):
+            if not name or (as_words and not (path.is_file() or path.is_dir())):
                 continue
             if path.is_dir() and set("/\\") & set(name):
                 below = _folder(name, path)

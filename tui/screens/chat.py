@@ -340,7 +340,7 @@ class ChatScreen(DrawnAheadScreen):
             self.run_worker(self._complete_chats(), group="complete", exclusive=True)
         self._chats_known = wanted
         if names_files(self._widgets.composer.text) or self._widgets.attach_bar.display:
-            self.run_worker(self._measure_files(), group="attached", exclusive=True)
+            self.run_worker(self._measure_files, group="attached", exclusive=True)
 
     async def _measure_files(self) -> None:
         bar = self._widgets.attach_bar
