@@ -265,8 +265,6 @@ class ChatScreen(DrawnAheadScreen):
             case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
                 self.actions.inspector.leave_tokens()
             case ReplyEnded():
-                if not self.app.app_focus:  # whoever waits looks at another window
-                    self.app.bell()
                 self.status.arrange()
                 self._tell_of_toy()
             case ConversationChanged():
@@ -340,8 +338,9 @@ class ChatScreen(DrawnAheadScreen):
             self.run_worker(self._complete_chats(), group="complete", exclusive=True)
         self._chats_known = wanted
         if names_files(self._widgets.composer.text) or self._widgets.attach_bar.display:
-            self.run_worker(self._measure_files, group="attached", exclusive=True)
+            self._measure_files()
 
+    @work(group="attached", exclusive=True)
     async def _measure_files(self) -> None:
         bar = self._widgets.attach_bar
         line = await self.actions.files.measured(self._widgets.composer.text)
