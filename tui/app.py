@@ -36,6 +36,8 @@ from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
     from localspec.loading.options import Options
+    from localspec.tools.values import OfferedTool
+    from tui.session.open_chat import OpenChat
 
 _TWICE_SECONDS = 2.0
 _GIVE_WAY_SECONDS = 0.001
@@ -100,9 +102,7 @@ class ChatApp(App[None]):
                 self.session.chat.conversation.system = system
             self.session.meet()
         self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
-        self.session.tools.on_question = lambda chat, tool: self.attend(
-            f"{tool.place} asks to run", chat.title
-        )
+        self.session.tools.on_question = self._asked_for
         self._notify_by = notify
         self._model_name = name
         self._verifier = verifier
@@ -271,6 +271,12 @@ class ChatApp(App[None]):
         """
         webbrowser.get()
         super().open_url(url, new_tab=new_tab)
+
+    def _asked_for(self, chat: OpenChat, tool: OfferedTool) -> None:
+        """A tool asks to run: said here where its chat is not the one that is shown."""
+        if chat is not self.session.chat:
+            self.session.tell(f'"{chat.title}": {tool.place} asks to run')
+        self.attend(f"{tool.place} asks to run", chat.title)
 
     def attend(self, what: str, text: str) -> None:
         """Ring the bell, and notify the desktop, where the terminal is not looked at."""

@@ -19,7 +19,7 @@ from localspec.cli.output import tell
 from localspec.config import allow_tools
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
-from localspec.errors import UsageError
+from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from localspec.serve.replies.written_calls import WrittenCalls
@@ -115,8 +115,12 @@ class Acting:
             elif tool is not None:
                 wanted[at] = tool
         most = result_size(self.context, len(wanted))
-        for at, done in zip(wanted, self._wait(_all(box, found, wanted, most)), strict=True):
-            found[at] = done
+        try:
+            done = self._wait(_all(box, found, wanted, most))
+        except Interrupted:
+            done = [dataclasses.replace(found[at], state="stopped") for at in wanted]
+        for at, call in zip(wanted, done, strict=True):
+            found[at] = call
         for call in found:
             line = f"{call.place} {call.arguments}"[:_BRIEF]
             tell(f"{safe_line(line)}: {safe_line(call.said[:_BRIEF])}")
@@ -145,8 +149,6 @@ class Acting:
                     raise
                 if self.cancelled():
                     future.cancel()
-                    from localspec.errors import Interrupted
-
                     raise Interrupted("stopped while a tool ran") from None
 
     def open(self, names: Sequence[str], folder: str | None) -> None:
