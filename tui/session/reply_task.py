@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
 
 
+_CHARACTERS = 4
+"""Of a description in JSON for a token, about."""
 LONG = 10.0
 """Seconds of work after which its end is told to a user who looks elsewhere."""
 
@@ -58,6 +60,8 @@ class ReplyTask:
         self._notify = notify
         self._activity = activity
         self.running: list[RunningReply] = []
+        self._told_size = False
+        """Whether it was said that the tools take much of the context."""
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
@@ -147,10 +151,22 @@ class ReplyTask:
         self.running.append(running)
         self._engine.phase = Phase.REPLYING
         tools = self._offered(messages)
+        self._tell_size(chat, tools)
         if self._engine.client.server:
             messages = calls_as_text(messages)
         answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
         tasks.create_task(self._made(answer, messages))
+
+    def _tell_size(self, chat: OpenChat, tools: RequestTools | None) -> None:
+        """Say once that the descriptions of tools fill much of the context."""
+        info = self._engine.info
+        if tools is None or info is None or not info.context or self._told_size:
+            return
+        tokens = len(tools.text) // _CHARACTERS
+        if tokens > info.context // 3:
+            self._told_size = True
+            line = f"the tools take about {tokens:,} of the {info.context:,} tokens of the context"
+            self._tell(chat, NoticeAdded(f"{line}; /mcp off NAME leaves some out"))
 
     def _offered(self, messages: tuple[Message, ...]) -> RequestTools | None:
         """The tools that the next reply may call: none where it follows another grammar, continues
