@@ -212,11 +212,11 @@ def test_commands_and_files_are_completed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert [c.text for c in completions("/co")] == [
         "/continue",
-        "/context",
-        "/compact",
         "/compare",
         "/colours",
         "/copy",
+        "/context",
+        "/compact",
     ]
     assert len(completions("/")) == len(SPECS)
     assert not completions("see /co")

@@ -134,8 +134,6 @@ SPECS = {
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
-    "context": Spec("/context", "the tokens of every message and of the tools", _nothing),
-    "compact": Spec("/compact", "go on from a summary, on another branch", _nothing),
     "mcp": Spec("/mcp [NAME | on NAME | off NAME | import]", "servers of tools", str),
     "folder": Spec("/folder [PATH | off]", "let the model read files below a folder", str),
     "allow": Spec("/allow [once | chat | always]", "let the tool that asks run", str),
@@ -146,6 +144,8 @@ SPECS = {
     "figures": Spec("/figures", "all figures in the bottom line, or few", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
+    "context": Spec("/context", "the tokens of every message and of the tools", _nothing),
+    "compact": Spec("/compact", "go on from a summary, on another branch", _nothing),
     "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),
     "quit": Spec("/quit", "leave", _nothing),
 }
