@@ -342,3 +342,26 @@ async def test_context_lists_the_tokens_of_every_message(chat):
         await c.sees("in all of 2,048")
         await c.sees("you: What do owls do?")
         await c.sees("model: Owls hunt at night.")
+
+
+async def test_for_a_server_elsewhere_nothing_is_started_and_earlier_calls_are_told_as_text(
+    chat, server, tmp_path
+):
+    tools = ToolShelf(("maths/*",))
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"), "demo", None)
+    scripts = [Script(calling("maths__add", a=1, b=2)), Script("3.")]
+    async with chat(*scripts, tools=tools, recorder=recorder) as c:
+        await c.type("Add.")
+        await c.sees("3.")
+        await c.ready()
+        saved = c.session.chat.recorder.in_memory(c.session.chat.conversation)
+    engine = FakeEngine([Script("Yes.")])
+    engine.server = "http://127.0.0.1:1"
+    async with chat(engine=engine, resume=saved) as c:
+        await c.ask("Sure?")
+        assert c.session.tools.toolbox is None
+        assert [message.role for message in engine.asked[0]] == [
+            *("user", "assistant", "user", "assistant", "user")
+        ]
+        assert "the sum is 3" in engine.asked[0][2].content
+        assert not any(message.calls for message in engine.asked[0])

@@ -360,7 +360,11 @@ class Session:
         self._activity()
 
     async def start_tools(self) -> None:
-        """Start the servers of tools; replies wait for them for a while."""
+        """Start the servers of tools; replies wait for them for a while. A model elsewhere is told
+        of none, so nothing is started for it.
+        """
+        if self.engine.client.server:
+            return
         await self.tools.start(self._activity, self._notify)
 
     def _activity(self) -> None:
