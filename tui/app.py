@@ -28,13 +28,16 @@ from tui.screens.chat import ChatScreen
 from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
-from tui.terminal import clipboard
+from tui.session.tool_shelf import ToolShelf
+from tui.terminal import attention, clipboard
 from tui.terminal import keys as terminal_keys
 from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
     from localspec.loading.options import Options
+    from localspec.tools.values import OfferedTool
+    from tui.session.open_chat import OpenChat
 
 _TWICE_SECONDS = 2.0
 _GIVE_WAY_SECONDS = 0.001
@@ -70,6 +73,7 @@ class ChatApp(App[None]):
         verifier: str = "match",
         system: str | None = None,
         recorder: ChatRecorder | None = None,
+        tools: ToolShelf | None = None,
         resume: Chat | None = None,
         keys: Mapping[str, str] | None = None,
         options: Options | None = None,
@@ -77,22 +81,29 @@ class ChatApp(App[None]):
         theme: str = DARK.name,
         expert: bool = False,
         race: bool = False,
+        notify: str = "auto",
     ) -> None:
         """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
 
         ``keys`` binds ids of `tui.input.keymap` to other keys; ``expert`` shows all figures in the
-        bottom line. With ``race``, the race is the first thing shown.
+        bottom line. With ``race``, the race is the first thing shown. ``notify`` is the setting.
         """
         super().__init__()
         terminal_keys.teach()
         self._filters.append(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
-        self.session = Session(engine, settings, system, recorder, options=options, reopen=reopen)
+        self.session = Session(
+            engine, settings, system, recorder, tools, options=options, reopen=reopen
+        )
         if resume is not None:
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
+            self.session.meet()
+        self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
+        self.session.tools.on_question = self._asked_for
+        self._notify_by = notify
         self._model_name = name
         self._verifier = verifier
         self._expert = expert
@@ -226,6 +237,8 @@ class ChatApp(App[None]):
     async def on_unmount(self) -> None:
         """End the engine and save, however the interface ended."""
         await self.session.engine.client.close()
+        await self.session.tools.close()
+        self.session.presence.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:
@@ -258,6 +271,20 @@ class ChatApp(App[None]):
         """
         webbrowser.get()
         super().open_url(url, new_tab=new_tab)
+
+    def _asked_for(self, chat: OpenChat, tool: OfferedTool) -> None:
+        """A tool asks to run: said here where its chat is not the one that is shown."""
+        if chat is not self.session.chat:
+            self.session.tell(f'"{chat.title}": {tool.place} asks to run')
+        self.attend(f"{tool.place} asks to run", chat.title)
+
+    def attend(self, what: str, text: str) -> None:
+        """Ring the bell, and notify the desktop, where the terminal is not looked at."""
+        if self.app_focus or self._notify_by == "off" or self._driver is None:
+            return
+        told = attention.sequence(f"localspec: {what}", text)
+        self._driver.write("\x07" if self._notify_by == "bell" else told)
+        self._driver.flush()
 
     def copy(self, text: str, what: str) -> None:
         """Copy by the terminal and by programs, and confirm it."""

@@ -13,16 +13,17 @@ import click
 
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
-from localspec.config import paths
+from localspec.config import allow_tools, paths
 from localspec.config import settings as config_settings
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
-from localspec.core.settings_schema import FIGURES
+from localspec.core.settings_schema import FIGURES, NOTIFY
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
 from tui.input import keymap
 from tui.session.ports import Settings
 from tui.session.recorder import ChatRecorder
+from tui.session.tool_shelf import ToolShelf
 from tui.terminal.refresh_rate import MESSAGE_SECONDS
 from tui.terminal.theme import wanted
 
@@ -39,8 +40,11 @@ def run(
     resume: Chat | None = None,
     *,
     race: bool = False,
+    allowed: tuple[str, ...] = (),
+    folder: str | None = None,
 ) -> int:
-    """Run the interface in this terminal, with a ``race`` at its start; the exit code.
+    """Run the interface in this terminal, with a ``race`` at its start; the exit code. Tools that
+    are ``allowed`` run without being asked for; ``folder`` is opened for the model to read.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -61,6 +65,8 @@ def run(
         race=race,
         **configured(),
     )
+    app.session.tools.allow(allowed)
+    app.session.tools.begin_with = None if folder is None else Path(folder)
     return run_app(app, Path(options.model).name)
 
 
@@ -70,6 +76,8 @@ class Configured(TypedDict):
     keys: Mapping[str, str]
     theme: str
     expert: bool
+    tools: ToolShelf
+    notify: str
 
 
 def configured() -> Configured:
@@ -80,7 +88,13 @@ def configured() -> Configured:
     """
     found = config_settings.settings()
     figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
-    return Configured(keys=keymap.overrides(found), theme=wanted(found), expert=figures == "all")
+    return Configured(
+        keys=keymap.overrides(found),
+        theme=wanted(found),
+        expert=figures == "all",
+        notify=str(NOTIFY.check(found.get(NOTIFY.name, NOTIFY.default))),
+        tools=ToolShelf(allow_tools.names(found), allow_tools.save),
+    )
 
 
 def run_app(app: ChatApp, name: str, instead: str = "") -> int:

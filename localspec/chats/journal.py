@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from localspec.chats import calls
 from localspec.chats.record import ChatRecord, reply_details
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
@@ -69,16 +71,19 @@ class Journal:
         fresh = started(info.system, info.model, info.draft)
         self._record = ChatRecord(self._saver, fresh, stored=False)
 
-    def messages(self, question: str) -> list[Message]:
-        """The messages of a request: those so far, and ``question`` at the end."""
+    def messages(self, question: str | None) -> list[Message]:
+        """The messages of a request: those so far, and ``question`` at the end; None where the
+        model reads the results of its calls.
+        """
         system = [Message("system", self.system)] if self.system else []
-        earlier = [Message(m.role, m.text) for m in self._messages if m.text]
-        return [*system, *earlier, Message("user", question)]
+        earlier = [told for m in self._messages if m.text for told in _told(m)]
+        return [*system, *earlier, *([] if question is None else [Message("user", question)])]
 
-    def begin(self, question: str) -> None:
-        """Add a question and its empty reply."""
-        asked = self._next("user", question)
-        self._messages.append(asked)
+    def begin(self, question: str | None) -> None:
+        """Add a question and its empty reply; None where the reply follows results of calls."""
+        asked = None if question is None else self._next("user", question)
+        if asked is not None:
+            self._messages.append(asked)
         self._messages.append(self._next("assistant", ""))
         self._record.begin_reply(asked, lambda: self._messages[-1])
 
@@ -95,6 +100,13 @@ class Journal:
         )
         self._record.end_reply(self._messages[-1])
 
+    def called(self, found: Sequence[calls.SavedCall], at: int | None) -> None:
+        """Add the calls of the last reply, with their results."""
+        last = self._messages[-1]
+        details = {**(last.details or {}), **calls.details(found, at)}
+        self._messages[-1] = dataclasses.replace(last, details=details)
+        self._record.end_reply(self._messages[-1])
+
     def fail(self) -> None:
         """Keep what was streamed of a reply that broke off."""
         self._messages[-1] = dataclasses.replace(self._messages[-1], end="failed")
@@ -104,3 +116,11 @@ class Journal:
         parent = self._messages[-1].id if self._messages else None
         details = reply_details(self._record.info.model) if role == "assistant" else None
         return ChatMessage(new_message_id(parent), parent, role, text, time.time(), details=details)
+
+
+def _told(message: ChatMessage) -> list[Message]:
+    """A message as the model is told of it, with its calls and their results."""
+    found, at = calls.saved(message.details)
+    if message.role == "user" or at is None:
+        return [Message(message.role, message.text)]
+    return calls.reply_messages(message.text, found, at)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from localspec.chats import calls
 from localspec.chats.tree import Tree
 from localspec.chats.values import (
     ENDINGS,
@@ -120,7 +121,8 @@ def to_markdown(chat: Chat) -> str:
         label = "You" if message.role == "user" else "Model"
         if message.role == "assistant":
             label += _by(message, many_models=len(models) > 1, many_drafts=len(drafts) > 1)
-        parts += [f"## {label}", message.text.strip("\n")]
+        text = calls.as_markdown(message.text, *calls.saved(message.details))
+        parts += [f"## {label}", text.strip("\n")]
         if message.end in ("interrupt", "length", "failed"):
             parts.append(f"*({_ENDS[message.end]})*")
     return "\n\n".join(parts) + "\n"

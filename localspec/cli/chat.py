@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from localspec.chats.calls import calls_as_text
 from localspec.chats.schema import default_path
 from localspec.cli import complete, elsewhere, interface, race_shown
+from localspec.cli.acting import Acting, acting, require_alone, tool_flags
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
@@ -27,6 +30,7 @@ from localspec.cli.flags import (
 )
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
+from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from localspec.chats.journal import Journal
     from localspec.chats.values import Chat
     from localspec.cli.screen_reader import Silent
+    from localspec.remote.blocking import BlockingClient
+    from localspec.runtime import Runtime
+    from localspec.serve.replies.written_calls import WrittenCalls
 
 
 @click.command("chat")
@@ -56,6 +63,7 @@ if TYPE_CHECKING:
 )
 @url_flag
 @connect_flag
+@tool_flags
 @preset_flag
 @model_flags
 @sampling_flags
@@ -68,6 +76,8 @@ def command(
     plain: bool,
     url: str | None,
     connect: str | None,
+    allowed: tuple[str, ...],
+    folder: str | None,
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
@@ -89,6 +99,7 @@ def command(
         system = preset.system
     if url is not None and connect is not None:
         raise UsageError("--url and --connect name two servers; give one of them")
+    require_alone(allowed, folder, (url, connect))
     server = elsewhere.chosen(url, model, asked.sampling)
     server = server or elsewhere.connected(connect, given, asked.sampling)
     # The interface draws on stderr, so that has to be the terminal as well.
@@ -111,11 +122,13 @@ def command(
             system,
             chat,
             race=_first_start(),
+            allowed=allow_tools.checked(allowed),
+            folder=folder,
         )
         return code
     if server is None:
         contain()
-    return _lines(asked, system, chat, server, instead)
+    return _lines(asked, system, chat, server, instead, (allowed, folder))
 
 
 def _resumed(name: str | None, *, last: bool) -> Chat | None:
@@ -162,6 +175,7 @@ def _lines(
     chat: Chat | None,
     server: Elsewhere | None,
     instead: str,
+    tools: tuple[tuple[str, ...], str | None],
 ) -> int:
     """One line in, one reply out, until the input ends.
 
@@ -182,7 +196,7 @@ def _lines(
     )
     unsaved: tuple[str, ...] = ()
     try:
-        code = _answer_lines(asked, journal, server)
+        code = _answer_lines(asked, journal, server, tools)
     except RemoteError as error:
         raise RemoteError(f"{error}{instead}") from None
     finally:
@@ -209,12 +223,18 @@ def draft_of(chat: Chat) -> str | None:
     return draft
 
 
-def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None) -> int:
+def _answer_lines(
+    asked: SharedFlags,
+    journal: Journal,
+    server: Elsewhere | None,
+    tools: tuple[tuple[str, ...], str | None],
+) -> int:
     from localspec.cli.line_commands import Leaving, Talk
     from localspec.cli.screen_reader import speaker
 
     with (
         CtrlC() as ctrl_c,
+        acting(*tools, lambda: ctrl_c.pressed) as act,
         elsewhere.opened(asked.options, server, lambda: ctrl_c.pressed) as runtime,
     ):
         if server is not None:
@@ -224,6 +244,7 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
         for notice in runtime.info.notices:
             tell(notice)
         voice, failed = speaker(), False
+        act.context = runtime.info.context
         voice.welcome(journal.so_far)
         talk = Talk(journal, asked.sampling, asked.seed)
         for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
@@ -235,14 +256,16 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
                 if voice.obeys(typed, talk):
                     continue
                 request = ReplyRequest(
-                    messages=tuple(journal.messages(text)),
                     sampling=talk.sampling,
                     seed=talk.seed,
                     max_tokens=asked.max_tokens,
                     grammar=talk.grammar,
                     draft_memory=True,
                 )
-                _stream(runtime.submit(request), text, journal, voice)
+                act.begin()
+                goes_on = _reply(request, text, journal, act, runtime, voice)
+                while goes_on and not ctrl_c.pressed:
+                    goes_on = _reply(request, None, journal, act, runtime, voice)
             except Leaving:
                 break
             except (UsageError, RemoteError) as error:
@@ -254,7 +277,35 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
     return 1 if failed and not sys.stdin.isatty() else 0
 
 
-def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice: Silent) -> None:
+def _reply(
+    base: ReplyRequest,
+    question: str | None,
+    journal: Journal,
+    act: Acting,
+    runtime: Runtime | BlockingClient[Any],
+    voice: Silent,
+) -> bool:
+    """One reply, and the calls that it makes; whether the model is to read their results."""
+    messages = tuple(journal.messages(question))
+    if act.tools is None:
+        messages = calls_as_text(messages)
+    request = act.request(replace(base, messages=messages))
+    written = act.reader(request)
+    _stream(runtime.submit(request), question, journal, voice, written)
+    if written is None or written.at is None:
+        return False
+    goes_on = written.whole and not act.spent and not act.cancelled()
+    journal.called(act.run(written) if goes_on else written.calls, written.at)
+    return goes_on
+
+
+def _stream(
+    events: Iterator[ReplyEvent],
+    question: str | None,
+    journal: Journal,
+    voice: Silent,
+    written: WrittenCalls | None,
+) -> None:
     shown = 0
     begun = False
     try:
@@ -263,14 +314,18 @@ def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice
                 begun = True
                 journal.begin(question)
                 voice.answers()
+            if written is not None:
+                written.take(event)
             if isinstance(event, Token):
-                write(event.text)
+                text = event.text if written is None else written.said[shown:]
+                write(text)
                 journal.grow(event.text)
-                shown += len(event.text)
+                shown += len(text)
             elif isinstance(event, Notice):
                 tell(event.text)
             elif isinstance(event, Finished):
-                write(event.reply.text[shown:] + "\n")
+                whole = event.reply.text if written is None else written.said
+                write(whole[shown:] + "\n")
                 journal.end(event.reply)
                 voice.answered(event.reply)
     except RemoteError:

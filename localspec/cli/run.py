@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.cli import elsewhere
+from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
     chosen_preset,
@@ -25,7 +26,7 @@ from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.cli.prompt_file import PromptLine, read_prompts
-from localspec.cli.run_report import Partial, report
+from localspec.cli.run_report import Partial, calls_report, report
 from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
@@ -34,7 +35,9 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
+    from localspec.chats.calls import SavedCall
     from localspec.loading.options import Options
+    from localspec.serve.replies.written_calls import WrittenCalls
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     "--stats", is_flag=True, help="Print statistics on stderr even if it is not a terminal."
 )
 @elsewhere.url_flag
+@tool_flags
 @grammar_flags
 @preset_flag
 @model_flags
@@ -88,6 +92,8 @@ def command(
     logprobs: int | None,
     prediction: str | None,
     url: str | None,
+    allowed: tuple[str, ...],
+    folder: str | None,
     **flags: Any,
 ) -> int:
     """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin."""
@@ -103,6 +109,7 @@ def command(
     text = _text(prompt) if parallel is None else ""
     lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)
+    require_alone(allowed, folder, (raw, parallel, url, grammar, logprobs))
     asked = sort_flags(model, flags)
     preset = chosen_preset()
     if system is None and preset is not None:
@@ -128,9 +135,11 @@ def command(
     )
     server = elsewhere.chosen(url, model, asked.sampling)
     scored = ScoredOutput(request)
-    reply, info, stopped = _answer(request, asked.options, server, scored, show=not as_json)
+    tools = (allowed, folder)
+    answered = _answer(request, asked.options, server, scored, tools, show=not as_json)
+    reply, info, stopped, calls = answered
     if as_json:
-        write_json({**report(reply, info), **scored.fields()})
+        write_json({**report(reply, info), **scored.fields(), **calls_report(calls)})
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
     if stopped or reply.finish_reason == "interrupt":
@@ -150,29 +159,39 @@ def _answer(
     options: Options,
     server: elsewhere.Elsewhere | None,
     scored: ScoredOutput,
+    tools: tuple[tuple[str, ...], str | None],
     *,
     show: bool,
-) -> tuple[Reply, ModelInfo, bool]:
-    """The reply, streamed to stdout with ``show``; what answered; whether Ctrl-C was pressed."""
+) -> tuple[Reply, ModelInfo, bool, list[SavedCall]]:
+    """The reply, streamed to stdout with ``show``; what answered; whether Ctrl-C was pressed; the
+    calls that were made for it.
+    """
     with (
         CtrlC() as ctrl_c,
+        acting(*tools, lambda: ctrl_c.pressed) as act,
         elsewhere.opened(options, server, lambda: ctrl_c.pressed) as runtime,
     ):
         for notice in runtime.info.notices:
             tell(notice)
-        stream = runtime.submit(request)
-        ctrl_c.on_first = stream.interrupt
-        if ctrl_c.pressed:
-            stream.interrupt()
-        with Unfinished() as unfinished:
-            partial = (
-                None
-                if show
-                else Partial(unfinished, runtime.info, request.seed, remote=server is not None)
-            )
-            reply = _follow(stream, scored, partial, show=show)
-            unfinished.hold("")
-        return reply, runtime.info, ctrl_c.pressed
+        act.context = runtime.info.context
+        request = act.request(request)
+        while True:
+            stream = runtime.submit(request)
+            ctrl_c.on_first = stream.interrupt
+            if ctrl_c.pressed:
+                stream.interrupt()
+            written = act.reader(request)
+            with Unfinished() as unfinished:
+                partial = (
+                    None
+                    if show
+                    else Partial(unfinished, runtime.info, request.seed, remote=server is not None)
+                )
+                reply = _follow(stream, scored, partial, written, show=show)
+                unfinished.hold("")
+            if written is None or not written.whole or act.spent or ctrl_c.pressed:
+                return reply, runtime.info, ctrl_c.pressed, act.made
+            request = after_calls(request, written, act.run(written))
 
 
 def _answer_all(
@@ -212,6 +231,7 @@ def _follow(
     events: Iterator[ReplyEvent],
     scored: ScoredOutput | None = None,
     partial: Partial | None = None,
+    written: WrittenCalls | None = None,
     *,
     show: bool,
 ) -> Reply:
@@ -222,22 +242,33 @@ def _follow(
     late: list[str] = []
     try:
         for event in events:
-            if scored is not None:
-                scored.take(event)
-            if partial is not None:
-                partial.take(event)
+            for reader in (scored, partial, written):
+                if reader is not None:
+                    reader.take(event)
             if isinstance(event, Token) and show:
-                write(event.text)
-                shown += len(event.text)
+                shown += _write(event.text if written is None else written.said[shown:])
             elif isinstance(event, Notice) and shown:
                 late.append(event.text)
             elif isinstance(event, Notice):
                 tell(event.text)
             elif isinstance(event, Finished):
                 if show:
-                    write(event.reply.text[shown:] + "\n")
+                    _write_end(event.reply, written, shown)
                 return event.reply
     finally:
         for text in late:
             tell(text)
     raise AssertionError("a reply ends with Finished")
+
+
+def _write(text: str) -> int:
+    """Write to stdout; how many characters."""
+    write(text)
+    return len(text)
+
+
+def _write_end(reply: Reply, written: WrittenCalls | None, shown: int) -> None:
+    """Write the rest of a reply and end its line; a reply of calls alone has none."""
+    text = reply.text if written is None else written.said
+    if text or written is None:
+        write(text[shown:] + "\n")

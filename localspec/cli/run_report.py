@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.output import json_line
@@ -10,6 +12,7 @@ from localspec.core.events import ModelInfo, Reply, ReplyEvent, Token
 from localspec.core.reply_tally import ReplyTally
 
 if TYPE_CHECKING:
+    from localspec.chats.calls import SavedCall
     from localspec.cli.containment import Unfinished
 
 _ALL = 256
@@ -52,6 +55,24 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
         "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
         "seed": reply.seed,
         **({} if reply.valid else {"valid": False}),
+    }
+
+
+def calls_report(calls: Sequence[SavedCall]) -> dict[str, Any]:
+    """The calls of tools that were made for a reply; no field where there were none."""
+    if not calls:
+        return {}
+    return {
+        "calls": [
+            {
+                "tool": call.place,
+                "arguments": json.loads(call.arguments),
+                "result": call.said,
+                "failed": call.state == "failed",
+                "seconds": call.seconds,
+            }
+            for call in calls
+        ]
     }
 
 

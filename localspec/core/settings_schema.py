@@ -369,6 +369,24 @@ FIGURES: SettingSpec[str] = SettingSpec(
     choices=("few", "all"),
     in_presets=False,
 )
+NOTIFY: SettingSpec[str] = SettingSpec(
+    name="notify",
+    kind=Kind.CHOICE,
+    scope=Scope.INTERFACE,
+    default="auto",
+    help="bell and notification when a long reply ends unseen; bell = no notification",
+    choices=("auto", "bell", "off"),
+    in_presets=False,
+)
+ALLOW_TOOLS: SettingSpec[str | None] = SettingSpec(
+    name="allow_tools",
+    kind=Kind.TEXT,
+    scope=Scope.INTERFACE,
+    default=None,
+    help="tools that run without being asked for, separated by commas: server/tool, server/*",
+    metavar="NAMES",
+    in_presets=False,
+)
 API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
     name="api_key_command",
     kind=Kind.TEXT,
@@ -385,7 +403,7 @@ SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
-    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, API_KEY_COMMAND),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, ALLOW_TOOLS, API_KEY_COMMAND),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}

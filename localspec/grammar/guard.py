@@ -57,7 +57,6 @@ class Guard:
                 raise error
             return thread.computed() - began
 
-
     def _start(self) -> _Thread:
         thread = _Thread()
         weakref.finalize(self, thread.steps.put, None)

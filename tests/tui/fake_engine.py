@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from localspec.core.events import (
     Notice,
     Reading,
     Reply,
+    ReplyFormat,
     Round,
     Speculation,
     Speedup,
@@ -115,6 +117,7 @@ class FakeEngine:
         self.loaded.set()
         self.info = INFO
         self.asked = []
+        self.requests = []
         self.seeds = []
         self.drafted = []
         self.examined = []
@@ -169,6 +172,9 @@ class FakeEngine:
         self.seeds.append(request.seed)
         self.drafted.append(draft)
         script = self.scripts.pop(0) if self.scripts else Script()
+        self.requests.append(request)
+        if request.markers:
+            yield ReplyFormat(tools="hermes" if request.tools is not None else None)
         yield Reading(1, 10, 0)
         await asyncio.sleep(0)
         if script.error is not None:
@@ -236,6 +242,12 @@ class FakeEngine:
                 1,
             )
         )
+
+
+def calling(name, text="", **arguments):
+    """The text of a reply that calls a tool, as a model of Hermes' family writes it."""
+    call = json.dumps({"name": name, "arguments": arguments})
+    return f"{text}<tool_call>\n{call}\n</tool_call>"
 
 
 def conversation(count):

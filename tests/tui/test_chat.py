@@ -610,21 +610,6 @@ async def test_notices_are_shown_and_that_messages_are_left_out_is_said_once_in_
         assert c.screen_text.count("the 2 oldest messages were left out") == 1
 
 
-async def test_the_bell_rings_where_a_reply_ends_unseen(chat, monkeypatch):
-    rung = []
-    async with chat(Script("Yes."), Script(LONG, hold_at=2)) as c:
-        monkeypatch.setattr(c.app, "bell", lambda: rung.append(1))
-        await c.ask("Hello")
-        await c.ready()
-        assert not rung
-        await c.ask_and_hold("Again")
-        c.app.post_message(events.AppBlur())
-        await c.until(lambda: not c.app.app_focus)
-        c.engine.go.set()
-        await c.ready()
-        await c.until(lambda: rung == [1])
-
-
 async def test_a_link_without_a_browser_says_so(chat, monkeypatch):
     def none(using=None):
         raise webbrowser.Error("could not locate runnable browser")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from localspec.chats.store import ChatStore
 from localspec.errors import DecodeError
 from localspec.loading.options import Options
 from localspec.processes import children
+from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder
 
 
@@ -357,3 +359,17 @@ async def test_another_model_is_refused_at_once_while_one_is_being_loaded(chat, 
         await c.until(lambda: "wait until the model is loaded" in c.stats)
         assert not asked
         engine.loaded.set()
+
+
+def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
+    here = Presence(tmp_path)
+    assert here.meet("abc") == ""
+    (tmp_path / f"abc-{os.getppid()}").touch()
+    assert here.meet("abc").startswith("another window has this chat open")
+    assert here.meet("abc") == ""
+    assert here.meet("other") == ""
+    (tmp_path / "abc-999999999").touch()  # a window that was killed
+    assert here.meet("abc") == ""
+    assert not (tmp_path / "abc-999999999").exists()
+    here.close()
+    assert [note.name for note in tmp_path.iterdir()] == [f"abc-{os.getppid()}"]

@@ -215,6 +215,8 @@ def test_commands_and_files_are_completed(tmp_path, monkeypatch):
         "/compare",
         "/colours",
         "/copy",
+        "/context",
+        "/compact",
     ]
     assert len(completions("/")) == len(SPECS)
     assert not completions("see /co")
@@ -239,9 +241,14 @@ def test_a_named_file_goes_along_and_other_words_stay_words(tmp_path, monkeypatc
     with pytest.raises(AttachError, match="not text"):
         attach("@b.bin")
     (tmp_path / "sub").mkdir()
-    with pytest.raises(AttachError, match="folder"):
+    with pytest.raises(AttachError, match="no files with text"):
         attach(f"see @sub{os.sep}")
     assert attach("see @sub") == "see @sub"
+    (tmp_path / "sub" / "c.txt").write_text("three", encoding="utf-8")
+    (tmp_path / "sub" / "d.bin").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "sub" / ".hidden").write_text("four", encoding="utf-8")
+    (tmp_path / "sub" / "link").symlink_to(tmp_path / "a.md")
+    assert attach("see @sub/") == "see @sub/\n\nsub/c.txt:\n```\nthree\n```"
     (tmp_path / "big").write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(AttachError, match="1 MB"):
         attach("@big")

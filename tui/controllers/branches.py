@@ -49,6 +49,11 @@ class BranchController:
         if not self._session.regenerate():
             self._feedback.hint("there is no question to answer yet")
 
+    def compact(self) -> None:
+        """Have the conversation summarized, and go on from the summary on another branch."""
+        if not self._session.compact():
+            self._feedback.hint("there is no conversation to summarize yet, or a reply is made")
+
     def vary(self, count: int) -> None:
         """Answer the last question several times more, each on a branch of its own."""
         settings = self._session.settings

@@ -9,10 +9,12 @@ from typing import Any
 
 from textual.screen import Screen
 
+from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
 from tui.controllers.chat_library import ChatLibrary
 from tui.controllers.chat_switcher import ChatSwitcher
 from tui.controllers.command_runner import Action, CommandRunner
+from tui.controllers.context_costs import ContextCosts
 from tui.controllers.feedback import Feedback
 from tui.controllers.log_pointer import LogPointer
 from tui.controllers.message_finder import MessageFinder
@@ -22,6 +24,7 @@ from tui.controllers.races import RaceController
 from tui.controllers.reply_inspector import ReplyInspector
 from tui.controllers.setting_changes import SettingsController
 from tui.controllers.status_area import StatusArea
+from tui.controllers.tools import ToolController
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
@@ -79,6 +82,9 @@ class ChatActions:
         self.races = RaceController(
             screen, session, feedback, widgets.composer, self.pulls, self._models, rebound
         )
+        self.files = AttachedFiles(session)
+        self._costs = ContextCosts(session, feedback)
+        self.tools = ToolController(session, feedback, rebound)
         self._keys = self._key_actions()
         self._runner = CommandRunner(
             screen,
@@ -87,6 +93,7 @@ class ChatActions:
             widgets.composer,
             widgets.log,
             ask=self._branches.ask,
+            files=self.files,
             actions=self._command_actions(),
         )
 
@@ -106,6 +113,8 @@ class ChatActions:
         if name == "stop":
             busy = session.replying or phase is Phase.LOADING or self.pulls.running
             return busy or self._branches.editing
+        if name == "allow":
+            return session.chat.question is not None
         return name != "restart" or phase is Phase.DEAD
 
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
@@ -156,6 +165,15 @@ class ChatActions:
         else:
             self.races.open()
 
+    def _again(self, model: str) -> None:
+        """Answer the last question again, where it is named by another model."""
+        if not model:
+            self._branches.again()
+        elif not self._session.chat.questions:
+            self._feedback.hint("there is no question to answer yet")
+        else:
+            self._models.use_model(model, then=self._branches.again)
+
     async def _help(self) -> None:
         await self._feedback.show_list("Keys and commands", help_rows(self._rebound))
 
@@ -202,17 +220,19 @@ class ChatActions:
             "older": self._transcript.load_older,
             "oldest": self._transcript.show_oldest,
             "newest": self._transcript.show_newest,
+            "allow": self.tools.answer,
         }
 
     def _command_actions(self) -> dict[str, Action]:
         """The actions of typed commands, by name."""
         keys = self._keys
-        without_argument = ("help", "find", "again", "continue", "edit", "settings", "new")
+        without_argument = ("help", "find", "continue", "edit", "settings", "new")
         actions: dict[str, Action] = {
             name: partial(_without_value, keys[name])
             for name in (*without_argument, "colours", "compare", "details", "figures")
         }
         return actions | {
+            "again": lambda model: self._again(str(model)),
             "variants": lambda count: self._branches.vary(int(count or 0)),
             "branch": lambda back: self._branches.branch(-1 if back else 1),
             "chats": lambda query: self.library.pick(str(query)),
@@ -231,6 +251,12 @@ class ChatActions:
             "open": lambda words: self.chats.open_chats(str(words)),
             "close": lambda _: self.chats.close(),
             "race": lambda _: self.races.open(),
+            "context": lambda _: self._costs.show(),
+            "compact": lambda _: self._branches.compact(),
+            "mcp": lambda words: self.tools.mcp(str(words)),
+            "folder": lambda path: self.tools.folder(str(path)),
+            "allow": lambda word: self.tools.allow(str(word)),
+            "deny": lambda _: self.tools.allow("no"),
             "copy": lambda code: self._copy(code=code is True),
             "theme": lambda name: self._use_theme(str(name)),
             "quit": lambda _: self._screen.app.action_quit(),

@@ -10,8 +10,9 @@ from typing import Any
 from textual.screen import Screen
 from textual.worker import Worker
 
+from tui.controllers.attached import AttachedFiles
 from tui.controllers.feedback import Feedback
-from tui.input.attachments import AttachError, NoFileError, attach
+from tui.input.attachments import AttachError, NoFileError, attach, attachments, slow
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.session import Session
@@ -33,11 +34,12 @@ class CommandRunner:
         log: ChatLog,
         *,
         ask: Callable[[str], None],
+        files: AttachedFiles,
         actions: Mapping[str, Action],
     ) -> None:
         self._screen, self._session, self._feedback = screen, session, feedback
         self._composer, self._log = composer, log
-        self._ask, self._actions = ask, actions
+        self._ask, self._actions, self._files = ask, actions, files
         self._queue: asyncio.Queue[str | Command] = asyncio.Queue()
         self._worker: Worker[None] | None = None
         self._no_file: str | None = None
@@ -49,6 +51,10 @@ class CommandRunner:
             command = commands.parse(text.strip())
             as_words = text == self._no_file
             self._no_file = None
+            if command is None and slow(text):
+                self._composer.accept()
+                self._screen.run_worker(self._read(text, as_words=as_words), group="attach")
+                return
             message = attach(text.strip("\n"), as_words=as_words) if command is None else ""
         except (CommandError, AttachError) as error:
             self._composer.refuse()
@@ -62,6 +68,28 @@ class CommandRunner:
         self._composer.accept()
         self._log.anchor()
         self._run(message if command is None else command)
+
+    async def _read(self, text: str, *, as_words: bool) -> None:
+        """Send a message with files that take a while to read; it comes back where they cannot be
+        attached.
+        """
+        chat = self._session.chat
+        self._feedback.hint_briefly("reading the files")
+        try:
+            found = await asyncio.to_thread(attachments, text, as_words=as_words)
+            await self._files.require_room(found)
+        except AttachError as error:
+            self._no_file = text if isinstance(error, NoFileError) else None
+            if not self._composer.text:
+                self._composer.put(text)
+            line = str(error)
+            self._feedback.hint(f"{line}; Enter again sends it as text" if self._no_file else line)
+            return
+        self._feedback.unhint()
+        if self._session.chat is not chat:
+            self._session.show(chat)
+        self._log.anchor()
+        self._run("\n\n".join([text.strip("\n"), *(one.block for one in found)]))
 
     def offer(self, name: str) -> None:
         """Run a command of the palette; one that needs an argument is put into the composer."""

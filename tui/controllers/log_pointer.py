@@ -14,11 +14,12 @@ from tui.controllers.feedback import Feedback
 from tui.render.code_folds import codes, unfolded
 from tui.render.lines import CodeBlock
 from tui.render.text import plain
+from tui.widgets.calls import CallsView
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.lines import Lines
 from tui.widgets.message import QuestionView, ReplyView, ThoughtView
 
-Foldable = QuestionView | ThoughtView
+Foldable = QuestionView | ThoughtView | CallsView
 
 
 @dataclass(frozen=True, slots=True)

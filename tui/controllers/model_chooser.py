@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ class ModelChooser:
         self._screen, self._session = screen, session
         self._feedback, self._pulls = feedback, pulls
         self._asked: Mapping[str, object] | None = None
+        self._then: Callable[[], None] | None = None
         """What would stop a reply, and is done when it is asked for again."""
 
     def open_picker(self, query: str = "") -> None:
@@ -61,13 +62,15 @@ class ModelChooser:
             case Pull(name, force):
                 self._pulls.pull(name, force=force)
 
-    def use_model(self, names: str) -> None:
-        """Answer with another model, and the draft model of the second word; or open the picker."""
+    def use_model(self, names: str, then: Callable[[], None] | None = None) -> None:
+        """Answer with another model, and the draft model of the second word; or open the picker.
+        ``then`` is called once the model is being loaded.
+        """
         if not names:
             self.open_picker()
             return
         model, _, draft = names.partition(" ")
-        self.check_and_load({"model": model, "draft": draft.strip() or None})
+        self.check_and_load({"model": model, "draft": draft.strip() or None}, then)
 
     def use_draft(self, value: Value) -> None:
         """Switch drafting, load another draft model, or say what drafts now."""
@@ -88,8 +91,13 @@ class ModelChooser:
         by = "" if info is None or not info.draft else f", draft model {Path(info.draft).name}"
         return f"{line}{by}; /draft off switches it off, /draft NAME uses another draft model"
 
-    def check_and_load(self, changes: Mapping[str, object]) -> None:
-        """Load a model after its file was checked; the present one stays where that fails."""
+    def check_and_load(
+        self, changes: Mapping[str, object], then: Callable[[], None] | None = None
+    ) -> None:
+        """Load a model after its file was checked; the present one stays where that fails.
+        ``then`` is called once it is being loaded.
+        """
+        self._then = then
         if self._session.engine.client.server:
             self.load(**changes)
             return
@@ -146,5 +154,8 @@ class ModelChooser:
         except LocalspecError as error:
             self._feedback.hint(str(error))
             return
+        then, self._then = self._then, None
+        if then is not None:
+            then()
         for chat in stopped:
             self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")

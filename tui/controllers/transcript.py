@@ -11,6 +11,7 @@ from localspec.errors import DeviceError, DeviceMemoryError
 from tui.session import status_text
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import (
+    CallsChanged,
     ConversationChanged,
     EngineDied,
     LoadFailed,
@@ -142,10 +143,9 @@ class Transcript:
             case ReplyStarted(question, reply):
                 await self._show_started(question, reply)
             case ReplyEnded(reply):
-                if self._live is not None and self._live.turn is reply:
-                    await self._live.sync()
-                    self._live = None
-                    self._painter.let_go()
+                await self._show_ended(reply)
+            case CallsChanged(reply):
+                await self._show_calls(reply)
             case ConversationChanged():
                 await self._show_conversation()
             case NoticeAdded(text, error):
@@ -160,6 +160,17 @@ class Transcript:
         if not chat.conversation.turns:
             await self._log.add(Help(self._welcome()))
         self._follow()
+
+    async def _show_ended(self, reply: ChatTurn) -> None:
+        if self._live is not None and self._live.turn is reply:
+            await self._live.sync()
+            self._live = None
+            self._painter.let_go()
+
+    async def _show_calls(self, reply: ChatTurn) -> None:
+        view = self._log.view_of(reply)
+        if view is not None:
+            await view.sync()
 
     async def _show_started(self, question: ChatTurn | None, reply: ChatTurn) -> None:
         if reply not in self._session.chat.conversation.turns:

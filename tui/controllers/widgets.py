@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.calls import PermissionBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.find_bar import FindBar
@@ -28,6 +29,8 @@ class ChatWidgets:
     queue_bar: QueueBar
     pull_bar: Bar
     suggest_bar: SuggestBar
+    attach_bar: Bar
+    permission: PermissionBar
     composer: Composer
     stats: StatsBar
     keys: KeyBar
@@ -46,12 +49,14 @@ class ChatWidgets:
             QueueBar(),
             Bar(markup=False, id="pull"),
             SuggestBar(markup=False),
+            Bar(markup=False, id="attached"),
+            PermissionBar(),
             Composer(),
             StatsBar(),
             KeyBar(),
         )
         made.composer.take_back = take_back
         hidden = (made.details, made.legend, made.strip, made.find_bar, made.queue_bar)
-        for widget in (*hidden, made.pull_bar, made.suggest_bar):
+        for widget in (*hidden, made.pull_bar, made.suggest_bar, made.attach_bar):
             widget.display = False
         return made

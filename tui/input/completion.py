@@ -17,7 +17,7 @@ from tui.terminal import theme
 
 _COMMAND = re.compile(r"^/([a-z]*)$")
 _PRESET = re.compile(r"^/preset ([\w-]*)$")
-_PATH = re.compile(r"^/(?:export|import) (\S*)$")
+_PATH = re.compile(r"^/(?:export|import|folder) (\S*)$")
 _THEME = re.compile(r"^/theme ([\w-]*)$")
 _RESUME = re.compile(r"^/resume ([^\n]*)$")
 _OPEN = re.compile(r"^/open ([^\n]*)$")

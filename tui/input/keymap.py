@@ -76,6 +76,10 @@ _CHAT = (
         "Restart",
     ),
     _key("chat.older", "ctrl+o", _command("older"), "load older messages"),
+    _key("chat.allow_once", "alt+y", _command("allow", 0), "let the tool that asks run once"),
+    _key("chat.allow_chat", "alt+c", _command("allow", 1), "let it run in this chat from now on"),
+    _key("chat.allow_always", "alt+a", _command("allow", 2), "let it run in every chat, always"),
+    _key("chat.allow_no", "alt+n", _command("allow", 3), "do not let it run"),
 )
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
@@ -116,9 +120,18 @@ _COMPOSER = (
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
     _key("composer.complete", "tab", "complete", "complete a /command, argument or @file; indent"),
+    _key("composer.undo", "ctrl+underscore,alt+z", "undo", "undo what was typed"),
     _key("composer.leave", "ctrl+d", "leave", "quit, in an empty composer"),
     _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
     _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),
+)
+_SUSPEND = Binding(
+    "ctrl+z",
+    "suspend_process",
+    id="app.suspend",
+    tooltip="suspend; fg in the shell brings it back",
+    show=False,
+    priority=True,
 )
 _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
@@ -187,7 +200,7 @@ _SETTINGS = (
     replace(_key("settings.down", "down", "app.focus_next", "the setting below"), priority=True),
 )
 
-APP_KEYS = (_QUIT, _PRIORITY[-1])
+APP_KEYS = (_QUIT, _SUSPEND, _PRIORITY[-1])
 """Keys with the same meaning on every screen."""
 CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:-1]]
 APP: list[BindingType] = [*APP_KEYS]
@@ -200,7 +213,7 @@ LISTING: list[BindingType] = [*_LISTING]
 CHATS: list[BindingType] = [*_CHATS]
 FIND: list[BindingType] = [*_FIND]
 
-IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
+IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _SUSPEND, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
 _ALL = (*IN_THE_CHAT, _CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_FIND)
 BY_ID = {binding.id or "": binding for binding in _ALL}

@@ -45,3 +45,9 @@ def tokens_until(tokens: Sequence[Token], length: int) -> int:
             return i
         length -= len(token.text)
     return len(tokens)
+
+
+def without(text: str) -> str:
+    """The answer of a reply alone."""
+    found = thought(text)
+    return text if found is None else text[found.answer :]

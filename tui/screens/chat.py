@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
@@ -22,7 +23,9 @@ from tui.controllers.status_area import TALL, StatusArea
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
+from tui.input.attachments import names_files
 from tui.input.completion import wants_chats
+from tui.render.text import plain
 from tui.render.welcome import elsewhere, toy, welcome
 from tui.screens.drawn_ahead import DrawnAheadScreen
 from tui.session import status_text
@@ -157,6 +160,8 @@ class ChatScreen(DrawnAheadScreen):
         yield widgets.queue_bar
         yield widgets.pull_bar
         yield widgets.suggest_bar
+        yield widgets.attach_bar
+        yield widgets.permission
         yield widgets.composer
         yield widgets.stats
         yield widgets.keys
@@ -170,6 +175,7 @@ class ChatScreen(DrawnAheadScreen):
         self.session.on_activity = self._wake
         idle_gc.postpone()
         self.run_worker(self.session.replies.run(), name="session")
+        self.run_worker(self.session.start_tools(), name="tools")
 
     async def on_unmount(self) -> None:
         """Pulls and races end with the interface."""
@@ -214,6 +220,10 @@ class ChatScreen(DrawnAheadScreen):
         session, widgets, chats = self.session, self._widgets, self.session.chats
         await self.transcript.refresh()
         widgets.queue_bar.show(list(session.chat.queue), status_text.in_line(session))
+        asked = session.chat.question
+        widgets.permission.show(
+            None if asked is None else (asked.tool.place, asked.arguments), self.actions.tools.keys
+        )
         self.status.refresh()
         elsewhere = sum(chat is not chats.current for chat in session.replies.chats)
         place = (chats.place, len(chats.all))
@@ -255,8 +265,6 @@ class ChatScreen(DrawnAheadScreen):
             case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
                 self.actions.inspector.leave_tokens()
             case ReplyEnded():
-                if not self.app.app_focus:  # whoever waits looks at another window
-                    self.app.bell()
                 self.status.arrange()
                 self._tell_of_toy()
             case ConversationChanged():
@@ -329,6 +337,15 @@ class ChatScreen(DrawnAheadScreen):
         if wanted and not self._chats_known:
             self.run_worker(self._complete_chats(), group="complete", exclusive=True)
         self._chats_known = wanted
+        if names_files(self._widgets.composer.text) or self._widgets.attach_bar.display:
+            self._measure_files()
+
+    @work(group="attached", exclusive=True)
+    async def _measure_files(self) -> None:
+        bar = self._widgets.attach_bar
+        line = await self.actions.files.measured(self._widgets.composer.text)
+        bar.display = bool(line)
+        bar.show(Content.styled(plain(line), "$quiet"))
 
     async def _complete_chats(self) -> None:
         self._widgets.composer.know(await self.actions.library.known())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localspec.core.events import (
     LEFT_OUT,
@@ -13,6 +14,7 @@ from localspec.core.events import (
     Notice,
     Reading,
     ReplyEvent,
+    ReplyFormat,
     Round,
     Token,
 )
@@ -29,6 +31,10 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.ports import Phase, ReplyHandle, Settings
+
+if TYPE_CHECKING:
+    from localspec.serve.replies.written_calls import WrittenCalls
+    from localspec.tools.toolbox import RequestTools
 
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
@@ -62,14 +68,19 @@ class Answer:
         question: ChatTurn | None,
         settings: Settings,
         engine: EngineSlot,
+        tools: RequestTools | None,
         tell: Callable[[OpenChat, Notification], None],
     ) -> None:
-        """``question`` is new in the conversation; ``tell`` passes notifications on to the chat."""
+        """``question`` is new in the conversation, ``tools`` are those that the reply may call;
+        ``tell`` passes notifications on to the chat.
+        """
         self.running = running
         self._pending = pending
         self._question = question
         self._settings = settings
         self._engine = engine
+        self._tools = tools
+        self._calls: WrittenCalls | None = None
         self._tell = tell
         chat, reply = running.chat, running.turn
         self._begun, self._start = reply.text, len(reply.tokens)
@@ -85,7 +96,11 @@ class Answer:
         chat, reply = running.chat, running.turn
         self._tell(chat, ReplyStarted(self._question, reply))
         try:
-            request = settings.request(messages, self._pending.variant)
+            request = settings.request(messages, self._pending.variant, self._tools)
+            if self._tools is not None:
+                from localspec.serve.replies.written_calls import WrittenCalls  # only with tools
+
+                self._calls = WrittenCalls(self._tools)
             handle = running.handle = self._engine.client.reply(request)
             if running.stopped:
                 handle.interrupt()
@@ -101,6 +116,7 @@ class Answer:
                         len(self._begun),
                         request.grammar,
                         request.thinking,
+                        request.tools,
                     )
         except LocalspecError as error:
             reply.end = "failed"
@@ -147,3 +163,9 @@ class Answer:
                 text = self._begun + whole.text
                 reply.finish(dataclasses.replace(whole, text=text))
                 meter.finish(whole.stats)
+            case ReplyFormat():
+                pass
+        if self._calls is not None:
+            self._calls.take(event)
+            reply.calls[:], reply.calls_at = self._calls.calls, self._calls.at
+            reply.held = self._calls.held

@@ -105,7 +105,7 @@ SPECS = {
     "new": Spec("/new", "open a new chat; the others stay open", _nothing),
     "open": Spec("/open [N]", "list the open chats, or show one", str),
     "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
-    "again": Spec("/again", "answer the last question again, on another branch", _nothing),
+    "again": Spec("/again [MODEL]", "answer the last question again, on another branch", str),
     "variants": Spec(
         "/variants [N]", "answer the last question N times more (3), on branches", _variants
     ),
@@ -134,12 +134,18 @@ SPECS = {
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
+    "mcp": Spec("/mcp [NAME | on NAME | off NAME | import]", "servers of tools", str),
+    "folder": Spec("/folder [PATH | off]", "let the model read files below a folder", str),
+    "allow": Spec("/allow [once | chat | always]", "let the tool that asks run", str),
+    "deny": Spec("/deny", "do not let the tool that asks run", _nothing),
     "race": Spec("/race", "watch drafting and plain decoding with a large toy", _nothing),
     "compare": Spec("/compare", "repeat the last reply with plain decoding", _nothing),
     "details": Spec("/details", "show times, acceptance and drafters", _nothing),
     "figures": Spec("/figures", "all figures in the bottom line, or few", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
+    "context": Spec("/context", "the tokens of every message and of the tools", _nothing),
+    "compact": Spec("/compact", "go on from a summary, on another branch", _nothing),
     "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),
     "quit": Spec("/quit", "leave", _nothing),
 }

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
+from localspec.chats.calls import SavedCall, reply_messages
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
 from localspec.core import units
@@ -38,6 +39,8 @@ class ReplyRecipe:
     grammar: GrammarSpec | None = None
     """The grammar of the reply."""
     thinking: bool | None = None
+    tools: str | None = None
+    """The tools that the model was told of."""
 
     def request(self, *, draft: bool) -> ReplyRequest:
         """The request that makes the reply again with the same seed."""
@@ -49,6 +52,8 @@ class ReplyRecipe:
             draft=draft,
             grammar=self.grammar,
             thinking=self.thinking,
+            tools=self.tools,
+            markers=self.tools is not None,
         )
 
 
@@ -94,6 +99,12 @@ class ChatTurn:
     """Name of the model that wrote the reply, as the user gave it; None where not known."""
     draft: str | None = None
     """Name of the draft model that helped; None without one, or where not known."""
+    calls: list[SavedCall] = field(default_factory=list)
+    """Calls of tools that the reply makes."""
+    calls_at: int | None = None
+    """Where in the text they begin; None without any."""
+    held: int = 0
+    """Characters at the end of a growing text that may be the beginning of a call."""
     by_another: bool = False
     """Whether the reply before it on the branch was written by another model."""
 
@@ -102,6 +113,18 @@ class ChatTurn:
         self.text += token.text
         self.runs.add(token)
         self.tokens.append(token)
+
+    @property
+    def said(self) -> str:
+        """The text without the calls of tools."""
+        if self.calls_at is not None:
+            return self.text[: self.calls_at].rstrip()
+        return self.text[: len(self.text) - self.held]
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether the model is to be told the results of its calls."""
+        return any(call.whole for call in self.calls)
 
     def finish(self, reply: Reply) -> None:
         """Take the finished reply; its text may end with more than the tokens so far."""
@@ -155,15 +178,21 @@ class Conversation:
         """Add an empty reply."""
         return self._next("assistant", "")
 
-    def variant(self, question: ChatTurn) -> ChatTurn:
-        """Add another empty reply to a question, on a branch that is not shown."""
-        turn = ChatTurn("assistant", id=new_message_id(question.id), parent=question.id)
+    def variant(self, before: ChatTurn) -> ChatTurn:
+        """Add another empty reply to a question, or to the results of calls, on a branch that is
+        not shown.
+        """
+        turn = ChatTurn("assistant", id=new_message_id(before.id), parent=before.id)
         self._put(turn)
         return turn
 
     def messages_to(self, turn: ChatTurn) -> tuple[Message, ...]:
         """The messages of a request that answers ``turn``, whichever branch is shown."""
-        return _messages(self.system, [self._all[step] for step in self._tree.path(turn.id)])
+        return _messages(self.system, self.branch_to(turn))
+
+    def branch_to(self, turn: ChatTurn) -> list[ChatTurn]:
+        """The turns from the first one to ``turn``, whichever branch is shown."""
+        return [self._all[step] for step in self._tree.path(turn.id)]
 
     def written_by(self, reply: ChatTurn, model: str | None, draft: str | None = None) -> None:
         """Note which model writes a reply, with which draft model; a continued reply may have two
@@ -196,6 +225,11 @@ class Conversation:
         self._tree.add(turn.id, turn.parent)
         self._all[turn.id] = turn
         self._place = None
+
+    @property
+    def last(self) -> ChatTurn | None:
+        """The last turn of the branch that is shown."""
+        return self.turns[-1] if self.turns else None
 
     @property
     def all_turns(self) -> list[ChatTurn]:
@@ -280,9 +314,12 @@ def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, .
     for turn, answer in zip_longest(all_turns, all_turns[1:]):
         if turn is None or not turn.text:
             continue
-        if answer is not None and answer.end == "failed" and not answer.text:
+        failed = answer is not None and answer.end == "failed" and not answer.text
+        if failed and turn.role == "user":
             continue  # a question that is too long, for example, would fail every later request
-        if messages and messages[-1].role == turn.role:
+        if turn.role == "assistant" and turn.calls_at is not None:
+            messages += reply_messages(turn.text, turn.calls, turn.calls_at)
+        elif messages and messages[-1].role == turn.role:
             joined = f"{messages.pop().content}\n\n{turn.text}"
             messages.append(Message(turn.role, joined))
         else:

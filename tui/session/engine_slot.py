@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from localspec.core.events import Loading, ModelInfo
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.errors import (
     DeviceError,
     DeviceMemoryError,
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 
 _BACK_OFF_S = (1, 2, 4, 8, 15)
 """Seconds between attempts to load a model whose workers were lost."""
+
+
+@runtime_checkable
+class _Tokenizes(Protocol):
+    async def tokenize(self, request: ReplyRequest) -> Tokenized: ...
 
 
 class EngineSlot:
@@ -79,6 +86,17 @@ class EngineSlot:
             return False
         self._closing = asyncio.ensure_future(self.client.close())
         return True
+
+    async def count(self, text: str) -> int | None:
+        """Tokens of a text; None where the engine is not ready or cannot tell.
+
+        Raises:
+            LocalspecError: the engine failed.
+        """
+        ready = self.phase in (Phase.READY, Phase.REPLYING)
+        if not ready or not isinstance(self.client, _Tokenizes):
+            return None
+        return len((await self.client.tokenize(ReplyRequest(prompt=text))).tokens)
 
     def changed(self, changes: dict[str, object]) -> Options:
         """The present options with changes.

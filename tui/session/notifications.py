@@ -33,6 +33,13 @@ class ReplyEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class CallsChanged:
+    """A call of a reply was asked for, begins, or has a result."""
+
+    reply: ChatTurn
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationChanged:
     """Other turns must be shown: another chat, or another branch of it."""
 
@@ -70,6 +77,7 @@ Notification = (
     ModelOpened
     | ReplyStarted
     | ReplyEnded
+    | CallsChanged
     | ConversationChanged
     | NoticeAdded
     | ReplyFailed

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from localspec.chats.values import End
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.meter import Meter
 from tui.session.notifications import Notification
 from tui.session.recorder import ChatRecorder
+
+if TYPE_CHECKING:
+    from localspec.tools.permission import Permissions
+    from tui.session.tool_runs import Question
+
+
+SUMMARIZE = (
+    "Summarize our conversation so far: what was asked, what was found or decided, names, numbers "
+    "and places that matter, and what is still open. Write so that the conversation can go on from "
+    "the summary alone."
+)
+_SUMMARIZED = (
+    "This is a summary of our conversation so far. Confirm in one sentence, and go on from it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,8 @@ class PendingReply:
     """How it had ended; restored if it cannot be continued."""
     variant_of: ChatTurn | None = None
     """The question that is answered once more, on a branch that is not shown."""
+    after: ChatTurn | None = None
+    """The reply whose calls have results for the model to read."""
     variant: int = 0
     """Number of the variant; a fixed seed is increased by it."""
 
@@ -39,6 +56,16 @@ class OpenChat:
         """Messages that were sent and not asked yet."""
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
+        self.compacting = False
+        """Whether the next reply is a summary, from which a new branch begins."""
+        self.busy_since: float | None = None
+        """When the work on the last question began; None while there is none."""
+        self.question: Question | None = None
+        """A tool that waits for permission."""
+        self.permissions: Permissions | None = None
+        """What tools may run here; None before one was asked for."""
+        self._results: deque[ChatTurn] = deque()
+        """Replies whose calls have results for the model to read."""
         self.missed: list[Notification] = []
         """Notifications to show when the chat is shown again."""
         self.told_left_out = False
@@ -75,15 +102,19 @@ class OpenChat:
     @property
     def waits(self) -> bool:
         """Whether a reply is pending."""
-        return bool(self.queue or self._again or self._continued or self._variants)
+        pending = self.queue or self._again or self._continued or self._variants
+        return bool(pending or self._results)
 
     @property
     def may_start(self) -> bool:
         """Whether a pending reply may begin now: one at a time, and variants beside it."""
-        return bool(self._variants and not self._again) or (self.waits and not self.growing)
+        beside = self._results or (self._variants and not self._again)
+        return bool(beside) or (self.waits and not self.growing)
 
     def take(self) -> PendingReply:
         """The reply to make next."""
+        if self._results:
+            return PendingReply(after=self._results.popleft())
         if self._again:
             self._again = False
             return PendingReply()
@@ -101,11 +132,21 @@ class OpenChat:
             self.conversation.turns[-1].end = self._continued
         self._again, self._continued = False, None
         self._variants.clear()
+        self._results.clear()
+
+    def go_on(self, reply: ChatTurn) -> None:
+        """Have the model read the results of a reply's calls."""
+        self._results.append(reply)
 
     def edit(self, turn: ChatTurn, text: str) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
         self.conversation.rewind(turn)
         self.queue.appendleft(text)
+
+    def begin_from(self, summary: str) -> None:
+        """Begin a branch with a summary in place of all messages; they stay on theirs."""
+        self.compacting = False
+        self.edit(self.conversation.turns[0], f"{_SUMMARIZED}\n\n{summary}")
 
     def regenerate(self) -> bool:
         """Answer the last question again on a branch of its own; whether there is a question."""
@@ -143,6 +184,11 @@ class OpenChat:
         if turns[-1].role == "user":
             self._again = True
             return True
+        if turns[-1].awaits_reply:
+            self._results.append(turns[-1])
+            return True
+        if turns[-1].calls_at is not None:  # it was cut inside of a call
+            return self.regenerate()
         if turns[-1].end in (None, "stop"):
             return False
         self._continued, turns[-1].end = turns[-1].end, None

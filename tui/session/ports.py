@@ -5,13 +5,16 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from localspec.core.events import Examination, Loading, Message, ModelInfo, ReplyEvent
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import EngineError
+
+if TYPE_CHECKING:
+    from localspec.tools.toolbox import RequestTools
 
 LARGEST_SEED = (1 << 64) - 1
 
@@ -94,7 +97,12 @@ class Settings:
         """The text of the empty composer."""
         return "Message" if self.grammar is None else f"Message; replies fit {self.grammar_name}"
 
-    def request(self, messages: tuple[Message, ...], variant: int = 0) -> ReplyRequest:
+    def request(
+        self,
+        messages: tuple[Message, ...],
+        variant: int = 0,
+        tools: RequestTools | None = None,
+    ) -> ReplyRequest:
         """A request for the next reply of a conversation; a fixed seed is increased by the number
         of the variant.
         """
@@ -104,7 +112,9 @@ class Settings:
             seed=None if self.seed is None else min(self.seed + variant, LARGEST_SEED),
             max_tokens=self.max_tokens,
             draft=self.draft,
-            grammar=self.grammar,
+            grammar=self.grammar if tools is None else tools.grammar,
             thinking=self.thinking,
+            tools=None if tools is None else tools.text,
+            markers=tools is not None,
             draft_memory=True,
         )

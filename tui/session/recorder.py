@@ -48,6 +48,11 @@ class ChatRecorder:
                 self.on_notice(f"this chat is not being saved: {self._saver.failing}")
 
     @property
+    def saves(self) -> bool:
+        """Whether there is a file to save to."""
+        return self._saver is not None
+
+    @property
     def why_unsaved(self) -> str | None:
         """Why this chat cannot be saved; None if it can."""
         return self._saver.why_unsaved(self.info.id) if self._saver is not None else None

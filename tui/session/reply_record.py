@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.chats import calls
 from localspec.chats.record import reply_details
 from localspec.chats.values import DRAFT, MODEL
 from localspec.core import codec
@@ -37,12 +38,13 @@ class SavedTokens:
 def details(turn: ChatTurn) -> dict[str, Any] | None:
     """The details to save with a turn, as JSON; None where only its text is known."""
     saved = reply_details(turn.model, turn.stats, turn.seed, turn.draft)
+    saved |= calls.details(list(turn.calls), turn.calls_at)
     if turn.stats is None:
         return saved or None
     if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread reads it
         saved["tokens"] = codec.encode(_tokens(tokens))
     recipe = turn.recipe
-    if recipe is not None:
+    if recipe is not None and recipe.tools is None:  # the tools may be others in a later session
         first = recipe.messages[0]
         system = first.content if first.role == "system" else None
         how = SavedRecipe(
@@ -75,6 +77,8 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
         turn.tokens = _restored(tokens, turn.text)
         turn.saved_recipe = _decoded(SavedRecipe, saved.get("how"))
+    found, turn.calls_at = calls.saved(saved)
+    turn.calls = list(found)
     at = sum(len(token.text) for token in turn.tokens)
     for token in turn.tokens:
         turn.runs.add(token)

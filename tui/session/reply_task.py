@@ -5,19 +5,40 @@ the engine computes together.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from localspec.chats.calls import calls_as_text
 from localspec.core.events import Message
 from localspec.errors import LocalspecError
+from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
+from tui.session.conversation import ChatTurn
 from tui.session.engine_slot import EngineSlot
 from tui.session.meter import Meter
-from tui.session.notifications import NoticeAdded, Notification, ReplyEnded, ReplyFailed
+from tui.session.notifications import (
+    ConversationChanged,
+    NoticeAdded,
+    Notification,
+    ReplyEnded,
+    ReplyFailed,
+)
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
+from tui.session.tool_shelf import ToolShelf
+
+if TYPE_CHECKING:
+    from localspec.tools.toolbox import RequestTools
+
+
+_CHARACTERS = 4
+"""Of a description in JSON for a token, about."""
+LONG = 10.0
+"""Seconds of work after which its end is told to a user who looks elsewhere."""
 
 
 class ReplyTask:
@@ -30,16 +51,22 @@ class ReplyTask:
         settings: Settings,
         notify: Callable[[Notification], None],
         activity: Callable[[], None],
+        tools: ToolShelf,
     ) -> None:
         """``notify`` receives events to show; ``activity`` makes the screen refresh."""
+        self._tools = tools
         self._engine, self._chats = engine, chats
         self._settings = settings
         self._notify = notify
         self._activity = activity
         self.running: list[RunningReply] = []
+        self._told_size = False
+        """Whether it was said that the tools take much of the context."""
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
+        self.on_long_end: Callable[[OpenChat], None] = lambda _: None
+        """Called where the work on a question ends that took longer than `LONG`."""
 
     def wake(self) -> None:
         """Check again for pending replies."""
@@ -59,6 +86,7 @@ class ReplyTask:
         for reply in self.running:
             if chat in (None, reply.chat):
                 reply.stop()
+        self._tools.stop(chat)
         if self.comparing is not None:
             self.comparing.stop()
 
@@ -85,7 +113,7 @@ class ReplyTask:
         """A chat whose pending reply begins now; None where all wait."""
         info = self._engine.info
         free = info is not None and len(self.running) < info.parallel
-        ready = self._engine.phase in (Phase.READY, Phase.REPLYING)
+        ready = self._engine.phase in (Phase.READY, Phase.REPLYING) and not self._tools.starting
         return self._chats.next_to_answer if free and ready else None
 
     async def _open(self) -> None:
@@ -104,11 +132,14 @@ class ReplyTask:
 
     def _start(self, chat: OpenChat, pending: PendingReply, tasks: asyncio.TaskGroup) -> None:
         """Begin a reply."""
+        if chat.busy_since is None:
+            chat.busy_since = time.monotonic()
         conversation = chat.conversation
         question = None if pending.text is None else conversation.say(pending.text)
-        if pending.variant_of is not None:
-            messages = conversation.messages_to(pending.variant_of)
-            reply, meter = conversation.variant(pending.variant_of), Meter()
+        before = pending.variant_of or pending.after
+        if before is not None and before is not conversation.last:
+            messages = conversation.messages_to(before)
+            reply, meter = conversation.variant(before), Meter()
             meter.copy_model(chat.meter)
         else:
             messages = conversation.messages()
@@ -119,8 +150,32 @@ class ReplyTask:
         chat.growing.append(reply)
         self.running.append(running)
         self._engine.phase = Phase.REPLYING
-        answer = Answer(running, pending, question, self._settings, self._engine, self._tell)
+        tools = self._offered(messages)
+        self._tell_size(chat, tools)
+        if self._engine.client.server:
+            messages = calls_as_text(messages)
+        answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
         tasks.create_task(self._made(answer, messages))
+
+    def _tell_size(self, chat: OpenChat, tools: RequestTools | None) -> None:
+        """Say once that the descriptions of tools fill much of the context."""
+        info = self._engine.info
+        if tools is None or info is None or not info.context or self._told_size:
+            return
+        tokens = len(tools.text) // _CHARACTERS
+        if tokens > info.context // 3:
+            self._told_size = True
+            line = f"the tools take about {tokens:,} of the {info.context:,} tokens of the context"
+            self._tell(chat, NoticeAdded(f"{line}; /mcp off NAME leaves some out"))
+
+    def _offered(self, messages: tuple[Message, ...]) -> RequestTools | None:
+        """The tools that the next reply may call: none where it follows another grammar, continues
+        a reply, or is made elsewhere.
+        """
+        continued = bool(messages) and messages[-1].role == "assistant"
+        if self._settings.grammar is not None or continued or self._engine.client.server:
+            return None
+        return self._tools.request()
 
     @property
     def _draft(self) -> str | None:
@@ -132,16 +187,53 @@ class ReplyTask:
 
     async def _made(self, answer: Answer, messages: tuple[Message, ...]) -> None:
         running = answer.running
+        chat, turn = running.chat, running.turn
+        acts = False
         try:
             await answer.make(messages)
+            acts = turn.end == "stop" and turn.awaits_reply and not running.stopped
         finally:
             self.running.remove(running)
-            running.chat.growing.remove(running.turn)
+            if not acts:
+                chat.growing.remove(turn)
             if not self.running and self._engine.phase is Phase.REPLYING:
                 self._engine.phase = Phase.READY
             answer.save()
             self.wake()
-        self._tell(running.chat, ReplyEnded(running.turn))
+        self._tell(chat, ReplyEnded(turn))
+        if acts:
+            await self._act(answer)
+        elif chat.compacting and chat.conversation.last is turn:
+            self._compact(chat, turn)
+        self._end_work(chat)
+
+    def _compact(self, chat: OpenChat, summary: ChatTurn) -> None:
+        """Go on from a summary, unless it was stopped or failed."""
+        chat.compacting = False
+        if summary.end == "stop" and summary.said.strip():
+            chat.begin_from(thinking.without(summary.said))
+            self._tell(chat, ConversationChanged())
+            self.wake()
+
+    def _end_work(self, chat: OpenChat) -> None:
+        """Where nothing more is to be done in a chat, tell of it if it took long."""
+        if chat.growing or chat.waits or chat.busy_since is None:
+            return
+        took, chat.busy_since = time.monotonic() - chat.busy_since, None
+        if took > LONG:
+            self.on_long_end(chat)
+
+    async def _act(self, answer: Answer) -> None:
+        """Run the calls of a reply, and have the model read their results."""
+        chat, turn = answer.running.chat, answer.running.turn
+        info = self._engine.info
+        try:
+            if await self._tools.run(chat, turn, info.context if info else 0, self._tell):
+                chat.go_on(turn)
+        finally:
+            chat.growing.remove(turn)
+            answer.save()
+            self._activity()
 
     async def _compare(self, comparison: ReplyComparison) -> None:
         self._engine.phase = Phase.REPLYING

@@ -24,11 +24,13 @@ from tui.session.notifications import (
     Notification,
     ReplyFailed,
 )
-from tui.session.open_chat import OpenChat
+from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats
 from tui.session.ports import EnginePort, Phase, Settings
+from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
+from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
     from localspec.loading.options import Options
@@ -46,6 +48,7 @@ class Session:
         settings: Settings,
         system: str | None = None,
         recorder: ChatRecorder | None = None,
+        tools: ToolShelf | None = None,
         *,
         options: Options | None = None,
         reopen: Callable[[Options], EnginePort] | None = None,
@@ -59,7 +62,11 @@ class Session:
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
-        self.replies = ReplyTask(self.engine, self.chats, settings, self._notify, self._activity)
+        self.presence = Presence()
+        self.tools = tools or ToolShelf()
+        self.replies = ReplyTask(
+            self.engine, self.chats, settings, self._notify, self._activity, self.tools
+        )
 
     @property
     def chat(self) -> OpenChat:
@@ -70,7 +77,7 @@ class Session:
     def replying(self) -> bool:
         """Whether a reply, or its comparison, is being made in the chat that is shown."""
         busy = self.replies.comparing is not None or bool(self.replies.of(self.chat))
-        return self.engine.phase is Phase.REPLYING and busy
+        return (self.engine.phase is Phase.REPLYING and busy) or bool(self.tools.of(self.chat))
 
     @property
     def idle(self) -> bool:
@@ -117,7 +124,17 @@ class Session:
     def send(self, text: str) -> None:
         """Queue a message; it is answered when the engine is free."""
         self.chat.queue.append(text)
+        self._meet(self.chat)
         self._activity()
+
+    def meet(self) -> None:
+        """Tell of other windows that have the chat that is shown."""
+        self._meet(self.chat)
+
+    def _meet(self, chat: OpenChat) -> None:
+        """Tell of other windows that have a chat open, where it is saved."""
+        if chat.recorder.saves and (line := self.presence.meet(chat.recorder.info.id)):
+            self.tell_in(chat, line)
 
     def stop(self) -> bool:
         """Stop the reply in the chat that is shown; whether there was one."""
@@ -137,6 +154,17 @@ class Session:
         """Answer the last question again on a branch of its own; whether there is a question."""
         self.stop()
         return self._changed(self.chat.regenerate())
+
+    def compact(self) -> bool:
+        """Ask for a summary of the branch that is shown, and then go on from it on a branch of its
+        own; whether there is something to summarize.
+        """
+        chat = self.chat
+        if self.replying or chat.waits or chat.conversation.last_reply is None:
+            return False
+        chat.compacting = True
+        self.send(SUMMARIZE)
+        return True
 
     def vary(self, count: int) -> bool:
         """Answer the last question ``count`` times more, each on a branch of its own, at the same
@@ -286,6 +314,7 @@ class Session:
             chat.recorder.resume(loaded, chat.conversation)
             self.chats.add(chat)
         self.show(chat)
+        self._meet(chat)
 
     def show(self, chat: OpenChat) -> None:
         """Show another open chat."""
@@ -329,6 +358,14 @@ class Session:
         self.engine.exchange(options)
         self.chats.forget_recipes()
         self._activity()
+
+    async def start_tools(self) -> None:
+        """Start the servers of tools; replies wait for them for a while. A model elsewhere is told
+        of none, so nothing is started for it.
+        """
+        if self.engine.client.server:
+            return
+        await self.tools.start(self._activity, self._notify)
 
     def _activity(self) -> None:
         self.replies.wake()

@@ -34,6 +34,10 @@ def in_line(session: Session) -> str:
             return "sent when the model is ready"
         case Phase.DEAD:
             return "sent when the engine runs again"
+    if session.tools.starting:
+        return "sent when the servers of tools are ready"
+    if session.tools.of(session.chat):
+        return "sent after the tools"
     chats = session.replies.chats
     if not chats or session.chat in chats:
         return "sent next"

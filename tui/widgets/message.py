@@ -20,6 +20,7 @@ from tui.render.thinking import Thought, thought, tokens_until
 from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
+from tui.widgets.calls import CallsView
 from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
@@ -51,7 +52,7 @@ class QuestionView(Lines):
             self.toggle()
         return [self]
 
-    def folds(self) -> list[QuestionView | ThoughtView]:
+    def folds(self) -> list[QuestionView | ThoughtView | CallsView]:
         """Itself, where it is long enough to be folded."""
         return [self] if self.foldable else []
 
@@ -189,6 +190,7 @@ class ReplyView(Placed, Vertical):
         self._thinking = ThoughtView()
         self.markdown = StreamedMarkdown()
         self.flow = TextFlow("flow")
+        self.calls = CallsView()
         self._caption = Caption("", markup=False, classes="caption")
         self._caption.display = False
 
@@ -197,6 +199,7 @@ class ReplyView(Placed, Vertical):
         yield self._thinking
         yield self.markdown
         yield self.flow
+        yield self.calls
         yield self._caption
 
     async def on_mount(self) -> None:
@@ -231,9 +234,9 @@ class ReplyView(Placed, Vertical):
         """Where the growing lines are on the screen."""
         return self.flow.region if self._colours else self.markdown.region
 
-    def folds(self) -> list[QuestionView | ThoughtView]:
-        """The thought, where there is one."""
-        return [self._thinking] if self._thinking.display else []
+    def folds(self) -> list[QuestionView | ThoughtView | CallsView]:
+        """The thought and the calls, where there are any."""
+        return [view for view in (self._thinking, self.calls) if view.display]
 
     def mark(self, span: tuple[int, int]) -> None:
         """Show one span of the coloured text reversed."""
@@ -281,6 +284,7 @@ class ReplyView(Placed, Vertical):
             self._sync_flow()
         else:
             self._sync_markdown()
+        self.calls.show(self.turn.calls)
         caption = self.turn.caption or ("" if self.turn.text else waiting)
         if caption != self._captioned:
             self._captioned = caption
@@ -308,8 +312,9 @@ class ReplyView(Placed, Vertical):
 
     def _sync_markdown(self) -> None:
         self._sync_thought()
-        new = self.turn.text[self._given :]
-        self._given = len(self.turn.text)
+        said = self.turn.said
+        new = said[self._given :]
+        self._given = max(self._given, len(said))
         self.markdown.add(plain(new))
         if self.turn.end is not None:
             self.markdown.finish()

@@ -1,0 +1,46 @@
+"""The setting ``allow_tools``: which tools run without being asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from localspec.config import edit
+from localspec.core.settings_schema import ALLOW_TOOLS
+from localspec.errors import UsageError
+
+_NAME = re.compile(r"[^/,]+/(?:\*|[A-Za-z0-9_.-]+)")
+
+
+def names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tools that the settings allow.
+
+    Raises:
+        UsageError: one of them is no name of a tool.
+    """
+    given = settings.get(ALLOW_TOOLS.name)
+    text = "" if given is None else str(ALLOW_TOOLS.check(given))
+    return checked(name.strip() for name in text.split(",") if name.strip())
+
+
+def checked(given: Iterable[str]) -> tuple[str, ...]:
+    """The names, all of the form that is known.
+
+    Raises:
+        UsageError: one is not.
+    """
+    found = tuple(given)
+    for name in found:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} names no tool: write server/tool, or server/* for all")
+    return found
+
+
+def save(allowed: tuple[str, ...]) -> None:
+    """Write the list to config.toml.
+
+    Raises:
+        LocalspecError: it cannot be written.
+    """
+    edit.save({(ALLOW_TOOLS.name,): ", ".join(allowed) or None})

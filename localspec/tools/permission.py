@@ -1,0 +1,55 @@
+"""Which tools may run without being asked for: nothing runs that was not allowed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Literal
+
+from localspec.tools.values import OfferedTool
+
+Answer = Literal["once", "chat", "always", "no"]
+"""What the user says when a tool is asked for the first time."""
+
+
+def matches(pattern: str, tool: OfferedTool) -> bool:
+    """Whether ``pattern`` names a tool: ``server/tool``, or ``server/*`` for all of a server."""
+    return pattern == tool.place or (bool(tool.server) and pattern == f"{tool.server}/*")
+
+
+class Permissions:
+    """What one chat may run; the list ``allow_tools`` of the settings holds for all of them."""
+
+    def __init__(self, always: set[str] | None = None) -> None:
+        """``always`` is shared by all chats: names as `matches` takes them."""
+        self._always = set() if always is None else always
+        self._here: set[str] = set()
+
+    @property
+    def always(self) -> tuple[str, ...]:
+        """The names that the settings allow, sorted."""
+        return tuple(sorted(self._always))
+
+    def why(self, tool: OfferedTool) -> str:
+        """What allows a tool; "" where it has to be asked for.
+
+        What was allowed in this chat is the tool as it was then: a server that describes it
+        otherwise later is asked for again.
+        """
+        if not tool.server:
+            return "folder"  # the user opened the folder, and nothing else is read
+        if any(matches(pattern, tool) for pattern in self._always):
+            return "always"
+        return "chat" if _digest(tool) in self._here else ""
+
+    def take(self, tool: OfferedTool, answer: Answer) -> None:
+        """Note what the user said; "once" and "no" leave nothing behind."""
+        if answer == "always":
+            self._always.add(tool.place)
+        elif answer == "chat":
+            self._here.add(_digest(tool))
+
+
+def _digest(tool: OfferedTool) -> str:
+    whole = json.dumps([tool.server, tool.tool, tool.description, tool.schema], sort_keys=True)
+    return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()

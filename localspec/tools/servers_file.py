@@ -1,0 +1,250 @@
+"""mcp.json: which servers there are, in the form that Claude Desktop, LM Studio and others share.
+
+It lies in localspec's own folder of settings. One in the working directory is never read: it would
+let whoever made that directory run programs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localspec.config import paths
+from localspec.errors import LocalspecError, UsageError
+from localspec.files import private, whole_file
+
+_LARGEST = 1 << 20
+"""Bytes of the file."""
+MOST_SERVERS = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,30}")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
+_FORMS = ("mcpServers", "servers")
+"""Claude Desktop's name for the table and VS Code's."""
+LONGEST_CALL = 60.0
+"""Seconds of a call, where the file says nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """One server: a program to start, or an address."""
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    disabled: bool = False
+    seconds: float = LONGEST_CALL
+    """Most seconds of a call."""
+
+    @property
+    def where(self) -> str:
+        """The program or the address, without arguments: they may hold keys."""
+        return self.url.partition("?")[0] if self.url else Path(self.command).name
+
+
+def path() -> Path:
+    """The file of the user."""
+    return paths.config_dir() / "mcp.json"
+
+
+def servers() -> tuple[ServerSpec, ...]:
+    """The servers of the user's file; none where there is no such file.
+
+    Raises:
+        UsageError: the file cannot be read, or something in it is refused.
+    """
+    file = path()
+    try:
+        with file.open("rb") as stream:
+            if private.open_to_others(str(file), os.fstat(stream.fileno())):
+                raise UsageError(
+                    f"{file} names programs to run, and others may write to it; "
+                    f"chmod 600 {file} ends that"
+                )
+            raw = stream.read(_LARGEST + 1)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    if len(raw) > _LARGEST:
+        raise UsageError(f"{file} is larger than 1 MB")
+    try:
+        return read(raw)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from None
+
+
+def read(raw: bytes) -> tuple[ServerSpec, ...]:
+    """The servers of a file of any of the known forms.
+
+    Raises:
+        UsageError: something in it is refused.
+    """
+    found = tuple(_spec(name, entry) for name, entry in _table(raw).items())
+    if len(found) > MOST_SERVERS:
+        raise UsageError(f"{len(found)} servers; {MOST_SERVERS} is the most")
+    return found
+
+
+def _table(raw: bytes) -> Mapping[str, Any]:
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not JSON: {error}") from None
+    table = next((data[key] for key in _FORMS if key in data), None) if _is_map(data) else None
+    if not isinstance(table, Mapping):
+        raise UsageError('there is no table "mcpServers"')
+    return table
+
+
+def _is_map(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _spec(name: str, entry: Any) -> ServerSpec:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for a server: letters, digits, spaces, . _ and -, 31 at most"
+        )
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"{name} is not an object with a command or a url")
+    command, url = _text(name, entry, "command"), _text(name, entry, "url")
+    if bool(command) == bool(url):
+        raise UsageError(f'{name} needs either "command" or "url"')
+    if url and not re.match(r"https?://[^/\s]", url):
+        raise UsageError(f"the url of {name} does not begin with http:// or https://")
+    if entry.get("type") == "sse":
+        raise UsageError(f"{name}: servers of the old kind sse are not supported, only http")
+    args = entry.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
+        raise UsageError(f"the args of {name} are not a list of texts")
+    seconds = entry.get("timeout", LONGEST_CALL)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
+        raise UsageError(f"the timeout of {name} is not a number of seconds up to 3600")
+    return ServerSpec(
+        name,
+        _filled(name, command),
+        tuple(_filled(name, one) for one in args),
+        _texts(name, entry, "env"),
+        _text(name, entry, "cwd") or None,
+        _filled(name, url),
+        _texts(name, entry, "headers"),
+        entry.get("disabled") is True,
+        float(seconds),
+    )
+
+
+def _text(name: str, entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key, "")
+    if not isinstance(value, str):
+        raise UsageError(f"the {key} of {name} is not a text")
+    return value
+
+
+def _texts(name: str, entry: Mapping[str, Any], key: str) -> dict[str, str]:
+    table = entry.get(key) or {}
+    if not isinstance(table, Mapping) or not all(isinstance(v, str) for v in table.values()):
+        raise UsageError(f"the {key} of {name} is not an object of texts")
+    return {str(k): _filled(name, v) for k, v in table.items()}
+
+
+def _filled(name: str, text: str) -> str:
+    """A text with the variables of the environment that it names."""
+    if "${input:" in text:
+        raise UsageError(f"{name} asks for an input, which only VS Code can; use ${{env:NAME}}")
+
+    def value(found: re.Match[str]) -> str:
+        known = os.environ.get(found[1])
+        if known is None:
+            raise UsageError(f"{name} needs the environment variable {found[1]}, which is not set")
+        return known
+
+    return _VARIABLE.sub(value, text)
+
+
+def elsewhere() -> dict[str, Path]:
+    """Files of other programs that have servers, by the name of the program."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        settings = home / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        settings = Path(os.environ.get("APPDATA", home / "AppData" / "Roaming"))
+    else:
+        settings = Path(os.environ.get("XDG_CONFIG_HOME", home / ".config"))
+    known = {
+        "Claude Desktop": settings / "Claude" / "claude_desktop_config.json",
+        "LM Studio": home / ".lmstudio" / "mcp.json",
+        "VS Code": settings / "Code" / "User" / "mcp.json",
+        "Cursor": home / ".cursor" / "mcp.json",
+    }
+    return {name: file for name, file in known.items() if file.is_file()}
+
+
+def offer_once() -> str:
+    """The names of other programs that have servers, to be offered to a user who has none; "" where
+    there are none, or where that was said before.
+
+    Raises:
+        LocalspecError: it cannot be noted that it was said.
+    """
+    if path().exists():
+        return ""
+    found, note = ", ".join(elsewhere()), paths.state_dir() / "mcp-offered"
+    if not found or note.exists():
+        return ""
+    try:
+        paths.make_parent(note)
+        note.touch(mode=0o600)
+    except OSError as error:
+        raise LocalspecError(f"cannot write {note}: {error.strerror}") from None
+    return found
+
+
+def take_over() -> tuple[list[str], list[str]]:
+    """Add the servers of other programs to the user's file: the names that were added, and a line
+    for each that was not. Names that the file has stay as they are.
+
+    Raises:
+        UsageError: the file of the user cannot be read.
+        LocalspecError: it cannot be written.
+    """
+    try:
+        table = dict(_table(path().read_bytes()))
+    except FileNotFoundError:
+        table = {}
+    except OSError as error:
+        raise UsageError(f"cannot read {path()}: {error.strerror}") from None
+    added, refused = [], []
+    for program, file in elsewhere().items():
+        try:
+            entries = _table(file.read_bytes()[:_LARGEST])
+        except (OSError, UsageError) as error:
+            refused.append(f"{program}: {error}")
+            continue
+        for name, entry in entries.items():
+            if name in table:
+                continue
+            try:
+                _spec(name, entry)
+            except UsageError as error:
+                refused.append(f"{program}: {error}")
+                continue
+            table[name] = entry
+            added.append(name)
+    if added:
+        text = json.dumps({"mcpServers": table}, ensure_ascii=False, indent=2) + "\n"
+        try:
+            paths.make_parent(path())
+            whole_file.replace(path(), [text.encode()])
+        except OSError as error:
+            raise LocalspecError(f"cannot write {path()}: {error.strerror}") from None
+    return added, refused

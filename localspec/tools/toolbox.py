@@ -1,0 +1,181 @@
+"""All tools that a chat may call, and how a call finds the one that it names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import LocalspecError, UsageError
+from localspec.tools.folder import Folder
+from localspec.tools.server import ServerProcess
+from localspec.tools.servers_file import ServerSpec
+from localspec.tools.values import LARGEST_RESULT, OfferedTool, ToolError, ToolResult, quoted
+
+MOST_OFFERED = 256
+"""Tools of a request."""
+
+
+class Toolbox:
+    """Servers, and reading below a folder where the user has opened one."""
+
+    def __init__(
+        self,
+        servers: Iterable[ServerSpec] = (),
+        folder: Folder | None = None,
+        changed: Callable[[], None] = lambda: None,
+        check: Callable[[GrammarSpec], None] | None = None,
+    ) -> None:
+        """``changed`` is called when what is offered has changed. ``check`` tries out a grammar and
+        raises where it cannot be followed: a tool with such a schema is left out, or it would
+        stop the calls of all others.
+        """
+        self.folder = folder
+        self._changed = changed
+        self._check = check
+        self._fit: dict[str, str] = {}
+        """By the JSON of a tool: why calls of it cannot be followed, or ""."""
+        self.servers = [ServerProcess(spec, changed) for spec in servers]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to call, now or later."""
+        return not self.servers and self.folder is None
+
+    async def open(self) -> None:
+        """Start all servers, side by side; each tells its state."""
+        wanted = [server for server in self.servers if server.state.phase != "off"]
+        await asyncio.gather(*(server.open() for server in wanted))
+        await self.judge()
+
+    async def judge(self) -> None:
+        """Try out the schemas that were not seen yet, in other processes."""
+        fresh = [tool for tool in self._all() if _key(tool) not in self._fit]
+        for tool in fresh:
+            self._fit[_key(tool)] = await asyncio.to_thread(self._why_unfit, tool)
+        if fresh:
+            self._changed()
+
+    def _why_unfit(self, tool: OfferedTool) -> str:
+        from localspec.grammar import tools  # slow to import
+
+        try:
+            spec = tools.spec([tool.as_openai])
+            if self._check is not None:
+                self._check(spec)
+        except LocalspecError as error:
+            return str(error)
+        return ""
+
+    def _all(self) -> list[OfferedTool]:
+        own = list(self.folder.tools) if self.folder is not None else []
+        return own + [tool for server in self.servers for tool in server.state.tools]
+
+    @property
+    def offered(self) -> tuple[OfferedTool, ...]:
+        """The tools that the model is told of, each name once: the first one has it."""
+        found: dict[str, OfferedTool] = {}
+        for tool in self._all():
+            if self._fit.get(_key(tool)) == "" and tool.name not in found:
+                found[tool.name] = tool
+        return tuple(found.values())[:MOST_OFFERED]
+
+    def left_out(self, server: ServerProcess) -> list[str]:
+        """A line for each tool of a server that is not offered."""
+        shown = self.offered
+        lines = list(server.state.left_out)
+        for tool in server.state.tools:
+            if tool in shown:
+                continue
+            why = self._fit.get(_key(tool), "not looked at yet")
+            lines.append(f"{tool.tool}: {why or 'another tool has its name'}")
+        return lines
+
+    def find(self, name: str) -> OfferedTool | None:
+        """The tool that a call names; None where there is none, or not any more."""
+        return next((tool for tool in self.offered if tool.name == name), None)
+
+    async def call(
+        self, tool: OfferedTool, arguments: Mapping[str, Any], most: int = LARGEST_RESULT
+    ) -> ToolResult:
+        """Call a tool; the result has at most ``most`` characters. An error is a result too: the
+        model may do something else.
+        """
+        begun = time.monotonic()
+        try:
+            if tool.server:
+                return await self._server(tool.server).call(tool.tool, arguments, most)
+            folder = self._opened()
+            text = await asyncio.to_thread(folder.call, tool.tool, arguments)
+            return ToolResult(quoted(text, most), False, time.monotonic() - begun)
+        except ToolError as error:
+            return ToolResult(quoted(f"Error: {error}", most), True, time.monotonic() - begun)
+
+    def _opened(self) -> Folder:
+        if self.folder is None:
+            raise ToolError("no folder is open any more")
+        return self.folder
+
+    def _server(self, name: str) -> ServerProcess:
+        found = next((one for one in self.servers if one.spec.name == name), None)
+        if found is None or found.state.phase == "off":
+            raise ToolError(f"the server {name} is not there any more")
+        return found
+
+    def named(self, name: str) -> ServerProcess:
+        """The server of that name.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = next((one for one in self.servers if one.spec.name == name), None)
+        if found is None:
+            known = ", ".join(one.spec.name for one in self.servers) or "none"
+            raise UsageError(f"there is no server {name!r}; there are: {known}")
+        return found
+
+    async def close(self) -> None:
+        """End all servers."""
+        await asyncio.gather(*(server.close() for server in self.servers))
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """The arguments of a call.
+
+    Raises:
+        ToolError: they are not a JSON object.
+    """
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise ToolError("the arguments are not JSON") from None
+    if not isinstance(found, dict):
+        raise ToolError("the arguments are not a JSON object")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTools:
+    """The tools of one request, as a `ReplyRequest` takes them."""
+
+    tools: tuple[OfferedTool, ...]
+    text: str
+    """`ReplyRequest.tools`."""
+    grammar: GrammarSpec
+    """Makes calls well formed."""
+
+    @classmethod
+    def of(cls, tools: Sequence[OfferedTool]) -> RequestTools:
+        """A request that may call these tools, of which there is at least one."""
+        from localspec.grammar import tools as grammar_tools  # slow to import
+
+        given = [tool.as_openai for tool in tools]
+        return cls(tuple(tools), json.dumps(given), grammar_tools.spec(given))
+
+
+def _key(tool: OfferedTool) -> str:
+    return json.dumps([tool.name, tool.schema], sort_keys=True)

@@ -1,0 +1,125 @@
+"""What tools are, what a call of one gives, and how a server stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from localspec.core.safe_text import safe_line, safe_text
+from localspec.errors import LocalspecError
+
+LARGEST_NAME = 64
+"""Characters of the name by which a model calls a tool; servers elsewhere allow no more."""
+LARGEST_DESCRIPTION = 1024
+LARGEST_SCHEMA = 32_768
+"""Characters of one tool's schema as JSON."""
+MOST_TOOLS = 128
+"""Tools of one server."""
+LARGEST_RESULT = 200_000
+"""Characters of a result that leave the process of a server; less is shown to the model."""
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_TAGS = re.compile(r"<(?=/?\s*(?:tool_response|tool_call|tool_result|tools)\b)", re.IGNORECASE)
+
+
+class ToolError(LocalspecError):
+    """A server or a call failed; the text is for the user and for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool as the model is told of it."""
+
+    server: str
+    """The name that the user gave to its server; "" for those of localspec."""
+    tool: str
+    """Its name at the server."""
+    description: str
+    schema: Mapping[str, Any]
+    """JSON schema of an object: its arguments."""
+
+    @property
+    def name(self) -> str:
+        """The name by which the model calls it. It begins with the user's own name of the server,
+        so that no server can offer a tool in the name of another.
+        """
+        return f"{_UNFIT.sub('_', self.server)}__{self.tool}" if self.server else self.tool
+
+    @property
+    def place(self) -> str:
+        """Server and tool, as the user sees them and as permission is given."""
+        return f"{self.server}/{self.tool}" if self.server else self.tool
+
+    @property
+    def as_openai(self) -> dict[str, Any]:
+        """The tool as chat templates take it."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.schema),
+        }
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave, as the model reads it: text that went through the door for foreign text."""
+
+    text: str
+    failed: bool = False
+    """Whether the tool, or its server, says that it failed."""
+    seconds: float = 0.0
+
+
+Phase = Literal["waiting", "starting", "ready", "failed", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """How a server stands."""
+
+    phase: Phase = "waiting"
+    error: str = ""
+    """Why it failed."""
+    about: str = ""
+    """Its own name and version."""
+    tools: tuple[OfferedTool, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """A line for each tool that is not offered, and why."""
+    prompts: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    known: Mapping[str, str] = field(default_factory=dict)
+    """What its prompts and resources are, by name."""
+
+
+def quoted(text: str, most: int) -> str:
+    """A result as the model and the user read it: nothing that a terminal obeys or that nobody
+    sees, no tag that ends a result or begins a call, and not longer than ``most`` characters.
+
+    Control tokens are broken where the prompt is made (`localspec.generation.quoting`).
+    """
+    shown = _TAGS.sub("< ", safe_text(text[: most + 1]))
+    if len(text) <= most:
+        return shown
+    return f"{shown[:most]}\n… (cut here: {most:,} of {len(text):,} characters)"
+
+
+def offered(server: str, tool: Mapping[str, Any]) -> OfferedTool:
+    """A tool of a server.
+
+    Raises:
+        ToolError: it cannot be offered, with the reason.
+    """
+    name, schema = tool.get("name"), tool.get("schema")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name):
+        raise ToolError(f"{safe_line(str(name))[:60]!r} is no name for a tool")
+    description = safe_text(str(tool.get("description") or ""))
+    if len(description) > LARGEST_DESCRIPTION:
+        description = f"{description[:LARGEST_DESCRIPTION]}…"
+    if not isinstance(schema, Mapping):
+        raise ToolError(f"{name} has no schema of its arguments")
+    found = OfferedTool(server, name, description, schema)
+    if len(found.name) > LARGEST_NAME:
+        raise ToolError(f"{name}: its name has more than {LARGEST_NAME} characters with its server")
+    return found

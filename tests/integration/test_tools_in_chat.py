@@ -1,0 +1,66 @@
+"""A real model, a real grammar and a real server of tools, as `run` and the plain chat use them."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+from mcp_servers import GOOD
+
+from localspec import Message, Options, ReplyRequest, Runtime, Sampling
+from localspec.chats.calls import reply_messages
+from localspec.cli.acting import acting, after_calls
+from localspec.config import paths
+from localspec.errors import UsageError
+from localspec.grammar import tools as grammar_tools
+
+
+@pytest.fixture
+def maths(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    program = tmp_path / "server.py"
+    program.write_text(GOOD)
+    entry = {"command": sys.executable, "args": [str(program)]}
+    file = paths.make(paths.config_dir()) / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"maths": entry}}))
+
+
+def test_a_model_calls_a_tool_and_reads_its_result(maths):
+    question = ReplyRequest(
+        (Message("user", "Add 20 and 22."),), sampling=Sampling(temperature=0), seed=1
+    )
+    with (
+        acting(("maths/add",), None, lambda: False) as act,
+        Runtime.open(Options(model="demo", context=2048)) as runtime,
+    ):
+        act.context = runtime.info.context
+        request = act.request(question)
+        # The demo was not trained to call: the grammar leaves it no choice.
+        must = grammar_tools.spec([act.tools.tools[0].as_openai], choice="required", several=False)
+        written = act.reader(request)
+        for event in runtime.submit(dataclasses.replace(request, grammar=must, max_tokens=200)):
+            written.take(event)
+        assert written.whole, written.text
+        assert written.said == ""
+        (call,) = act.run(written)
+        numbers = json.loads(call.arguments)
+        assert call.result == f"the sum is {numbers['a'] + numbers['b']}"
+        followed = after_calls(request, written, [call])
+        assert followed.messages[1:] == tuple(reply_messages(written.text, [call], written.at))
+        plain = dataclasses.replace(followed, tools=None, grammar=None, markers=False)
+        assert runtime.answer(dataclasses.replace(plain, max_tokens=20)).tokens
+
+
+def test_only_tools_that_a_flag_names_are_offered(maths):
+    with acting(("maths/add",), None, lambda: False) as act:
+        assert [tool.place for tool in act.tools.tools] == ["maths/add"]
+    for name in ("maths/nothing", "other/add", "add"):
+        with pytest.raises(UsageError), acting((name,), None, lambda: False):
+            pass
+
+
+def test_without_flags_nothing_is_offered_and_nothing_started(maths):
+    with acting((), None, lambda: False) as act:
+        request = ReplyRequest((Message("user", "hi"),))
+        assert act.request(request) is request
+        assert act.toolbox is None

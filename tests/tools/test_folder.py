@@ -1,0 +1,69 @@
+"""Reading below one folder: what is found, and that nothing outside of it is."""
+
+import pytest
+
+from localspec.tools.folder import Folder
+from localspec.tools.values import ToolError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "open"
+    (place / "sub").mkdir(parents=True)
+    (place / "a.md").write_text("# Title\nThe meeting is on Friday.\n")
+    (place / "sub" / "b.txt").write_text("\n".join(f"line {n}" for n in range(1, 1001)))
+    (place / "picture.bin").write_bytes(b"\0\1friday\0")
+    (tmp_path / "secret.txt").write_text("friday is secret")
+    (place / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (place / "up").symlink_to(tmp_path)
+    return Folder(place)
+
+
+def test_files_are_listed_and_read(folder):
+    listed = folder.call("list_files", {"path": "."})
+    assert "sub/" in listed
+    assert "a.md\t" in listed
+    assert "Friday" in folder.call("read_file", {"path": "a.md"})
+
+
+def test_a_long_file_is_read_in_parts(folder):
+    first = folder.call("read_file", {"path": "sub/b.txt"})
+    assert first.startswith("line 1\n")
+    assert "from first_line 401 on" in first
+    assert (
+        folder.call("read_file", {"path": "sub/b.txt", "first_line": 999}) == "line 999\nline 1000"
+    )
+
+
+def test_a_search_finds_lines_without_case_and_follows_no_link(folder):
+    assert folder.call("search_files", {"text": "FRIDAY"}) == "a.md:2: The meeting is on Friday."
+    assert "no line contains" in folder.call("search_files", {"text": "Saturday"})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../secret.txt",
+        "link.txt",
+        "up/secret.txt",
+        "/etc/passwd",
+        "sub/../../secret.txt",
+        "~",
+        "\0",
+    ],
+)
+@pytest.mark.parametrize("tool", ["read_file", "list_files"])
+def test_nothing_outside_of_the_folder_is_read(folder, tool, path):
+    with pytest.raises(ToolError):
+        folder.call(tool, {"path": path})
+
+
+def test_bytes_are_not_read_as_text(folder):
+    (folder.path / "bytes").write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(ToolError, match="is not text"):
+        folder.call("read_file", {"path": "bytes"})
+
+
+def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path):
+    with pytest.raises(ToolError, match="cannot read the folder"):
+        Folder(tmp_path / "nothing")

@@ -1,0 +1,105 @@
+"""mcp.json: the forms that are read, and what is refused."""
+
+import json
+
+import pytest
+
+from localspec.errors import UsageError
+from localspec.tools import servers_file
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    folder = tmp_path / "home" / "config"
+    folder.mkdir(parents=True, mode=0o700)
+    return tmp_path
+
+
+def write(home, table, key="mcpServers"):
+    file = home / "home" / "config" / "mcp.json"
+    file.write_text(json.dumps({key: table}))
+    return file
+
+
+def test_without_a_file_there_are_no_servers():
+    assert servers_file.servers() == ()
+
+
+def test_servers_of_claude_desktop_s_form_are_read(home, monkeypatch):
+    monkeypatch.setenv("TOKEN", "secret")
+    write(home, {"git": {"command": "uvx", "args": ["mcp-git"], "env": {"KEY": "${env:TOKEN}"}}})
+    (spec,) = servers_file.servers()
+    assert (spec.name, spec.command, spec.args) == ("git", "uvx", ("mcp-git",))
+    assert spec.env == {"KEY": "secret"}
+
+
+def test_servers_of_vs_code_s_form_are_read(home):
+    write(home, {"web": {"type": "http", "url": "https://example.org/mcp?key=1"}}, "servers")
+    (spec,) = servers_file.servers()
+    assert spec.where == "https://example.org/mcp"
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({}, 'needs either "command" or "url"'),
+        ({"command": "x", "url": "http://y"}, 'needs either "command" or "url"'),
+        ({"url": "file:///etc/passwd"}, "does not begin with http"),
+        ({"command": "x", "args": "y"}, "are not a list of texts"),
+        ({"command": "x", "env": {"A": 1}}, "not an object of texts"),
+        ({"command": "${env:NOT_SET_AT_ALL}"}, "NOT_SET_AT_ALL, which is not set"),
+        ({"command": "${input:key}"}, "only VS Code can"),
+        ({"url": "http://x", "type": "sse"}, "are not supported"),
+        ({"command": "x", "timeout": -1}, "not a number of seconds"),
+        (["x"], "is not an object"),
+    ],
+)
+def test_an_entry_that_means_nothing_is_refused_by_name(home, entry, said):
+    write(home, {"odd": entry})
+    with pytest.raises(UsageError, match=r"mcp\.json") as error:
+        servers_file.servers()
+    assert "odd" in str(error.value)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 40, "\x1b[31m"])
+def test_a_name_that_could_be_mistaken_is_refused(home, name):
+    write(home, {name: {"command": "x"}})
+    with pytest.raises(UsageError, match="no name for a server"):
+        servers_file.servers()
+
+
+def test_a_file_that_others_may_write_to_is_refused_since_it_names_programs(home):
+    write(home, {"git": {"command": "uvx"}}).chmod(0o666)
+    with pytest.raises(UsageError, match="others may write to it"):
+        servers_file.servers()
+
+
+def test_the_working_directory_is_not_looked_at(home, monkeypatch, tmp_path):
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"evil": {"command": "x"}}}')
+    monkeypatch.chdir(tmp_path)
+    assert servers_file.servers() == ()
+
+
+def test_servers_of_other_programs_are_offered_once(home):
+    assert servers_file.offer_once() == ""
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir()
+    other.write_text("{}")
+    assert servers_file.offer_once() == "Cursor"
+    assert servers_file.offer_once() == ""
+
+
+def test_servers_of_other_programs_are_taken_over_and_own_ones_stay(home):
+    write(home, {"git": {"command": "mine"}})
+    other = home / ".config" / "Claude" / "claude_desktop_config.json"
+    other.parent.mkdir(parents=True)
+    table = {"git": {"command": "theirs"}, "fetch": {"command": "uvx"}, "odd": {}}
+    other.write_text(json.dumps({"mcpServers": table}))
+    added, refused = servers_file.take_over()
+    assert added == ["fetch"]
+    assert "odd" in refused[0]
+    assert {s.name: s.command for s in servers_file.servers()} == {"git": "mine", "fetch": "uvx"}

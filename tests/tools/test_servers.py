@@ -1,0 +1,267 @@
+"""Servers of tools: real ones by both transports, and what hostile ones can and cannot do."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+
+import httpx2
+import psutil
+import pytest
+from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, NOISE, SILENT
+
+from localspec.core.safe_text import is_safe
+from localspec.tools import host
+from localspec.tools.server import ServerProcess
+from localspec.tools.servers_file import ServerSpec
+from localspec.tools.toolbox import Toolbox
+from localspec.tools.trial import require
+
+
+@pytest.fixture
+def spec(tmp_path):
+    def make(program, name="tester", **more):
+        file = tmp_path / f"{name}.py"
+        file.write_text(program)
+        return ServerSpec(name, sys.executable, (str(file),), **more)
+
+    return make
+
+
+@pytest.fixture
+async def open_box():
+    boxes = []
+
+    async def make(*specs):
+        box = Toolbox(specs, check=require)
+        boxes.append(box)
+        await box.open()
+        return box
+
+    yield make
+    for box in boxes:
+        await box.close()
+
+
+async def called(box, name, **arguments):
+    tool = box.find(name)
+    assert tool is not None, f"{name} is not offered"
+    return await box.call(tool, arguments, 5000)
+
+
+async def test_a_server_over_stdio_tells_its_tools_and_answers_calls(spec, open_box):
+    box = await open_box(spec(GOOD))
+    (server,) = box.servers
+    assert server.state.phase == "ready", server.state.error
+    assert server.state.about == "tester 1.2"
+    assert [tool.name for tool in box.offered] == ["tester__add", "tester__fails", "tester__sleep"]
+    assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
+    failed = await called(box, "tester__fails")
+    assert failed.failed
+    assert await server.prompt("greet", {"name": "Bo"}) == "Say hello to Bo."
+    assert await server.resource("note://one") == "the note"
+    await box.close()
+
+
+async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = tmp_path / "web_server.py"
+    program.write_text(GOOD)
+    process = subprocess.Popen(  # noqa: ASYNC220 - it runs beside the test
+        [sys.executable, str(program), str(port)], stderr=subprocess.DEVNULL
+    )
+    try:
+        url = f"http://127.0.0.1:{port}/mcp"
+        end = time.monotonic() + 60
+        while True:
+            try:
+                httpx2.get(url)
+                break
+            except httpx2.HTTPError:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.1)
+        box = await open_box(ServerSpec("web", url=url))
+        assert box.servers[0].state.phase == "ready", box.servers[0].state.error
+        assert (await called(box, "web__add", a=20, b=22)).text == "the sum is 42"
+        await box.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_several_calls_run_side_by_side(spec, open_box):
+    box = await open_box(spec(GOOD))
+    tool = box.find("tester__add")
+    results = await asyncio.gather(*(box.call(tool, {"a": n, "b": 0}) for n in range(6)))
+    assert [result.text for result in results] == [f"the sum is {n}" for n in range(6)]
+    await box.close()
+
+
+async def test_a_server_that_is_closed_leaves_no_process(spec, open_box):
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    box = await open_box(spec(GOOD))
+    begun = {p.pid for p in psutil.Process().children(recursive=True)} - before
+    assert len(begun) >= 2
+    await box.close()
+    alive = {p.pid for p in psutil.Process().children(recursive=True) if p.status() != "zombie"}
+    assert not begun & alive
+
+
+async def test_a_program_that_is_not_there_is_named(open_box):
+    box = await open_box(ServerSpec("gone", "/no/such/program"))
+    assert box.servers[0].state.phase == "failed"
+    assert box.servers[0].state.error == "/no/such/program: No such file or directory"
+
+
+async def test_the_last_words_of_a_server_that_ends_are_told(spec, open_box):
+    box = await open_box(spec("import sys; sys.exit('the key is missing')"))
+    assert box.servers[0].state.error == "it ended (exit status 1): the key is missing"
+
+
+async def test_a_server_that_says_nothing_is_given_up(spec, open_box, monkeypatch):
+    monkeypatch.setenv("LOCALSPEC_TEST_STARTING", "1")
+    box = await open_box(spec(SILENT))
+    assert "did not tell its tools within" in box.servers[0].state.error
+
+
+async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box, monkeypatch):
+    monkeypatch.setenv("LOCALSPEC_TEST_STARTING", "3")
+    box = await open_box(spec(NOISE))
+    assert box.servers[0].state.phase == "failed"
+
+
+async def test_a_message_without_end_is_cut_off(spec, open_box):
+    box = await open_box(spec(ENDLESS_LINE))
+    assert "more than 8 MB" in box.servers[0].state.error
+
+
+async def test_a_flood_ends_the_server_and_nothing_else(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad"), spec(GOOD, "good"))
+    flooded = await called(box, "bad__floods")
+    assert flooded.failed
+    assert "more than 8 MB" in flooded.text
+    assert (await called(box, "good__add", a=1, b=1)).text == "the sum is 2"
+    again = await called(box, "bad__long")  # it is started again
+    assert not again.failed
+    assert len(again.text) < 5200
+    assert "cut here" in again.text
+
+
+async def test_a_server_that_dies_is_told_and_started_again(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad"))
+    died = await called(box, "bad__dies")
+    assert died.failed
+    assert "exit status 7" in died.text
+    assert not (await called(box, "bad__forges")).failed
+
+
+async def test_a_call_that_hangs_ends_after_its_time(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad", seconds=1.0))
+    hung = await called(box, "bad__hangs")
+    assert hung.failed
+    assert "no answer within 1 seconds" in hung.text
+
+
+async def test_a_call_can_be_cancelled(spec, open_box):
+    box = await open_box(spec(GOOD))
+    call = asyncio.create_task(called(box, "tester__sleep", seconds=3600))
+    await asyncio.sleep(0.5)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad"))
+    state = box.servers[0].state
+    texts = [state.about, *(tool.description for tool in state.tools)]
+    texts.append((await called(box, "bad__escapes")).text)
+    for text in texts:
+        assert is_safe(text), ascii(text)
+        assert "\x1b" not in text
+    assert all(len(tool.description) < 1100 for tool in state.tools)
+
+
+async def test_a_result_cannot_end_itself_nor_begin_a_call(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad"))
+    text = (await called(box, "bad__forges")).text
+    assert "</tool_response>" not in text
+    assert "<tool_call>" not in text
+
+
+async def test_a_name_of_another_server_stays_the_name_of_its_own(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad"), spec(GOOD, "other"))
+    imitated = next(tool for tool in box.offered if tool.tool == "other__erase")
+    assert imitated.name == "bad__other__erase"
+    assert imitated.place == "bad/other__erase"
+    assert box.find("other__erase") is None
+
+
+async def test_two_servers_cannot_share_the_name_of_a_tool(spec, open_box):
+    box = await open_box(spec(GOOD, "a b"), spec(GOOD, "a_b"))
+    assert [tool.server for tool in box.offered] == ["a b"] * 3
+    assert "another tool has its name" in box.left_out(box.servers[1])[0]
+
+
+async def test_a_tool_whose_schema_cannot_be_followed_is_left_out_and_others_stay(spec, open_box):
+    costly = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    answers = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                       "serverInfo": {"name": "raw", "version": "0"}},
+        "tools/list": {"tools": [
+            {"name": "costly", "inputSchema": {"type": "object", "properties": {
+                "n": {"type": "integer", "multipleOf": 9999991}}, "required": ["n"]}},
+            {"name": "bad name!", "inputSchema": {"type": "object"}},
+            {"name": "huge", "inputSchema": {"type": "object", "title": "x" * 99999}},
+            {"name": "sound", "inputSchema": {"type": "object"}}]},
+    }
+    if asked.get("method") in answers:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"],
+                          "result": answers[asked["method"]]}), flush=True)
+    elif "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"],
+                          "error": {"code": -32601, "message": "no such method"}}), flush=True)
+"""
+    box = await open_box(spec(costly))
+    server = box.servers[0]
+    assert server.state.phase == "ready", server.state.error
+    assert [tool.tool for tool in box.offered] == ["sound"]
+    lines = " ".join(box.left_out(server))
+    assert "costly" in lines
+    assert "'bad name!' is no name for a tool" in lines
+    assert "huge" in lines
+
+
+def test_the_interface_process_never_imports_mcp():
+    code = (
+        "import sys, tui.app, localspec.tools.toolbox, localspec.cli.chat;"
+        "sys.exit('mcp' in sys.modules or 'pydantic' in sys.modules or 'pypdf' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_process_of_a_server_has_a_limit_of_memory():
+    assert host._MEMORY <= 1 << 30
+
+
+async def test_a_server_that_is_switched_off_is_not_called(spec, open_box):
+    box = await open_box(spec(GOOD))
+    tool = box.find("tester__add")
+    await box.servers[0].switch(on=False)
+    assert box.offered == ()
+    assert (await box.call(tool, {"a": 1, "b": 1})).failed
+    await box.servers[0].switch(on=True)
+    assert (await called(box, "tester__add", a=1, b=1)).text == "the sum is 2"
+
+
+async def test_a_disabled_server_is_not_started(spec, open_box):
+    box = await open_box(spec(GOOD, disabled=True))
+    assert box.servers[0].state.phase == "off"
+    assert isinstance(box.servers[0], ServerProcess)
+    assert box.servers[0]._process is None

@@ -1,0 +1,367 @@
+"""Calls of tools in the chat: asked for, run, shown, stopped, saved."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+from fake_engine import FakeEngine, Script, calling
+
+from localspec.chats import calls as saved_calls
+from localspec.chats import transfer
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.chats.values import Chat
+from localspec.config import paths
+from localspec.core.tokenized import Tokenized
+from localspec.tools import limits
+from tui.session import reply_task
+from tui.session.recorder import ChatRecorder
+from tui.session.tool_shelf import ToolShelf
+from tui.terminal import attention
+
+SERVER = """
+import os, time
+from mcp.server.mcpserver import MCPServer
+server = MCPServer("tester", version="1")
+
+@server.tool()
+def add(a: int, b: int) -> str:
+    "Add two numbers."
+    return f"the sum is {a + b}"
+
+@server.tool()
+def sleep() -> str:
+    "Never ends."
+    time.sleep(3600)
+    return "slept"
+
+server.run()
+"""
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    folder = paths.make(paths.config_dir())
+    entry = {"command": sys.executable, "args": [str(program)]}
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"maths": entry}}))
+    return folder / "mcp.json"
+
+
+def calls(chat):
+    return [call for turn in chat.replies for call in turn.calls]
+
+
+async def asked(chat):
+    await chat.until(lambda: chat.session.chat.question is not None)
+    await chat.sees("May maths/add run?")
+
+
+async def test_a_tool_runs_once_it_is_allowed_and_the_model_reads_its_result(chat, server):
+    scripts = [Script(calling("maths__add", "I add.", a=1, b=2)), Script("It is 3.")]
+    async with chat(*scripts) as c:
+        await c.type("What is 1 + 2?")
+        await asked(c)
+        assert calls(c)[0].state == "waiting"
+        assert c.engine.asked[0][-1].content == "What is 1 + 2?"
+        await c.pilot.press("alt+y")
+        await c.sees("It is 3.")
+        (call,) = calls(c)
+        assert (call.state, call.result, call.allowed) == ("done", "the sum is 3", "once")
+        assistant, result = c.engine.asked[1][-2:]
+        assert assistant.content == "I add."
+        assert json.loads(assistant.calls[0].arguments) == {"a": 1, "b": 2}
+        assert (result.role, result.content, result.call_id) == ("tool", "the sum is 3", call.id)
+        assert "<tool_call>" not in c.screen_text
+        await c.sees("✓ maths/add a=1 b=2")
+
+
+async def test_what_is_refused_does_not_run_and_the_model_is_told(chat, server):
+    async with chat(Script(calling("maths__add", a=1, b=2)), Script("As you wish.")) as c:
+        await c.type("Add.")
+        await asked(c)
+        await c.pilot.press("alt+n")
+        await c.sees("As you wish.")
+        assert [call.state for call in calls(c)] == ["refused"]
+        assert c.engine.asked[1][-1].content == "The user did not allow this call."
+
+
+async def test_keys_that_are_typed_ahead_allow_nothing(chat, server):
+    async with chat(Script(calling("maths__add", a=1, b=2))) as c:
+        await c.type("Add.")
+        await asked(c)
+        await c.pilot.press(*"yaco", "enter", "tab", "space", "y")
+        assert c.session.chat.question is not None
+        assert calls(c)[0].state == "waiting"
+
+
+async def test_allowed_in_this_chat_means_not_asked_again_here_and_asked_in_another(chat, server):
+    call = calling("maths__add", a=1, b=2)
+    async with chat(Script(call), Script("One."), Script(call), Script("Two."), Script(call)) as c:
+        await c.type("Add.")
+        await asked(c)
+        await c.pilot.press("alt+c")
+        await c.sees("One.")
+        await c.type("Again.")
+        await c.sees("Two.")
+        await c.pilot.press("ctrl+n")
+        await c.type("Add.")
+        await asked(c)
+
+
+async def test_always_is_written_to_the_settings(chat, server):
+    saved = []
+    tools = ToolShelf((), saved.append)
+    async with chat(Script(calling("maths__add", a=1, b=2)), Script("Yes."), tools=tools) as c:
+        await c.type("Add.")
+        await asked(c)
+        await c.pilot.press("alt+a")
+        await c.sees("Yes.")
+    assert saved == [("maths/add",)]
+
+
+async def test_a_tool_of_the_settings_runs_unasked(chat, server):
+    tools = ToolShelf(("maths/*",))
+    two = calling("maths__add", a=1, b=2) + "\n" + calling("maths__add", a=3, b=4)
+    async with chat(Script(two), Script("Both."), tools=tools) as c:
+        await c.type("Add.")
+        await c.sees("Both.")
+        assert [call.result for call in calls(c)] == ["the sum is 3", "the sum is 7"]
+        assert [message.role for message in c.engine.asked[1]] == [
+            *("user", "assistant", "tool", "tool")
+        ]
+
+
+async def test_esc_stops_a_tool_that_runs_and_f9_goes_on(chat, server):
+    tools = ToolShelf(("maths/*",))
+    async with chat(Script(calling("maths__sleep")), Script("Awake."), tools=tools) as c:
+        await c.type("Sleep.")
+        await c.until(lambda: [call.state for call in calls(c)] == ["running"])
+        await c.pilot.press("escape")
+        await c.until(lambda: [call.state for call in calls(c)] == ["stopped"])
+        await c.ready()
+        assert len(c.engine.asked) == 1
+        await c.pilot.press("f9")
+        await c.sees("Awake.")
+        assert c.engine.asked[1][-1].content == "The user stopped this call."
+
+
+async def test_esc_answers_a_question_with_no_call_at_all(chat, server):
+    async with chat(Script(calling("maths__add", a=1, b=2))) as c:
+        await c.type("Add.")
+        await asked(c)
+        await c.pilot.press("escape")
+        await c.until(lambda: [call.state for call in calls(c)] == ["stopped"])
+        assert c.session.chat.question is None
+
+
+async def test_a_model_that_calls_the_same_for_ever_is_stopped(chat, server):
+    tools = ToolShelf(("maths/*",))
+    call = calling("maths__add", a=1, b=2)
+    async with chat(*[Script(call) for _ in range(limits.MOST_ROUNDS + 5)], tools=tools) as c:
+        await c.type("Add.")
+        await c.sees("F9 lets the model go on")
+        assert len(c.engine.asked) == limits.MOST_ROUNDS
+        results = [call.result for call in calls(c)]
+        assert results[:3] == ["the sum is 3"] * 3
+        assert all("was made 3 times" in result for result in results[3:])
+
+
+async def test_a_call_of_no_tool_is_an_error_that_the_model_reads(chat, server):
+    async with chat(Script(calling("maths__erase")), Script("Sorry.")) as c:
+        await c.type("Erase.")
+        await c.sees("Sorry.")
+        assert "there is no tool maths__erase" in c.engine.asked[1][-1].content
+
+
+async def test_calls_and_results_are_saved_with_their_branch_and_exported(chat, server, tmp_path):
+    tools = ToolShelf(("maths/*",))
+    saver = Saver(tmp_path / "chats.db")
+    scripts = [Script(calling("maths__add", "I add.", a=1, b=2)), Script("3."), Script("Other.")]
+    recorder = ChatRecorder(saver, "demo", None)
+    async with chat(*scripts, tools=tools, recorder=recorder) as c:
+        await c.type("Add.")
+        await c.sees("3.")
+        await c.ready()
+        await c.pilot.press("f5")  # another answer, on a branch of its own
+        await c.sees("Other.")
+        await c.ready()
+        identity = c.session.chat.recorder.info.id
+    with ChatStore(tmp_path / "chats.db") as store:
+        saved = store.load(identity)
+    first = next(m for m in saved.messages if m.details and "calls" in m.details)
+    (call,) = saved_calls.saved(first.details)[0]
+    assert (call.place, call.result, call.allowed) == ("maths/add", "the sum is 3", "always")
+    (again,) = transfer.from_json(transfer.to_json([saved]))
+    assert [m.details for m in again.messages] == [m.details for m in saved.messages]
+    older = max(m.id for m in saved.messages if m.text == "3.")
+    text = transfer.to_markdown(Chat(dataclasses.replace(saved.info, leaf=older), saved.messages))
+    assert "**Call of `maths/add`**" in text
+    assert "the sum is 3" in text
+    assert "<tool_call>" not in text
+
+
+async def test_a_resumed_chat_tells_the_model_of_its_calls(chat, server, tmp_path):
+    tools = ToolShelf(("maths/*",))
+    saver = Saver(tmp_path / "chats.db")
+    recorder = ChatRecorder(saver, "demo", None)
+    scripts = [Script(calling("maths__add", a=1, b=2)), Script("3.")]
+    async with chat(*scripts, tools=tools, recorder=recorder) as c:
+        await c.type("Add.")
+        await c.sees("3.")
+        await c.ready()
+        identity = c.session.chat.recorder.info.id
+    with ChatStore(tmp_path / "chats.db") as store:
+        saved = store.load(identity)
+    async with chat(Script("Yes."), resume=saved) as c:
+        await c.sees("✓ maths/add a=1 b=2")
+        await c.ask("Sure?")
+        roles = [message.role for message in c.engine.asked[0]]
+        assert roles == ["user", "assistant", "tool", "assistant", "user"]
+        assert c.engine.asked[0][2].content == "the sum is 3"
+
+
+async def test_without_servers_no_tools_are_asked_for_and_nothing_is_imported(
+    chat, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    async with chat(Script("Hello.")) as c:
+        await c.ask("Hi.")
+        assert c.engine.requests[0].tools is None
+        assert not c.engine.requests[0].markers
+        assert c.session.tools.toolbox is None
+
+
+async def test_a_folder_is_read_once_it_is_opened_and_never_above_it(chat, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    (tmp_path / "secret.txt").write_text("secret")
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.md").write_text("On Friday.")
+    two = calling("read_file", path="a.md") + "\n" + calling("read_file", path="../secret.txt")
+    async with chat(Script(two), Script("On Friday.")) as c:
+        await c.type(f"/folder {notes}")
+        await c.sees("the model may list, read and search")
+        await c.type("When?")
+        await c.until(lambda: len(c.replies) == 2)
+        friday, secret = calls(c)
+        assert friday.result == "On Friday."
+        assert "outside of the folder" in secret.result
+
+
+async def test_a_broken_server_is_named_and_the_chat_goes_on(chat, server):
+    server.write_text(json.dumps({"mcpServers": {"gone": {"command": "/no/such/program"}}}))
+    async with chat(Script("Hello.")) as c:
+        await c.sees("the server gone does not run: /no/such/program")
+        await c.ask("Hi.")
+        await c.type("/mcp")
+        await c.sees("does not run")
+
+
+async def test_a_long_reply_rings_where_nobody_looks(chat, monkeypatch):
+    monkeypatch.setattr(reply_task, "LONG", -1.0)
+    async with chat(Script("Hello."), Script("Hello again.")) as c:
+        written = []
+        monkeypatch.setattr(c.app._driver, "write", written.append, raising=False)
+        await c.ask("Hi.")
+        assert not any("\x07" in text for text in written)
+        c.app.app_focus = False
+        c.session.send("And now?")
+        await c.until(lambda: any("\x07" in text for text in written))
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TERM": "xterm-kitty"}, "\x1b]99;i=1:d=0;a b\x1b\\\x1b]99;i=1:p=body;c\x1b\\\x07"),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, "\x1b]9;a b: c\x1b\\\x07"),
+        ({"TERM": "foot"}, "\x1b]777;notify;a b;c\x1b\\\x07"),
+        ({"TERM": "xterm-kitty", "TMUX": "x"}, "\x07"),
+        ({"TERM": "xterm"}, "\x07"),
+    ],
+)
+def test_notifications_are_written_as_the_terminal_takes_them(environment, expected):
+    assert attention.sequence("a\nb", "c", environment) == expected
+
+
+def test_a_title_cannot_end_its_notification():
+    text = attention.sequence("t", "\x1b\\\x1b]52;c;x\x07;y", {"TERM": "foot"})
+    assert text.count("\x1b") == 2
+    assert text.count(";") == 3
+
+
+async def test_compact_goes_on_from_a_summary_and_keeps_the_old_branch(chat):
+    scripts = [Script("Owls hunt."), Script("We spoke of owls."), Script("Understood.")]
+    async with chat(*scripts) as c:
+        await c.ask("What do owls do?")
+        await c.type("/compact")
+        await c.sees("Understood.")
+        await c.ready()
+        assert [m.role for m in c.engine.asked[2]] == ["user"]
+        assert "We spoke of owls." in c.engine.asked[2][0].content
+        assert c.session.chat.conversation.place == (2, 2)
+
+
+class CountingEngine(FakeEngine):
+    """Counts words in place of tokens."""
+
+    async def tokenize(self, request):
+        return Tokenized(request.prompt, tuple(range(len(request.prompt.split()))), ())
+
+
+async def test_what_files_cost_is_shown_before_they_are_sent(chat, tmp_path):
+    (tmp_path / "a.txt").write_text("one two three")
+    (tmp_path / "b.txt").write_text("word " * 5000)
+    async with chat(engine=CountingEngine([Script("Read.")])) as c:
+        c.composer.insert(f"See @{tmp_path}/a.txt")
+        await c.sees("1 file: 6 tokens of 2,048 free")
+        c.composer.text = ""
+        await c.until(lambda: "tokens of" not in c.screen_text)
+        c.composer.insert(f"See @{tmp_path}/")
+        await c.sees("does not fit:")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.composer.text)
+        assert not c.engine.asked
+
+
+async def test_a_folder_goes_along_as_its_files(chat, tmp_path):
+    (tmp_path / "a.txt").write_text("one two three")
+    async with chat(engine=CountingEngine([Script("Read.")])) as c:
+        await c.type(f"See @{tmp_path}/")
+        await c.sees("Read.")
+        assert "a.txt:\n```\none two three\n```" in c.engine.asked[0][0].content
+
+
+async def test_context_lists_the_tokens_of_every_message(chat):
+    async with chat(engine=CountingEngine([Script("Owls hunt at night.")])) as c:
+        await c.ask("What do owls do?")
+        await c.type("/context")
+        await c.sees("in all of 2,048")
+        await c.sees("you: What do owls do?")
+        await c.sees("model: Owls hunt at night.")
+
+
+async def test_for_a_server_elsewhere_nothing_is_started_and_earlier_calls_are_told_as_text(
+    chat, server, tmp_path
+):
+    tools = ToolShelf(("maths/*",))
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"), "demo", None)
+    scripts = [Script(calling("maths__add", a=1, b=2)), Script("3.")]
+    async with chat(*scripts, tools=tools, recorder=recorder) as c:
+        await c.type("Add.")
+        await c.sees("3.")
+        await c.ready()
+        saved = c.session.chat.recorder.in_memory(c.session.chat.conversation)
+    engine = FakeEngine([Script("Yes.")])
+    engine.server = "http://127.0.0.1:1"
+    async with chat(engine=engine, resume=saved) as c:
+        await c.ask("Sure?")
+        assert c.session.tools.toolbox is None
+        assert [message.role for message in engine.asked[0]] == [
+            *("user", "assistant", "user", "assistant", "user")
+        ]
+        assert "the sum is 3" in engine.asked[0][2].content
+        assert not any(message.calls for message in engine.asked[0])

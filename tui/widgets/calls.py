@@ -1,0 +1,162 @@
+"""Calls of tools below the text of a reply, and the question whether one may run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widgets import Static
+
+from localspec.chats.calls import SavedCall
+from tui.render.lines import cells
+from tui.render.text import plain
+from tui.widgets.placed import Placed
+
+_SIGNS = {
+    "written": "…",
+    "waiting": "?",
+    "running": "…",
+    "done": "✓",
+    "failed": "✗",
+    "refused": "✗",
+    "stopped": "✗",
+}
+_STATES = {
+    "waiting": "waits",
+    "running": "runs",
+    "failed": "failed",
+    "refused": "not allowed",
+    "stopped": "stopped",
+}
+_MOST_SHOWN = 8000
+"""Characters of a result that are shown unfolded."""
+_ARGUMENTS = 60
+"""Characters of the arguments in the line of a call."""
+_SLOW = 0.1
+"""Seconds from which the time of a call is shown."""
+_ASKED = 600
+"""Characters of the arguments in the question."""
+
+
+class CallsView(Placed, Static):
+    """A line for each call; arguments and results after a click."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="calls")
+        self.display = False
+        self._unfolded = False
+        self._calls: tuple[SavedCall, ...] = ()
+
+    def show(self, calls: Sequence[SavedCall]) -> None:
+        """Show the calls as they are now."""
+        if (shown := tuple(calls)) == self._calls:
+            return
+        self._calls = shown
+        self.display = bool(shown)
+        self._draw()
+
+    def _draw(self) -> None:
+        parts = []
+        for call in self._calls:
+            parts.append(self._line(call))
+            if self._unfolded:
+                parts += self._inside(call)
+        self.update(Content("\n".join(parts)))
+
+    def _line(self, call: SavedCall) -> str:
+        fold = "▾" if self._unfolded else "▸"
+        facts = [f"{_SIGNS[call.state]} {call.place or call.name}"]
+        if brief := _brief(call.arguments):
+            facts[0] += f" {brief}"
+        if call.state in _STATES:
+            facts.append(_STATES[call.state])
+        if call.result is not None:
+            lines = call.result.count("\n") + 1
+            if call.seconds >= _SLOW:
+                facts.append(f"{call.seconds:.1f} s")
+            short = lines == 1 and len(call.result) <= _ARGUMENTS
+            size = f"{lines} lines" if lines > 1 else f"{len(call.result)} characters"
+            facts.append(f"→ {call.result}" if short else size)
+        return plain(f"{fold} {' · '.join(facts)}")
+
+    @staticmethod
+    def _inside(call: SavedCall) -> list[str]:
+        found = [_indented(_pretty(call.arguments))]
+        if call.result is not None:
+            text = call.result[:_MOST_SHOWN]
+            rest = len(call.result) - len(text)
+            found.append(_indented("→ " + text))
+            if rest:
+                found.append(_indented(f"… {rest:,} more characters; /export has them"))
+        return [plain(part) for part in found]
+
+    def on_click(self) -> None:
+        """Fold or unfold."""
+        self.toggle()
+
+    def toggle(self) -> None:
+        """Fold or unfold."""
+        self._unfolded = not self._unfolded
+        self._draw()
+
+
+class PermissionBar(Static):
+    """Asks whether a tool may run; hidden while nothing is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self.display = False
+        self._shown: object = None
+
+    def show(self, asked: tuple[str, str] | None, keys: str) -> None:
+        """Ask for a tool: its place and its arguments; ``keys`` says how to answer."""
+        if asked == self._shown:
+            return
+        self._shown = asked
+        self.display = asked is not None
+        if asked is None:
+            return
+        place, arguments = asked
+        text = " ".join(arguments.split())
+        if len(text) > _ASKED:
+            text = f"{text[:_ASKED]}… ({len(text) - _ASKED:,} more; F7, Alt+O shows all above)"
+        self.update(
+            Content.assemble(
+                ("May ", ""),
+                (plain(place), "bold"),
+                (" run?  ", ""),
+                (plain(text), "$quiet"),
+                "\n",
+                (keys, "$primary"),
+            )
+        )
+
+
+def _brief(arguments: str) -> str:
+    """The arguments in one line."""
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        values = {key: json.dumps(value, ensure_ascii=False) for key, value in found.items()}
+        text = " ".join(f"{key}={value}" for key, value in values.items())
+    else:
+        text = arguments
+    text = " ".join(text.split())
+    return text if cells(text) <= _ARGUMENTS else f"{text[:_ARGUMENTS]}…"
+
+
+def _pretty(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False, indent=1)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+__all__ = ["CallsView", "PermissionBar"]
