@@ -8,6 +8,7 @@ from typing import Literal
 
 from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
+from localspec.core.picture import Picture
 from localspec.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupt"]
@@ -70,6 +71,8 @@ class Message:
     """The call whose result a tool's message is."""
     name: str = ""
     """The tool whose result this is, where it is known."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures of a user's message, or of a tool's result, in the order of their places."""
 
     def __post_init__(self) -> None:
         content: object = self.content

@@ -14,6 +14,7 @@ from localspec.core.drafter_registry import OFF
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
+from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -106,6 +107,10 @@ class ReplyRequest:
         _require_alternatives("prompt_logprobs", self.prompt_logprobs)
         schema.DRAFTER.require(self.drafter)
         schema.DRAFT_MAX.require(self.draft_max)
+        if sum(len(message.pictures) for message in self.messages) > MOST_PICTURES:
+            raise UsageError(f"a request has at most {MOST_PICTURES} pictures")
+        if self.prompt_logprobs is not None and self.sees:
+            raise UsageError("a prompt with pictures cannot be scored: their rows are no tokens")
         _require_json("tools", self.tools, list)
         _require_json("template arguments", self.template_arguments, dict)
 
@@ -114,6 +119,11 @@ class ReplyRequest:
         """Of the texts that have to be split into tokens before it is answered."""
         texts = (self.prompt, self.prediction, *(message.content for message in self.messages))
         return sum(len(text) for text in texts if text)
+
+    @property
+    def sees(self) -> bool:
+        """Whether it has pictures."""
+        return any(message.pictures for message in self.messages)
 
     @property
     def drafts(self) -> bool:

@@ -1,0 +1,93 @@
+"""How a loaded model sees: its projector, loaded with the first picture.
+
+A chat without pictures compiles, loads and imports nothing of this.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from localspec.errors import LocalspecError, MediaError
+from localspec.llama.projector import Projector
+from localspec.llama.target import LlamaTarget
+from localspec.loading.options import Options
+from localspec.loading.resources import Parts
+from localspec.models.catalog.projectors import find_projector, require_projector
+from localspec.models.gguf.model_file import ModelFile
+
+NO_PROJECTOR = "none"
+"""Value of ``--mmproj`` that leaves it out."""
+
+
+class ModelSight:
+    """A `localspec.generation.pictures.Sight`."""
+
+    def __init__(
+        self, file: ModelFile, target: LlamaTarget, parts: Parts, options: Options
+    ) -> None:
+        """The projector of the model in ``file`` encodes for ``target``, and belongs to ``parts``.
+
+        Raises:
+            ModelNotFoundError, ModelFileError: the one that the options name is none.
+        """
+        self._file = file
+        self._target = target
+        self._parts = parts
+        self._options = options
+        self._lock = threading.Lock()
+        self._projector: Projector | None = None
+        if options.mmproj not in {None, NO_PROJECTOR}:
+            require_projector(Path(str(options.mmproj)))
+
+    @functools.cached_property
+    def path(self) -> Path | None:
+        """The projector's file; None where the model cannot see."""
+        named = self._options.mmproj
+        if named is not None:
+            return None if named == NO_PROJECTOR else Path(named)
+        try:
+            return find_projector(self._file.header, self._file.path)
+        except (LocalspecError, OSError):
+            return None
+
+    def encoder(self, tell: Callable[[str], None]) -> Projector:
+        """See `localspec.generation.pictures.Sight`."""
+        with self._lock:
+            if self._projector is None:
+                self._projector = self._loaded(tell)
+            return self._projector
+
+    def _loaded(self, tell: Callable[[str], None]) -> Projector:
+        path, name = self.path, self._file.name
+        if path is None:
+            raise MediaError(
+                f"{name} cannot see pictures: there is no projector (mmproj file) beside it; if "
+                "its repository has one, fetch it and name it with --mmproj FILE, or choose a "
+                "model that sees"
+            )
+        from localspec.media import mtmd_library
+
+        told = 0.0
+
+        def compiling(part: float) -> None:
+            nonlocal told
+            if part == 0.0:
+                tell("compiling llama.cpp's library for pictures, once: some minutes")
+            elif part >= told + 0.25:
+                told = part
+                tell(f"compiling the library for pictures: {part:.0%}")
+
+        library = mtmd_library.obtain(offline=self._options.offline, on_unit=compiling)
+        context = self._target.context
+        made = Projector(
+            path, context.model, library, threads=context.threads, stop=self._parts.stop
+        )
+        self._parts.loaded.insert(0, made)
+        self._target.pictures = made
+        return made
+
+
+__all__ = ["NO_PROJECTOR", "ModelSight"]
