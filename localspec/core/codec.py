@@ -1,11 +1,13 @@
 """Frozen dataclasses to plain JSON values and back, checked strictly against their type hints.
 
 Missing fields take their default; unknown fields, wrong types and NaN are refused with a line that
-names the place. Infinities travel as the strings "inf" and "-inf", since JSON has no word for them.
+names the place. Infinities travel as the strings "inf" and "-inf", since JSON has no word for them,
+and bytes as base64.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import enum
@@ -38,6 +40,8 @@ def encode(value: object) -> Any:
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
     if isinstance(value, Sequence):
         return [encode(item) for item in value]
     raise CodecError(f"{type(value).__name__} cannot be sent")
@@ -88,6 +92,11 @@ def _scalar(kind: Any, data: object, where: str) -> Any:
         return data
     if kind is float:
         return _float(data, where)
+    if kind is bytes and isinstance(data, str):
+        try:
+            return base64.b64decode(data, validate=True)
+        except ValueError:
+            raise CodecError(f"{where}: no base64") from None
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(data)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,14 +46,22 @@ def _goes_on(token: int) -> bool:
     return token <= _HIGHEST and not (_HIGHEST - token) & 1
 
 
-def before(tokens: Sequence[int], at: int) -> int:
+class Ids(Protocol):
+    """Tokens in a list or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, at: int, /) -> Any: ...
+
+
+def before(tokens: Ids, at: int) -> int:
     """The last place up to ``at`` that is not inside of a picture."""
     while 0 < at < len(tokens) and _goes_on(int(tokens[at])):
         at -= 1
     return at
 
 
-def after(tokens: Sequence[int], at: int) -> int:
+def after(tokens: Ids, at: int) -> int:
     """The first place from ``at`` on that is not inside of a picture."""
     while 0 < at < len(tokens) and _goes_on(int(tokens[at])):
         at += 1

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from localspec.core.events import Message
@@ -24,8 +25,10 @@ from localspec.errors import MediaError
 _OPENS, _CLOSES = "\ufdd2", "\ufdd3"
 """Noncharacters: Unicode keeps them for uses inside a program."""
 _MARK = re.compile(f"{_OPENS}([0-9a-f]{{32}}){_CLOSES}")
-_KEPT = 256
-"""Pictures whose place in prompts is remembered."""
+_KEPT_BYTES = 256 << 20
+"""Bytes of encoded pictures that are kept for later requests."""
+_KEPT_FILES = 4096
+"""Files whose pixels are known."""
 _SHOWN = "<image>"
 
 Tell = Callable[[str], None]
@@ -41,8 +44,8 @@ class PicturePart(Protocol):
         ...
 
     @property
-    def pieces(self) -> tuple[object, ...]:
-        """What the target reads the rows from: to be held until it has."""
+    def n_bytes(self) -> int:
+        """Bytes of its rows, encoded."""
         ...
 
 
@@ -71,12 +74,6 @@ class Sight(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    mark: str
-    part: PicturePart
-
-
 class Pictures:
     """Decodes the pictures of requests, and knows what stands for their marks."""
 
@@ -84,10 +81,12 @@ class Pictures:
         """``sight`` None: the model cannot see."""
         self._sight = sight
         self._lock = threading.Lock()
-        self._files: OrderedDict[bytes, str] = OrderedDict()
-        """Marks by the digest of the file."""
-        self._parts: OrderedDict[str, PicturePart] = OrderedDict()
-        """By mark."""
+        self._marks: OrderedDict[bytes, str] = OrderedDict()
+        """By the digest of the file, what was used last at the end."""
+        self._parts: weakref.WeakValueDictionary[str, PicturePart] = weakref.WeakValueDictionary()
+        """By mark; requests hold theirs."""
+        self._kept: OrderedDict[str, PicturePart] = OrderedDict()
+        """Those that later requests may have again, what was used last at the end."""
 
     def marked(
         self, messages: Sequence[Message], cancelled: Callable[[], bool], tell: Tell
@@ -108,15 +107,18 @@ class Pictures:
                 continue
             parts, begun = list[str](), 0
             for picture in message.pictures:
-                known = self._known(picture, cancelled, tell)
-                held += known.part.pieces
-                parts += text[begun : picture.at], known.mark
+                mark, part = self._known(picture, cancelled, tell)
+                held.append(part)
+                parts += text[begun : picture.at], mark
                 begun = max(begun, picture.at)
             parts.append(text[begun:])
             found.append(replace(message, content="".join(parts), pictures=()))
         return tuple(found), tuple(held)
 
-    def _known(self, picture: Picture, cancelled: Callable[[], bool], tell: Tell) -> _Known:
+    def _known(
+        self, picture: Picture, cancelled: Callable[[], bool], tell: Tell
+    ) -> tuple[str, PicturePart]:
+        """The mark and the part of a picture."""
         from localspec.media import decoding
 
         if self._sight is None:
@@ -125,19 +127,21 @@ class Pictures:
         data = decoding.file_of(picture)
         key = hashlib.sha256(data).digest()
         with self._lock:
-            mark = self._files.get(key)
+            mark = self._marks.get(key)
             part = self._parts.get(mark) if mark is not None else None
         if mark is None or part is None:
             pixels = decoding.decoded(data, decoding.called(picture), cancelled)
             mark = f"{_OPENS}{pixels.digest.hex()[:32]}{_CLOSES}"
             part = encoder.tokenized(pixels)
         with self._lock:
-            self._files[key], self._parts[mark] = mark, part
-            for kept, last in ((self._files, key), (self._parts, mark)):
-                kept.move_to_end(last)  # type: ignore[attr-defined]
-                while len(kept) > _KEPT:
-                    kept.popitem(last=False)  # type: ignore[attr-defined]
-        return _Known(mark, part)
+            self._marks[key], self._parts[mark], self._kept[mark] = mark, part, part
+            self._marks.move_to_end(key)
+            self._kept.move_to_end(mark)
+            while len(self._marks) > _KEPT_FILES:
+                self._marks.popitem(last=False)
+            while sum(p.n_bytes for p in self._kept.values()) > _KEPT_BYTES:
+                self._kept.popitem(last=False)
+        return mark, part
 
     def tokens(self, text: str, *, bos: bool, split: Callable[..., list[int]]) -> list[int]:
         """The tokens of a text with marks; ``split`` gives those of one without, and takes ``bos``

@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 import threading
 import weakref
-from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ from localspec.models.gguf.fingerprint import fingerprint
 Embeddings = NDArray[np.float32]
 """(rows, dimensions of the model's input)."""
 _MARKER = b"<__media__>"
-_KEPT = 256 << 20
-"""Bytes of encoded pictures that are kept in memory."""
 _NODES = 16
 """Nodes of the encoder's graph between two looks whether it should stop."""
 
@@ -64,7 +61,6 @@ class Piece:
             self._free()
             self._chunk = light
             self._free = weakref.finalize(self, call, "input_chunk_free", light)
-        self._owner.used(self)
         return self._embeddings
 
     @property
@@ -86,17 +82,23 @@ class Piece:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of its embeddings."""
-        return 0 if self._embeddings is None else self._embeddings.nbytes
+        """Bytes of its rows, encoded."""
+        return 4 * self.rows * self._owner.width
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Tokenized:
     """A picture as a part of a prompt."""
 
     tokens: tuple[int, ...]
     """Rows, and the tokens that the model wants around them."""
     pieces: tuple[Piece, ...]
+    """To be held until the target has read them."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its rows, encoded."""
+        return sum(piece.n_bytes for piece in self.pieces)
 
 
 class Projector:
@@ -143,8 +145,6 @@ class Projector:
         """Positions of each row."""
         self._lock = threading.Lock()
         self._pieces: weakref.WeakValueDictionary[bytes, Piece] = weakref.WeakValueDictionary()
-        self._kept: OrderedDict[bytes, Piece] = OrderedDict()
-        """Encoded pieces, the one that was used last at the end."""
 
     def close(self) -> None:
         """Free it. May be called twice."""
@@ -233,14 +233,6 @@ class Projector:
                 f"{self.path.name} computed values that are not numbers; it may be damaged"
             )
         return made
-
-    def used(self, piece: Piece) -> None:
-        """Keep an encoded piece in memory, and as many others as there is room for."""
-        key = _key_of(piece.ids)
-        self._kept[key] = piece
-        self._kept.move_to_end(key)
-        while len(self._kept) > 1 and sum(p.n_bytes for p in self._kept.values()) > _KEPT:
-            self._kept.popitem(last=False)
 
     def _look(self, _node: object, ask: bool, _data: object) -> bool:  # noqa: FBT001 - llama.cpp's
         """Whether a node is to be waited for (``ask``), or whether to go on after it."""

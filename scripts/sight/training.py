@@ -1,0 +1,146 @@
+"""Training the encoder: first to name what it sees, then to make the frozen target say it."""
+
+import argparse
+import math
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .encoder import ROWS, WIDE, Encoder, write
+from .pictures import COLOURS, PLACES, SHAPES, Scene, asked, draw, scene
+from .target import Frozen
+
+BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+POOL = 24_000
+"""Pictures that are drawn once."""
+
+
+class Pool:
+    """Drawn pictures, and their scenes."""
+
+    def __init__(self, numbers: range) -> None:
+        self.scenes = [scene(n) for n in numbers]
+        drawn = [np.asarray(draw(s, n)) for s, n in zip(self.scenes, numbers, strict=True)]
+        self.pixels = torch.tensor(np.stack(drawn)).permute(0, 3, 1, 2)
+
+    def batch(self, rng: np.random.Generator, size: int) -> tuple[list[Scene], Tensor]:
+        """Some of them; pixels in -1 to 1, shifted and a little noisy."""
+        chosen = rng.integers(len(self.scenes), size=size)
+        pixels = self.pixels[torch.tensor(chosen)].float() / 127.5 - 1
+        pixels = torch.roll(pixels, tuple(int(n) for n in rng.integers(-3, 4, 2)), (2, 3))
+        pixels = pixels + 0.02 * torch.randn_like(pixels)
+        return [self.scenes[i] for i in chosen], pixels
+
+
+class Names(nn.Module):
+    """Classifiers of the mean of all rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (len(SHAPES) + 1, len(COLOURS), 6, len(PLACES) + 1, 11)
+        self.heads = nn.ModuleList(nn.Linear(WIDE, n) for n in sizes)
+
+    def loss(self, seen: Tensor, scenes: list[Scene]) -> tuple[Tensor, float]:
+        """The sum over all questions, and the share of pictures of which all is right."""
+        places = [s.place + 1 if s.count == 1 else 0 for s in scenes]
+        wanted = [
+            [s.shape + 1 for s in scenes],
+            [s.colour for s in scenes],
+            [s.count for s in scenes],
+            places,
+            [s.digit + 1 for s in scenes],
+        ]
+        mean, total, right = seen.mean(1), torch.zeros(()), torch.ones(len(scenes)).bool()
+        for head, labels in zip(self.heads, wanted, strict=True):
+            goal, made = torch.tensor(labels), head(mean)
+            total = total + functional.cross_entropy(made, goal)
+            right &= made.argmax(-1) == goal
+        return total, right.float().mean().item()
+
+
+def paced(steps: Iterator[None], seconds: float) -> Iterator[float]:
+    """The share of the time that is over, before each step."""
+    began = time.monotonic()
+    for _ in steps:
+        share = (time.monotonic() - began) / seconds
+        if share >= 1:
+            return
+        yield share
+
+
+def forever() -> Iterator[None]:
+    while True:
+        yield None
+
+
+def train(args: argparse.Namespace) -> None:
+    """All of it; prints how far it is and the accuracy on held-out pictures."""
+    torch.manual_seed(0)
+    rng, tokenizer, frozen = np.random.default_rng(0), Tokenizer.from_file(str(args.tokenizer)), Frozen(args.target)
+    pool = Pool(range(0, 2 * POOL, 2))
+    encoder, names = Encoder(frozen.width), Names()
+    if args.resume and args.resume.exists():
+        encoder.load_state_dict(torch.load(args.resume))
+    print(f"{sum(p.numel() for p in encoder.parameters())} parameters, {len(pool.scenes)} pictures")
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *names.parameters()], lr=1e-3, weight_decay=0.02)
+    for i, share in enumerate(paced(forever(), 60 * args.naming_minutes)):
+        for group in optimizer.param_groups:
+            group["lr"] = 1.5e-3 * min(1, i / 50) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
+        scenes, pixels = pool.batch(rng, 128)
+        loss, right = names.loss(encoder.seen(pixels), scenes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if i % 50 == 0:
+            print(f"naming {i}: loss {loss.item():.3f}, all right {right:.2f}", flush=True)
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01)
+    for i, share in enumerate(paced(forever(), 60 * args.answering_minutes)):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * min(1, i / 50) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
+        scenes, pixels = pool.batch(rng, 32)
+        loss = answering(encoder, frozen, tokenizer, scenes, pixels, rng)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
+        optimizer.step()
+        if i % 25 == 0:
+            print(f"answering {i}: loss {loss.item():.3f}", flush=True)
+        if i % 200 == 199:
+            write(encoder, args.out, args.target)
+            if args.resume:
+                torch.save(encoder.state_dict(), args.resume)
+    write(encoder, args.out, args.target)
+    if args.resume:
+        torch.save(encoder.state_dict(), args.resume)
+    print(f"{args.out}: {args.out.stat().st_size} bytes")
+
+
+def answering(
+    encoder: Encoder,
+    frozen: Frozen,
+    tokenizer: Tokenizer,
+    scenes: list[Scene],
+    pixels: Tensor,
+    rng: np.random.Generator,
+) -> Tensor:
+    """The loss of the target's answers to questions about pictures."""
+    before = tokenizer.encode(BEFORE, add_special_tokens=False).ids
+    both = [asked(s, rng) for s in scenes]
+    asks = [tokenizer.encode(f"\n{q}{AFTER}", add_special_tokens=False).ids for q, _ in both]
+    says = [tokenizer.encode(f"{a}<|im_end|>", add_special_tokens=False).ids for _, a in both]
+    length = max(len(q) + len(a) for q, a in zip(asks, says, strict=True))
+    ids = torch.zeros(len(scenes), length, dtype=torch.long)
+    weights = torch.zeros(len(scenes), length)
+    for i, (q, a) in enumerate(zip(asks, says, strict=True)):
+        ids[i, : len(q) + len(a)] = torch.tensor([*q, *a])
+        weights[i, len(q) : len(q) + len(a)] = 1
+    start = frozen.embed[torch.tensor(before)].expand(len(scenes), -1, -1)
+    x = torch.cat((start, encoder(pixels), frozen.embed[ids]), 1)
+    made = frozen.logits(x)[:, len(before) + ROWS - 1 : -1]
+    loss = functional.cross_entropy(made.flatten(0, 1), ids.flatten(), reduction="none")
+    return (loss * weights.flatten()).sum() / weights.sum()
