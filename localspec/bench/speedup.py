@@ -247,16 +247,12 @@ class Measuring:
         return replies[False].reply, replies[True]
 
 
-def _spread(
-    runtime: Runtime, prompt: str, max_tokens: int, pictures: tuple[Picture, ...]
-) -> float:
+def _spread(runtime: Runtime, prompt: str, max_tokens: int, pictures: tuple[Picture, ...]) -> float:
     """Warm up, then see how much plain speed varies."""
     sampling = Sampling(temperature=0)
 
     def speed(*, draft: bool) -> float:
-        found = answer(
-            runtime, prompt, sampling, 0, max_tokens, draft=draft, pictures=pictures
-        )
+        found = answer(runtime, prompt, sampling, 0, max_tokens, draft=draft, pictures=pictures)
         return found.reply.stats.tokens_per_second
 
     speed(draft=True)

@@ -19,7 +19,6 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import LocalspecError, UsageError
 
-
 _IMAGES = "images"
 """Key of a JSON line: files of pictures in front of its last message."""
 

@@ -40,10 +40,9 @@ def encode(value: object) -> Any:
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
     if isinstance(value, Sequence):
-        return [encode(item) for item in value]
+        raw = isinstance(value, bytes)
+        return base64.b64encode(value).decode() if raw else [encode(item) for item in value]
     raise CodecError(f"{type(value).__name__} cannot be sent")
 
 

@@ -101,7 +101,9 @@ def propose(
         if r.guided and r.processor.constraint is not None:
             found = r.attempt(partial(_guided, r, drafts[i], target, company))
             drafts[i] = drafts[i] if found is None else found  # it may be empty
-    return [draft if not len(draft) or draft.tokens.min() >= 0 else _of_text(draft) for draft in drafts]
+    return [
+        draft if not len(draft) or draft.tokens.min() >= 0 else _of_text(draft) for draft in drafts
+    ]
 
 
 def _of_text(draft: Draft) -> Draft:

@@ -81,8 +81,7 @@ class PromptBuilder:
     """Builds the prompts of one model, and reuses the tokens of earlier conversations."""
 
     def __init__(self, model: Tokenizer, capacity: int, sight: Sight | None = None) -> None:
-        """``capacity`` is the context size in tokens; ``sight`` is how the model sees, if it does.
-        """
+        """``capacity`` is the context size in tokens; ``sight`` how the model sees, if it does."""
         self._model = model
         self._pictures = Pictures(sight)
         self._capacity = capacity

@@ -38,10 +38,7 @@ class Quoting:
 
     def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages with every control token in the texts of others broken."""
-        return tuple(
-            self._quoted(m) if m.role in _QUOTED else m
-            for m in messages
-        )
+        return tuple(self._quoted(m) if m.role in _QUOTED else m for m in messages)
 
     def _quoted(self, message: Message) -> Message:
         """The message with the texts between its pictures broken, and their places moved."""

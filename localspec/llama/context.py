@@ -307,7 +307,7 @@ class Context(Sequences):
             )
         batches = PictureRows(piece, self._streams[seq], self.place(seq, start))
         if self._keeps_states:
-            c_api.llama_set_embeddings(self._ptr, False)  # noqa: FBT003 - llama.cpp's
+            c_api.llama_set_embeddings(self._ptr, False)
             self._keeps_states = False
         try:
             c_api.llama_set_causal_attn(self._ptr, piece.causal)
@@ -317,7 +317,7 @@ class Context(Sequences):
             self._undo([seq])
             raise
         finally:
-            c_api.llama_set_causal_attn(self._ptr, True)  # noqa: FBT003
+            c_api.llama_set_causal_attn(self._ptr, True)
         if piece.positions != rows:
             self.spans[seq].append(Span(start, rows, piece.positions))
         self._lengths[seq] += rows

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from localspec.llama.batch import Batch
 from localspec.llama.projector import Piece
 

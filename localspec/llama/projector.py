@@ -19,14 +19,17 @@ from localspec.errors import AuditError, DecodeError, Interrupted, MediaError, U
 from localspec.llama import library, mtmd
 from localspec.llama.abort import StopFlag
 from localspec.llama.devices import backend
+from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
 from localspec.llama.mtmd import IMAGE, EvalCallback, InputText
 from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.model_file import ModelFile
 
 Embeddings = NDArray[np.float32]
 """(rows, dimensions of the model's input)."""
 _MARKER = b"<__media__>"
+_BREAK = "v.token_embd.img_break"
 _NODES = 16
 """Nodes of the encoder's graph between two looks whether it should stop."""
 
@@ -121,6 +124,8 @@ class Projector:
         self._stop = stop
         self.width = int(c_api.llama_model_n_embd_inp(model.handle))
         self._key = fingerprint(path).encode()
+        row = mapped(ModelFile(path), (_BREAK,)).get(_BREAK)
+        self._break = None if row is None else row.numbers().reshape(-1)
         self._asked = 0
         self._callback: Any = EvalCallback(self._look)
         params = self.library("context_params_default")
@@ -161,7 +166,7 @@ class Projector:
         call = self.library
         chunks = call("input_chunks_init")
         bitmap = call("bitmap_init", pixels.width, pixels.height, pixels.rgb)
-        text = InputText(_MARKER, len(_MARKER), False, True)  # noqa: FBT003 - a C structure
+        text = InputText(_MARKER, len(_MARKER), False, True)
         bitmaps = (ctypes.c_void_p * 1)(bitmap)
         try:
             if call("tokenize", self._ptr, chunks, ctypes.byref(text), bitmaps, 1):
@@ -228,18 +233,32 @@ class Projector:
             raise DecodeError(f"the picture could not be encoded: {reason}")
         found = self.library("get_output_embd", self._ptr)
         made = np.ctypeslib.as_array(found, shape=(rows, self.width)).copy()
+        if self._break is not None:
+            _repair_breaks(made, self._break)
         if not np.isfinite(made).all():
             raise DecodeError(
                 f"{self.path.name} computed values that are not numbers; it may be damaged"
             )
         return made
 
-    def _look(self, _node: object, ask: bool, _data: object) -> bool:  # noqa: FBT001 - llama.cpp's
+    def _look(self, _node: object, ask: bool, _data: object) -> bool:
         """Whether a node is to be waited for (``ask``), or whether to go on after it."""
         if ask:
             self._asked += 1
             return self._asked % _NODES == 0
         return not self._stop.is_set()
+
+
+def _repair_breaks(rows: Embeddings, between: Embeddings) -> None:
+    """Write the row that Pixtral has at the end of each line of a picture. llama.cpp makes it by
+    multiplying memory that nobody has set by zero, which leaves what is not a number there.
+    """
+    same = np.isclose(rows, between, atol=1e-3).all(axis=1) | ~np.isfinite(rows).all(axis=1)
+    places = np.flatnonzero(same)
+    if len(places):
+        line = int(places[0]) + 1
+        if np.array_equal(places, np.arange(line - 1, len(rows), line)):
+            rows[places] = between
 
 
 def _key_of(ids: list[int]) -> bytes:

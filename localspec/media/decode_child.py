@@ -27,12 +27,12 @@ MOST_PIXELS = 64_000_000
 KEPT_PIXELS = 4_000_000
 """Larger pictures are made smaller: encoders read fewer pixels than that."""
 _LONGEST_SIDE = 16_384
+Image.MAX_IMAGE_PIXELS = None  # we look ourselves, before anything is decoded
 
 
 def main() -> None:
     """Answer requests until stdin ends."""
     limit_memory(MEMORY)
-    Image.MAX_IMAGE_PIXELS = None  # we look ourselves, before anything is decoded
     warnings.simplefilter("ignore")
     answer_lines(_answer, SECONDS, computing=False)
 
@@ -63,7 +63,7 @@ def decoded(data: bytes) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, binascii.Error):
         raise RefusedError(
-            f"is not of a known kind: there are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
+            f"is damaged or of no known kind: there are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
         ) from None
     width, height = image.size
     if width < 1 or height < 1:

@@ -1,4 +1,4 @@
-"""llama.cpp's libmtmd, which encodes pictures: compiled once from the source of the installed build.
+"""llama.cpp's libmtmd, which encodes pictures: compiled once, from the installed build's source.
 
 The wheel of llama-cpp-python is built without it, since it takes minutes and most chats have no
 pictures. It is compiled when a projector is first loaded, and stored as the RPC plugin is.
@@ -45,7 +45,7 @@ def files() -> Mapping[str, str]:
 
 def available() -> bool:
     """Whether it was compiled already."""
-    return native.is_stored(_folder() / NAME)
+    return native.is_stored(place() / NAME)
 
 
 def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
@@ -55,7 +55,7 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
         LocalspecError: there is no compiler or no source, or it does not compile; says what to do.
         Exception: what ``on_unit`` raised, which ends the compiling.
     """
-    folder = _folder()
+    folder = place()
     if not native.is_stored(folder / NAME):
         command, libraries = _compiler()
         given = os.environ.get(SOURCE_VARIABLE)
@@ -76,7 +76,8 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
     return native.trusted(folder / NAME)
 
 
-def _folder() -> Path:
+def place() -> Path:
+    """Its folder: named by all that it is made of."""
     facts = [VERSION, sorted(files().items()), _FLAGS, _DEFINES]
     facts += [platform.system(), platform.machine(), *platform.libc_ver()]
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
@@ -174,4 +175,24 @@ class _Build:
 
 _COUNTS = hasattr(os, "sched_getaffinity")
 
-__all__ = ["NAME", "SOURCE_VARIABLE", "available", "files", "obtain"]
+
+def main() -> int:
+    """Compile it now, with progress: for tests and for machines that will have no network."""
+
+    def tell(part: float) -> None:
+        sys.stderr.write(f"\rlibrary for pictures: {part:.0%}")
+        sys.stderr.flush()
+
+    try:
+        path = obtain(on_unit=tell)
+    except LocalspecError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+__all__ = ["NAME", "SOURCE_VARIABLE", "available", "files", "obtain", "place"]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,1 @@
-"""The eye of the demonstration pair: drawn pictures, questions about them, an encoder, its training."""
+"""The eye of the demonstration pair: drawn pictures, questions about them, and an encoder."""

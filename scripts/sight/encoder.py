@@ -29,7 +29,9 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(b, rows, WIDE)."""
         y = self.norm1(x)
-        q, k, v = (f(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = (
+            f(y).unflatten(-1, (HEADS, -1)).transpose(1, 2) for f in (self.q, self.k, self.v)
+        )
         z = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
         x = x + self.out(z)
         return x + self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))

@@ -67,7 +67,9 @@ def draw(found: Scene, number: int, side: int = SIDE) -> Image.Image:
         cells = [(x, y) for x in range(3) for y in range(3)]
         for at in rng.choice(9, found.count, replace=False):
             x, y = cells[at]
-            _shape(pen, found.shape, colour, (x + 0.5) * big / 3, (y + 0.5) * big / 3, rng, 0.11, big)
+            _shape(
+                pen, found.shape, colour, (x + 0.5) * big / 3, (y + 0.5) * big / 3, rng, 0.11, big
+            )
         return image.resize((side, side), Image.Resampling.BILINEAR)
     x, y = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75), (0.5, 0.5)][found.place]
     x, y = (x + rng.normal(0, 0.02)) * big, (y + rng.normal(0, 0.02)) * big
@@ -79,7 +81,7 @@ def draw(found: Scene, number: int, side: int = SIDE) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BILINEAR)
 
 
-def _shape(pen, shape, colour, x, y, rng, size, big) -> None:  # noqa: ANN001, PLR0913, PLR0917
+def _shape(pen, shape, colour, x, y, rng, size, big) -> None:  # noqa: ANN001
     r = big * size * rng.uniform(0.8, 1.15)
     x, y = x + rng.normal(0, 0.01) * big, y + rng.normal(0, 0.01) * big
     if shape == 0:
@@ -110,8 +112,14 @@ def asked(found: Scene, rng: np.random.Generator) -> tuple[str, str]:
         many = shape if found.count == 1 else f"{shape}s"
         options = [
             ("What is in this picture?", f"The picture shows {n} {colour} {many}."),
-            ("What shape is it?", f"It is a {shape}." if found.count == 1 else f"They are {shape}s."),
-            ("What colour is it?", f"It is {colour}." if found.count == 1 else f"They are {colour}."),
+            (
+                "What shape is it?",
+                f"It is a {shape}." if found.count == 1 else f"They are {shape}s.",
+            ),
+            (
+                "What colour is it?",
+                f"It is {colour}." if found.count == 1 else f"They are {colour}.",
+            ),
             ("How many shapes are there?", f"There {'is' if found.count == 1 else 'are'} {n}."),
         ]
         if found.count == 1:

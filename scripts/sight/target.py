@@ -25,7 +25,9 @@ class Frozen:
     def logits(self, x: Tensor) -> Tensor:
         """(b, t, V) of embeddings (b, t, width)."""
         t = x.shape[1]
-        angle = torch.arange(t).float()[:, None] * THETA ** (-torch.arange(0, HEAD, 2).float() / HEAD)
+        angle = torch.arange(t).float()[:, None] * THETA ** (
+            -torch.arange(0, HEAD, 2).float() / HEAD
+        )
         cos, sin = angle.cos(), angle.sin()
 
         def turned(y: Tensor) -> Tensor:

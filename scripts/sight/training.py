@@ -16,7 +16,7 @@ from .pictures import COLOURS, PLACES, SHAPES, Scene, asked, draw, scene
 from .target import Frozen
 
 BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
-POOL = 24_000
+POOL = 16_000
 """Pictures that are drawn once."""
 
 
@@ -64,10 +64,10 @@ class Names(nn.Module):
 
 
 def paced(steps: Iterator[None], seconds: float) -> Iterator[float]:
-    """The share of the time that is over, before each step."""
-    began = time.monotonic()
+    """The share of the processor's time that is over, before each step."""
+    began = time.process_time()
     for _ in steps:
-        share = (time.monotonic() - began) / seconds
+        share = (time.process_time() - began) / seconds
         if share >= 1:
             return
         yield share
@@ -79,29 +79,19 @@ def forever() -> Iterator[None]:
 
 
 def train(args: argparse.Namespace) -> None:
-    """All of it; prints how far it is and the accuracy on held-out pictures."""
+    """All of it; prints how far it is."""
     torch.manual_seed(0)
-    rng, tokenizer, frozen = np.random.default_rng(0), Tokenizer.from_file(str(args.tokenizer)), Frozen(args.target)
-    pool = Pool(range(0, 2 * POOL, 2))
-    encoder, names = Encoder(frozen.width), Names()
+    rng, frozen = np.random.default_rng(0), Frozen(args.target)
+    pool, encoder = Pool(range(0, 2 * POOL, 2)), Encoder(frozen.width)
     if args.resume and args.resume.exists():
         encoder.load_state_dict(torch.load(args.resume))
-    print(f"{sum(p.numel() for p in encoder.parameters())} parameters, {len(pool.scenes)} pictures")
-    optimizer = torch.optim.AdamW([*encoder.parameters(), *names.parameters()], lr=1e-3, weight_decay=0.02)
-    for i, share in enumerate(paced(forever(), 60 * args.naming_minutes)):
-        for group in optimizer.param_groups:
-            group["lr"] = 1.5e-3 * min(1, i / 50) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
-        scenes, pixels = pool.batch(rng, 128)
-        loss, right = names.loss(encoder.seen(pixels), scenes)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if i % 50 == 0:
-            print(f"naming {i}: loss {loss.item():.3f}, all right {right:.2f}", flush=True)
-    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01)
+    size = sum(p.numel() for p in encoder.parameters())
+    print(f"{size} parameters, {len(pool.scenes)} pictures", flush=True)
+    learn_names(encoder, pool, rng, 60 * args.naming_minutes)
+    tokenizer = Tokenizer.from_file(str(args.tokenizer))
+    optimizer = torch.optim.AdamW(encoder.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     for i, share in enumerate(paced(forever(), 60 * args.answering_minutes)):
-        for group in optimizer.param_groups:
-            group["lr"] = 1e-3 * min(1, i / 50) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
+        pace(optimizer, i, share, 1e-3)
         scenes, pixels = pool.batch(rng, 32)
         loss = answering(encoder, frozen, tokenizer, scenes, pixels, rng)
         optimizer.zero_grad()
@@ -111,13 +101,38 @@ def train(args: argparse.Namespace) -> None:
         if i % 25 == 0:
             print(f"answering {i}: loss {loss.item():.3f}", flush=True)
         if i % 200 == 199:
-            write(encoder, args.out, args.target)
-            if args.resume:
-                torch.save(encoder.state_dict(), args.resume)
+            save(encoder, args)
+    save(encoder, args)
+    print(f"{args.out}: {args.out.stat().st_size} bytes")
+
+
+def save(encoder: Encoder, args: argparse.Namespace) -> None:
+    """The file, and the checkpoint."""
     write(encoder, args.out, args.target)
     if args.resume:
         torch.save(encoder.state_dict(), args.resume)
-    print(f"{args.out}: {args.out.stat().st_size} bytes")
+
+
+def pace(optimizer: torch.optim.Optimizer, step: int, share: float, rate: float) -> None:
+    """Warm up, then a cosine down to almost nothing."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * min(1, step / 50) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
+
+
+def learn_names(encoder: Encoder, pool: Pool, rng: np.random.Generator, seconds: float) -> None:
+    """Teach the encoder to see, by classifiers that are thrown away."""
+    names = Names()
+    both = [*encoder.parameters(), *names.parameters()]
+    optimizer = torch.optim.AdamW(both, weight_decay=0.02)
+    for i, share in enumerate(paced(forever(), seconds)):
+        pace(optimizer, i, share, 1.5e-3)
+        scenes, pixels = pool.batch(rng, 128)
+        loss, right = names.loss(encoder.seen(pixels), scenes)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if i % 50 == 0:
+            print(f"naming {i}: loss {loss.item():.3f}, all right {right:.2f}", flush=True)
 
 
 def answering(
