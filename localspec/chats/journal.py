@@ -6,6 +6,7 @@ import dataclasses
 import time
 from typing import Any
 
+from localspec.chats import pictures
 from localspec.chats.record import ChatRecord, reply_details
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
@@ -72,8 +73,8 @@ class Journal:
     def messages(self, question: str) -> list[Message]:
         """The messages of a request: those so far, and ``question`` at the end."""
         system = [Message("system", self.system)] if self.system else []
-        earlier = [Message(m.role, m.text) for m in self._messages if m.text]
-        return [*system, *earlier, Message("user", question)]
+        earlier = [pictures.message(m.role, m.text) for m in self._messages if m.text]
+        return [*system, *earlier, pictures.message("user", question)]
 
     def begin(self, question: str) -> None:
         """Add a question and its empty reply."""

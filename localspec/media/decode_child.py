@@ -2,7 +2,8 @@
 
 Started as ``python -m localspec.media.decode_child``. One JSON object a line on stdin, one on
 stdout: ``{"data"}`` has a file in base64, and is answered by ``{"width", "height", "rgb"}`` or
-``{"refused": reason}``. A request that exceeds a limit ends the process; so does the end of stdin.
+``{"refused": reason}``; with ``{"within": [width, height]}`` it is made that small. A request that
+exceeds a limit ends the process; so does the end of stdin.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def main() -> None:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         made = decoded(base64.b64decode(request["data"]))
+        if request.get("within"):
+            made.thumbnail(tuple(request["within"]))
     except RefusedError as error:
         return {"refused": str(error)}
     except MemoryError:

@@ -51,9 +51,16 @@ def called(picture: Picture) -> str:
     return picture.name or picture.path or "the picture"
 
 
-def decoded(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: False) -> Pixels:
+def decoded(
+    data: bytes,
+    name: str,
+    cancelled: Callable[[], bool] = lambda: False,
+    *,
+    within: tuple[int, int] | None = None,
+) -> Pixels:
     """The pixels of a picture's file, in RGB, turned as its EXIF says, on white where it is
-    transparent; of an animation the first frame.
+    transparent; of an animation the first frame. ``within``: made smaller, to that width and
+    height at most.
 
     Raises:
         MediaError: it is damaged, too large or of no known kind; says which.
@@ -61,7 +68,8 @@ def decoded(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: Fals
         LocalspecError: the process that decodes cannot be started.
     """
     try:
-        answer = _pool().ask({"data": base64.b64encode(data).decode("ascii")}, cancelled)
+        request = {"data": base64.b64encode(data).decode("ascii"), "within": within}
+        answer = _pool().ask(request, cancelled)
     except TooMuchError as error:
         raise MediaError(f"{name} cannot be decoded: {error}") from None
     if "refused" in answer:

@@ -1,11 +1,16 @@
-"""Files that a message names with ``@path``: their text is attached to it."""
+"""Files that a message names with ``@path``: their text is attached to it, or the picture."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import urllib.parse
 from pathlib import Path
 
+from localspec.chats import pictures
 from localspec.config import paths
+from localspec.core.picture import LARGEST_FILE
+from localspec.errors import ChatsError
 
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 """A name with spaces is quoted."""
@@ -23,7 +28,8 @@ class NoFileError(AttachError):
 
 
 def attach(text: str, *, as_words: bool = False) -> str:
-    """``text`` and the contents of the files it names.
+    """``text`` and the contents of the files it names. Pictures go in front of it, and what named
+    them at the beginning or the end goes.
 
     Names of missing files are text where they have no dot or slash, or with ``as_words``.
 
@@ -31,32 +37,135 @@ def attach(text: str, *, as_words: bool = False) -> str:
         NoFileError: a word that looks like a path names no file.
         AttachError: a file that is too large, not text, or not readable.
     """
-    parts = [text]
+    parts, shown = list[str](), dict[str, str]()
     for name in dict.fromkeys(quoted or bare for quoted, bare in _NAME.findall(text)):
         if f"\n\n{name.rstrip(_AFTER)}:\n```" in text:
             continue  # an edited message has it already
-        path = paths.expand(name)
         try:
-            if not path.is_file():
-                name = name.rstrip(_AFTER)  # noqa: PLW2901 - without the punctuation of the sentence
-                path = paths.expand(name)
-            if not name or (as_words and not path.is_file()):
+            name, path = _file_called(name, as_words=as_words)  # noqa: PLW2901 - as it turned out
+            if path is None:
                 continue
-            if not path.is_file():
-                _refuse(name, path)
+            if is_picture(path):
+                shown[name] = _kept(path, name)
                 continue
             if path.stat().st_size > _LARGEST:
                 raise AttachError(f"{name} is larger than 1 MB; attach a part of it")
             content = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
-            raise AttachError(f"{name} is not text; only text files can be attached") from None
+            raise AttachError(
+                f"{name} is neither text nor a picture; only those can be attached"
+            ) from None
         except (OSError, ValueError) as error:
             if isinstance(error, AttachError):
                 raise
             reason = getattr(error, "strerror", None) or error
             raise AttachError(f"cannot read {name}: {reason}") from None
         parts.append(f"{name}:\n{fenced(content)}")
-    return "\n\n".join(parts)
+    rest = _unnamed(text, shown) if shown else text
+    return "\n".join([*shown.values(), "\n\n".join([rest, *parts])])
+
+
+_KINDS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
+"""Beginnings of the files of pictures; WEBP has its own further in."""
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file begins as a picture does; what is wrong with one is said when it is read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        begins = file.read(16)
+    return begins.startswith(_KINDS) or (begins[:4] == b"RIFF" and begins[8:12] == b"WEBP")
+
+
+def _kept(path: Path, name: str) -> str:
+    """The reference to a picture, which is kept with the chats.
+
+    Raises:
+        AttachError: it is too large, or cannot be kept.
+    """
+    if path.stat().st_size > LARGEST_FILE:
+        raise AttachError(f"{name} is larger than {LARGEST_FILE >> 20} MB, the most for a picture")
+    try:
+        return pictures.keep(path.read_bytes(), path.name)
+    except ChatsError as error:
+        raise AttachError(str(error)) from None
+
+
+def _unnamed(text: str, shown: dict[str, str]) -> str:
+    """The text with the names of files in place of those of pictures in the middle of it."""
+    text = text.strip()
+
+    def short(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        bare = name if name in shown else name.rstrip(_AFTER)
+        if bare not in shown:
+            return found[0]
+        after = name[len(bare) :]
+        if found.start() == 0 or found.end() == len(text):
+            return after if found.start() else ""
+        return Path(bare).name + after
+
+    return _NAME.sub(short, text).strip()
+
+
+def dropped(text: str) -> str | None:
+    """The ``@`` words for files that were dropped on the terminal, which pastes their paths; None
+    where the text is not that, or names anything but pictures.
+    """
+    if not text.strip() or "\n" in text.strip() or len(text) > _LONGEST_DROP:
+        return None
+    try:
+        names = shlex.split(text)
+        files = [urllib.parse.unquote(name.removeprefix("file://")) for name in names]
+        absolute = all(Path(file).is_absolute() for file in files)
+        if absolute and all(Path(file).is_file() and is_picture(Path(file)) for file in files):
+            return "".join(f"{named(file)} " for file in files)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+_LONGEST_DROP = 8192
+
+
+def named(path: str) -> str:
+    """The ``@`` word for a file."""
+    return f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
+
+
+def picture_named(path: str) -> str:
+    """The ``@`` word for a picture.
+
+    Raises:
+        AttachError: there is none at ``path``.
+    """
+    try:
+        if is_picture(paths.expand(path)):
+            return named(path)
+    except (OSError, ValueError) as error:
+        raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+    raise AttachError(f"{path} is no picture (PNG, JPEG, WEBP, GIF or BMP)")
+
+
+def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
+    """The name, without the punctuation of its sentence, and the file; None where it is text.
+
+    Raises:
+        NoFileError: a word that looks like a path names no file.
+        OSError, ValueError: it cannot be looked at.
+    """
+    path = paths.expand(name)
+    if not path.is_file():
+        name = name.rstrip(_AFTER)
+        path = paths.expand(name)
+    if not name or path.is_file():
+        return name, path if name else None
+    if not as_words:
+        _refuse(name, path)
+    return name, None
 
 
 def _refuse(name: str, path: Path) -> None:
