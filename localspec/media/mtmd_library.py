@@ -19,6 +19,7 @@ from pathlib import Path
 from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source, Wanted
 from localspec.config import paths
+from localspec.core.safe_text import safe_line
 from localspec.errors import LocalspecError
 from localspec.files import native
 
@@ -186,9 +187,9 @@ def main() -> int:
     try:
         path = obtain(on_unit=tell)
     except LocalspecError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{safe_line(str(error))}\n")
         return error.exit_code
-    sys.stdout.write(f"{path}\n")
+    sys.stdout.write(f"{safe_line(str(path))}\n")
     return 0
 
 

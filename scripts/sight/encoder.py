@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from .pictures import SIDE
 
-PATCH, WIDE, HIDDEN, LAYERS, HEADS, EPS = 16, 128, 384, 4, 4, 1e-6
+PATCH, WIDE, HIDDEN, LAYERS, HEADS, EPS = 16, 96, 256, 3, 4, 1e-6
 ROWS = (SIDE // PATCH) ** 2
 
 

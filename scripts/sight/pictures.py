@@ -9,20 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-SIDE = 96
-SHAPES = ("circle", "square", "triangle", "star")
+SIDE = 64
+SHAPES = ("circle", "square", "triangle")
 COLOURS = {
     "red": (220, 40, 40),
     "blue": (40, 70, 220),
     "green": (40, 160, 60),
     "yellow": (240, 210, 40),
     "black": (20, 20, 20),
-    "purple": (140, 50, 180),
 }
 NAMES = tuple(COLOURS)
-NUMBERS = ("no", "one", "two", "three", "four", "five")
+NUMBERS = ("no", "one", "two", "three", "four")
 PLACES = ("top left", "top right", "bottom left", "bottom right", "middle")
-HELD_OUT = {("circle", "green"), ("square", "purple"), ("triangle", "blue"), ("star", "red")}
+HELD_OUT = {("circle", "green"), ("square", "red"), ("triangle", "blue")}
 """Combinations that no picture for training has."""
 
 
@@ -51,7 +50,7 @@ def scene(number: int) -> Scene:
         shape, colour = int(rng.integers(len(SHAPES))), int(rng.integers(len(NAMES)))
         if held_out or (SHAPES[shape], NAMES[colour]) not in HELD_OUT:
             break
-    count = 1 if rng.random() < 0.4 else int(rng.integers(2, 6))
+    count = 1 if rng.random() < 0.4 else int(rng.integers(2, 5))
     return Scene(shape, colour, count, int(rng.integers(5)), -1)
 
 
@@ -87,12 +86,10 @@ def _shape(pen, shape, colour, x, y, rng, size, big) -> None:  # noqa: ANN001
     if shape == 0:
         pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
         return
-    corners = (4, 3, 10)[shape - 1]
-    start = {1: np.pi / 4, 2: -np.pi / 2, 3: -np.pi / 2}[shape] + rng.normal(0, 0.06)
+    corners = (4, 3)[shape - 1]
+    start = (np.pi / 4, -np.pi / 2)[shape - 1] + rng.normal(0, 0.06)
     angles = start + 2 * np.pi * np.arange(corners) / corners
-    radii = np.where(np.arange(corners) % 2, 0.42, 1.0) if shape == 3 else np.ones(corners)
-    reach = r * {1: 1.25, 2: 1.3, 3: 1.3}[shape] * radii
-    points = zip(x + reach * np.cos(angles), y + reach * np.sin(angles), strict=True)
+    points = zip(x + 1.28 * r * np.cos(angles), y + 1.28 * r * np.sin(angles), strict=True)
     pen.polygon([(float(a), float(b)) for a, b in points], fill=colour)
 
 

@@ -32,7 +32,7 @@ class Pool:
         """Some of them; pixels in -1 to 1, shifted and a little noisy."""
         chosen = rng.integers(len(self.scenes), size=size)
         pixels = self.pixels[torch.tensor(chosen)].float() / 127.5 - 1
-        pixels = torch.roll(pixels, tuple(int(n) for n in rng.integers(-3, 4, 2)), (2, 3))
+        pixels = torch.roll(pixels, tuple(int(n) for n in rng.integers(-2, 3, 2)), (2, 3))
         pixels = pixels + 0.02 * torch.randn_like(pixels)
         return [self.scenes[i] for i in chosen], pixels
 
@@ -42,7 +42,7 @@ class Names(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = (len(SHAPES) + 1, len(COLOURS), 6, len(PLACES) + 1, 11)
+        sizes = (len(SHAPES) + 1, len(COLOURS), 5, len(PLACES) + 1, 11)
         self.heads = nn.ModuleList(nn.Linear(WIDE, n) for n in sizes)
 
     def loss(self, seen: Tensor, scenes: list[Scene]) -> tuple[Tensor, float]:
@@ -92,7 +92,7 @@ def train(args: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(encoder.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     for i, share in enumerate(paced(forever(), 60 * args.answering_minutes)):
         pace(optimizer, i, share, 1e-3)
-        scenes, pixels = pool.batch(rng, 32)
+        scenes, pixels = pool.batch(rng, 16)
         loss = answering(encoder, frozen, tokenizer, scenes, pixels, rng)
         optimizer.zero_grad()
         loss.backward()
@@ -126,12 +126,12 @@ def learn_names(encoder: Encoder, pool: Pool, rng: np.random.Generator, seconds:
     optimizer = torch.optim.AdamW(both, weight_decay=0.02)
     for i, share in enumerate(paced(forever(), seconds)):
         pace(optimizer, i, share, 1.5e-3)
-        scenes, pixels = pool.batch(rng, 128)
+        scenes, pixels = pool.batch(rng, 64)
         loss, right = names.loss(encoder.seen(pixels), scenes)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if i % 50 == 0:
+        if i % 100 == 0:
             print(f"naming {i}: loss {loss.item():.3f}, all right {right:.2f}", flush=True)
 
 

@@ -55,9 +55,9 @@ class QuestionView(Lines):
     def on_mount(self) -> None:
         """Draw its pictures, which another process decodes."""
         if self._pictures:
-            self.run_worker(self._draw())
+            self.run_worker(self._show_pictures())
 
-    async def _draw(self) -> None:
+    async def _show_pictures(self) -> None:
         for picture in self._pictures:
             lines = await asyncio.to_thread(_thumbnail, picture)
             self._drawn_pictures += [*lines, Line(EMPTY)]
