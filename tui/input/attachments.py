@@ -53,7 +53,7 @@ def attach(text: str, *, as_words: bool = False) -> str:
             content = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             raise AttachError(
-                f"{name} is neither text nor a picture; only those can be attached"
+                f"{name} is not text and no picture; only those can be attached"
             ) from None
         except (OSError, ValueError) as error:
             if isinstance(error, AttachError):
@@ -104,9 +104,8 @@ def _unnamed(text: str, shown: dict[str, str]) -> str:
         if bare not in shown:
             return found[0]
         after = name[len(bare) :]
-        if found.start() == 0 or found.end() == len(text):
-            return after if found.start() else ""
-        return Path(bare).name + after
+        alone = not after and (found.start() == 0 or found.end() == len(text))
+        return "" if alone else Path(bare).name + after
 
     return _NAME.sub(short, text).strip()
 
