@@ -42,7 +42,7 @@ def test_a_data_uri_is_a_picture(url: str) -> None:
     ],
 )
 def test_no_address_is_followed(url: str) -> None:
-    with pytest.raises(MediaError, match="this server fetches nothing .*data:image/png;base64"):
+    with pytest.raises(MediaError, match=r"this server fetches nothing .*data:image/png;base64"):
         picture_at(url)
 
 
