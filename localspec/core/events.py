@@ -356,3 +356,5 @@ class ModelInfo:
     """The token that prompts begin with, as text; "" where none is added."""
     eos: str = ""
     """The token that ends a text, as text; "" where there is none."""
+    sees: bool = False
+    """Whether there is a projector, with which the target sees pictures."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -215,7 +216,10 @@ class _Loader:
         if options.sees:
             sight.encoder(lambda what: _tell(self.on_event, what))
         return LoadedPair(
-            info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
+            info=dataclasses.replace(
+                self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
+                sees=sight.path is not None,
+            ),
             target_model=context.model,
             target=owner,
             sight=sight,

@@ -315,6 +315,7 @@ def test_a_model_without_a_projector_says_what_to_do(tmp_path: Path) -> None:
     seeing = write_seeing(tmp_path / "model", "llava")
     seeing.projector.unlink()
     with opened(seeing) as runtime:
+        assert not runtime.info.sees
         with pytest.raises(MediaError, match=r"cannot see pictures.*--mmproj FILE"):
             runtime.answer(asked(LAYOUTS["first"]))
         assert runtime.answer(asked((user("Hello"),))).tokens  # others go on
@@ -366,6 +367,7 @@ def test_a_text_cannot_forge_a_picture(tmp_path: Path) -> None:
 def test_loading_without_pictures_imports_and_loads_nothing_of_them(tmp_path: Path) -> None:
     seeing = write_seeing(tmp_path / "model", "llava")
     with opened(seeing) as runtime:
+        assert runtime.info.sees
         runtime.answer(asked((user("Hello"),)))
         assert runtime.pair.target.pictures is None
 
