@@ -54,16 +54,21 @@ _MTMD = mtmd_library.place()
 
 
 @pytest.fixture
-def mtmd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library for pictures: compiled now in a run of all tests, else only used."""
+def mtmd(request: pytest.FixtureRequest, _own_home: None) -> None:
+    """The library for pictures in the test's own cache: compiled now in a run of all tests, else
+    only used.
+    """
     if not native.is_stored(_MTMD / mtmd_library.NAME):
         if request.config.getoption("-m"):
             pytest.skip(
                 "the library for pictures is not compiled: python -m localspec.media.mtmd_library"
             )
-        monkeypatch.setattr(mtmd_library, "place", lambda: _MTMD)
-        mtmd_library.obtain()
-    monkeypatch.setattr(mtmd_library, "place", lambda: _MTMD)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mtmd_library, "place", lambda: _MTMD)
+            mtmd_library.obtain()
+    here = mtmd_library.place().parent
+    here.parent.mkdir(parents=True, exist_ok=True)
+    here.symlink_to(_MTMD.parent)
 
 
 @pytest.fixture(autouse=True)
