@@ -22,6 +22,28 @@ NO_PROJECTOR = "none"
 """Value of ``--mmproj`` that leaves it out."""
 
 
+_WORK = 256 << 20
+"""Bytes that encoding takes besides the file, roughly: llama.cpp tells it afterwards."""
+
+
+def projector_of(file: ModelFile, options: Options) -> Path | None:
+    """The projector of the model in a file; None where it cannot see."""
+    if options.mmproj is not None:
+        return None if options.mmproj == NO_PROJECTOR else Path(options.mmproj)
+    try:
+        return find_projector(file.header, file.path)
+    except (LocalspecError, OSError):
+        return None
+
+
+def projector_bytes(file: ModelFile, options: Options) -> int:
+    """Memory to be left for the projector: of one that is named, or loaded with the model."""
+    if not options.sees and options.mmproj is None:
+        return 0
+    path = projector_of(file, options)
+    return path.stat().st_size + _WORK if path is not None and path.is_file() else 0
+
+
 class ModelSight:
     """A `localspec.generation.pictures.Sight`."""
 
@@ -45,13 +67,7 @@ class ModelSight:
     @functools.cached_property
     def path(self) -> Path | None:
         """The projector's file; None where the model cannot see."""
-        named = self._options.mmproj
-        if named is not None:
-            return None if named == NO_PROJECTOR else Path(named)
-        try:
-            return find_projector(self._file.header, self._file.path)
-        except (LocalspecError, OSError):
-            return None
+        return projector_of(self._file, self._options)
 
     def encoder(self, tell: Callable[[str], None]) -> Projector:
         """See `localspec.generation.pictures.Sight`."""
@@ -90,4 +106,4 @@ class ModelSight:
         return made
 
 
-__all__ = ["NO_PROJECTOR", "ModelSight"]
+__all__ = ["NO_PROJECTOR", "ModelSight", "projector_bytes", "projector_of"]
