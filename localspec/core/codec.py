@@ -30,6 +30,8 @@ def encode(value: object) -> Any:
     """A JSON value for a dataclass, or for what a dataclass may hold."""
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -41,8 +43,7 @@ def encode(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        raw = isinstance(value, bytes)
-        return base64.b64encode(value).decode() if raw else [encode(item) for item in value]
+        return [encode(item) for item in value]
     raise CodecError(f"{type(value).__name__} cannot be sent")
 
 

@@ -19,7 +19,7 @@ def thumbnail(pixels: Pixels) -> list[Line]:
 
 
 def _line(pixels: Pixels, y: int) -> Line:
-    spans = []
+    spans: list[Span] = []
     for x in range(pixels.width):
         style = _colour(pixels, x, y)
         if y + 1 < pixels.height:
