@@ -106,8 +106,11 @@ class Prefill:
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
-            self._prefix_cache.has_read(seq, prompt[at:end], None if scorer else seconds)
+            seen = media_rows.has_rows(prompt[at:end])  # encoding a picture is not reading
+            if not seen:
+                self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
+            known = None if scorer or seen else seconds
+            self._prefix_cache.has_read(seq, prompt[at:end], known)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:

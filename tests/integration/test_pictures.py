@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import picture_files
 import pytest
+from head_pairs import write_pairs
 from picture_files import FAMILIES, Seeing, drawn, png, write_seeing
 from picture_reference import Part, Reference, Shown
 
@@ -390,3 +391,25 @@ def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.Monk
         told = [e.text for e in runtime.submit(asked(LAYOUTS["first"])) if isinstance(e, Notice)]
         assert told[0] == "compiling llama.cpp's library for pictures, once: some minutes"
         assert "50%" in told[1]
+
+
+@pytest.mark.parametrize("kind", ["mtp on a hybrid", "eagle3, borrowing", "eagle3, owning"])
+def test_heads_draft_after_a_picture(kind: str, tmp_path: Path) -> None:
+    """Also for a target with recurrent states, which no truncation brings back."""
+    pair = write_pairs(tmp_path)[kind]
+    projector = picture_files.write_projector(tmp_path / "mmproj.gguf", "llava")
+    options = pair.options(mmproj=str(projector), remember=False)
+    with Runtime.open(options) as runtime:
+        for sampling in (GREEDY, WILD):
+            first = asked((user("Hello, what is this?", (ONE, 7)),), sampling=sampling)
+            plain = runtime.answer(dataclasses.replace(first, draft=False))
+            runtime.forget()
+            drafted = runtime.answer(first)
+            assert drafted.tokens == plain.tokens
+            assert list(drafted.stats.by_drafter) == [pair.drafter]
+            later = (*first.messages, Message("assistant", drafted.text), user("And?", (OTHER, 4)))
+            second = dataclasses.replace(first, messages=later)
+            continued = runtime.answer(second)
+            runtime.forget()
+            alone = runtime.answer(dataclasses.replace(second, draft=False))
+            assert continued.tokens == alone.tokens
