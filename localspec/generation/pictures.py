@@ -64,10 +64,11 @@ class Encoder(Protocol):
 class Sight(Protocol):
     """How a model sees."""
 
-    def encoder(self, tell: Tell) -> Encoder:
-        """Its encoder, loaded now if it was not needed before.
+    def encoder(self, tell: Tell, cancelled: Callable[[], bool] = ...) -> Encoder:
+        """Its encoder, compiled and loaded now if it was not needed before.
 
         Raises:
+            Interrupted: ``cancelled`` returned true.
             MediaError: the model cannot see; says what to load.
             LocalspecError: the encoder cannot be loaded.
         """
@@ -123,7 +124,9 @@ class Pictures:
 
         if self._sight is None:
             raise MediaError("this model cannot see pictures; choose one that does")
-        encoder = self._sight.encoder(tell)  # first: a model that cannot see decodes nothing
+        encoder = self._sight.encoder(
+            tell, cancelled
+        )  # first: a model that cannot see decodes nothing
         data = decoding.file_of(picture)
         key = hashlib.sha256(data).digest()
         with self._lock:

@@ -214,7 +214,9 @@ class _Loader:
         owner = LlamaTarget(context, drafting.features, control.times)
         sight = ModelSight(self.files.target, owner, parts, options)
         if options.sees:
-            sight.encoder(lambda what: _tell(self.on_event, what))
+            sight.encoder(
+                lambda what: _tell(self.on_event, what), self.cancelled or (lambda: False)
+            )
         return LoadedPair(
             info=dataclasses.replace(
                 self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),

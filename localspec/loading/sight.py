@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.errors import LocalspecError, MediaError
+from localspec.errors import Interrupted, LocalspecError, MediaError
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
 from localspec.loading.options import Options
@@ -69,14 +69,16 @@ class ModelSight:
         """The projector's file; None where the model cannot see."""
         return projector_of(self._file, self._options)
 
-    def encoder(self, tell: Callable[[str], None]) -> Projector:
+    def encoder(
+        self, tell: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
+    ) -> Projector:
         """See `localspec.generation.pictures.Sight`."""
         with self._lock:
             if self._projector is None:
-                self._projector = self._loaded(tell)
+                self._projector = self._loaded(tell, cancelled)
             return self._projector
 
-    def _loaded(self, tell: Callable[[str], None]) -> Projector:
+    def _loaded(self, tell: Callable[[str], None], cancelled: Callable[[], bool]) -> Projector:
         path, name = self.path, self._file.name
         if path is None:
             raise MediaError(
@@ -90,6 +92,8 @@ class ModelSight:
 
         def compiling(part: float) -> None:
             nonlocal told
+            if cancelled():
+                raise Interrupted("interrupted while the library for pictures was compiled")
             if part == 0.0:
                 tell("compiling llama.cpp's library for pictures, once: some minutes")
             elif part >= told + 0.25:

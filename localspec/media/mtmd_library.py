@@ -30,7 +30,8 @@ _FOLDER = "libmtmd"
 _LIST = Path(__file__).with_name("libmtmd.sha256")
 """SHA-256 of each file that it is made of, by its path in llama.cpp, as ``sha256sum`` writes it."""
 _PATIENCE_S = 1800.0
-_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden")
+_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
+"""What computes is in ggml; here a picture is resized, and minutes of compiling are saved."""
 _DEFINES = ("-DLLAMA_SHARED", "-DLLAMA_BUILD", "-DGGML_SHARED", "-DGGML_BACKEND_SHARED")
 _INCLUDED = ("include", "ggml/include", "tools/mtmd")
 

@@ -16,8 +16,6 @@ from .pictures import COLOURS, PLACES, SHAPES, Scene, asked, draw, scene
 from .target import Frozen
 
 BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
-POOL = 16_000
-"""Pictures that are drawn once."""
 
 
 class Pool:
@@ -80,9 +78,12 @@ def forever() -> Iterator[None]:
 
 def train(args: argparse.Namespace) -> None:
     """All of it; prints how far it is."""
-    torch.manual_seed(0)
-    rng, frozen = np.random.default_rng(0), Frozen(args.target)
-    pool, encoder = Pool(range(0, 2 * POOL, 2)), Encoder(frozen.width)
+    torch.manual_seed(args.seed)
+    rng, frozen = np.random.default_rng(args.seed), Frozen(args.target)
+    pool, encoder = (
+        Pool(range(2 * args.seed * args.pool, 2 * (args.seed + 1) * args.pool, 2)),
+        Encoder(frozen.width),
+    )
     if args.resume and args.resume.exists():
         encoder.load_state_dict(torch.load(args.resume))
     size = sum(p.numel() for p in encoder.parameters())
@@ -100,7 +101,7 @@ def train(args: argparse.Namespace) -> None:
         optimizer.step()
         if i % 25 == 0:
             print(f"answering {i}: loss {loss.item():.3f}", flush=True)
-        if i % 200 == 199:
+        if i % 100 == 99:
             save(encoder, args)
     save(encoder, args)
     print(f"{args.out}: {args.out.stat().st_size} bytes")
@@ -116,7 +117,7 @@ def save(encoder: Encoder, args: argparse.Namespace) -> None:
 def pace(optimizer: torch.optim.Optimizer, step: int, share: float, rate: float) -> None:
     """Warm up, then a cosine down to almost nothing."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * min(1, step / 50) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
+        group["lr"] = rate * min(1, step / 20) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-5
 
 
 def learn_names(encoder: Encoder, pool: Pool, rng: np.random.Generator, seconds: float) -> None:
