@@ -238,6 +238,7 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
             try:
                 if voice.obeys(typed, talk):
                     continue
+                text = talk.said(text)
                 request = ReplyRequest(
                     messages=tuple(journal.messages(text)),
                     sampling=talk.sampling,
