@@ -86,7 +86,7 @@ from localspec.engine.events import (
 from localspec.engine.packing import packed, unpacked
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 6
+VERSION = 7
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize."""
