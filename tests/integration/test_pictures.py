@@ -413,3 +413,19 @@ def test_heads_draft_after_a_picture(kind: str, tmp_path: Path) -> None:
             runtime.forget()
             alone = runtime.answer(dataclasses.replace(second, draft=False))
             assert continued.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen2vl"])
+def test_trees_are_drafted_after_pictures(family: str, tmp_path: Path) -> None:
+    """Branches share the cells of a picture, whose positions may not be those of text."""
+    seeing = write_seeing(tmp_path / "model", family)
+    draft = write_seeing(tmp_path / "draft", family).model
+    with opened(seeing, draft=str(draft), drafter="tree", draft_max=4) as runtime:
+        assert runtime.pair.target.leaves > 1
+        for sampling in (GREEDY, WILD):
+            request = asked(LAYOUTS["several"], sampling=sampling)
+            plain = runtime.answer(dataclasses.replace(request, draft=False))
+            runtime.forget()
+            drafted = runtime.answer(request)
+            assert drafted.tokens == plain.tokens
+            assert list(drafted.stats.by_drafter) == ["tree"]
