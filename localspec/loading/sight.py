@@ -95,7 +95,9 @@ class ModelSight:
             if cancelled():
                 raise Interrupted("interrupted while the library for pictures was compiled")
             if part == 0.0:
-                tell("compiling llama.cpp's library for pictures, once: some minutes")
+                tell(
+                    "compiling llama.cpp's library for pictures, once: about a minute of two cores"
+                )
             elif part >= told + 0.25:
                 told = part
                 tell(f"compiling the library for pictures: {part:.0%}")

@@ -1,6 +1,6 @@
 """llama.cpp's libmtmd, which encodes pictures: compiled once, from the installed build's source.
 
-The wheel of llama-cpp-python is built without it, since it takes minutes and most chats have no
+The wheel of llama-cpp-python is built without it, since most chats have no
 pictures. It is compiled when a projector is first loaded, and stored as the RPC plugin is.
 """
 

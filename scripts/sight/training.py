@@ -65,10 +65,10 @@ def paced(steps: Iterator[None], seconds: float) -> Iterator[float]:
     """The share of the processor's time that is over, before each step."""
     began = time.process_time()
     for _ in steps:
-        share = (time.process_time() - began) / seconds
-        if share >= 1:
+        spent = time.process_time() - began
+        if spent >= seconds:
             return
-        yield share
+        yield spent / seconds
 
 
 def forever() -> Iterator[None]:

@@ -389,7 +389,10 @@ def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.Monk
     seeing = write_seeing(tmp_path / "model", "llava")
     with opened(seeing) as runtime:
         told = [e.text for e in runtime.submit(asked(LAYOUTS["first"])) if isinstance(e, Notice)]
-        assert told[0] == "compiling llama.cpp's library for pictures, once: some minutes"
+        assert (
+            told[0]
+            == "compiling llama.cpp's library for pictures, once: about a minute of two cores"
+        )
         assert "50%" in told[1]
 
 
