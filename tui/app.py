@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -161,6 +162,9 @@ class ChatApp(App[None]):
         if isinstance(screen, ChatScreen):
             yield from (SystemCommand(*offer) for offer in screen.offers())
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
+        if self._driver is not None and self._driver.can_suspend:
+            suspend = self.action_suspend_process
+            yield SystemCommand("Suspend", "To the shell for now; fg there comes back", suspend)
         yield SystemCommand("Quit", "Back to the shell", self.action_quit)
 
     async def on_load(self) -> None:
@@ -245,6 +249,15 @@ class ChatApp(App[None]):
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""
         self.exit()
+
+    def open_url(self, url: str, *, new_tab: bool = True) -> None:
+        """Open a web page in the user's browser.
+
+        Raises:
+            webbrowser.Error: there is none.
+        """
+        webbrowser.get()
+        super().open_url(url, new_tab=new_tab)
 
     def copy(self, text: str, what: str) -> None:
         """Copy by the terminal and by programs, and confirm it."""

@@ -68,6 +68,12 @@ class Part:
         return self.info.id
 
     @property
+    def before(self) -> dict[int, ChatMessage]:
+        """Its messages as they were saved last."""
+        saved = self.kept.saved
+        return {key: saved[key] for key in self.messages if key in saved}
+
+    @property
     def known(self) -> Chat:
         """What was on disk before."""
         saved = self.kept.saved

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from localspec.chats import pictures, rows, schema, words
+from localspec.chats.conflicts import is_new
 from localspec.chats.saved_states import erase_states
 from localspec.chats.schema import explained, transaction
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, Written
@@ -67,13 +69,17 @@ class ChatStore:
         messages: Iterable[tuple[str, ChatMessage]],
         known: Iterable[Chat] = (),
         titles: Mapping[str, str] | None = None,
+        before: Mapping[int, str] | None = None,
+        back: AbstractSet[str] = frozenset(),
     ) -> Written:
         """Insert or replace, all or nothing: chats, and messages as (chat id, message), parents
         first. Of ``known`` only what is missing is inserted: another process may have newer texts.
         ``titles`` are those that the user has just given, by id; of others, one given stays.
+        ``before`` are the texts that the caller has written or read last, by id: a reply that
+        another process has continued otherwise since then stays, as a branch.
 
         What was erased stays erased. A removed chat stays removed, unless a message is newer than
-        its removal.
+        its removal, or is new and its chat one of ``back``: whoever wrote it knew of the removal.
 
         Raises:
             ChatRefusedError: the file does not take one of the chats; nothing was written.
@@ -83,6 +89,8 @@ class ChatStore:
         ids = {i.id for i in infos} | {chat for chat, _ in messages} | {c.info.id for c in known}
         with explained(self.path), transaction(self._db):
             erased = self._which("SELECT id FROM erased WHERE id = ?", ids)
+            written = [(chat, m) for chat, m in messages if chat not in erased]
+            new = {chat for chat, m in written if is_new(self._db, self.path, chat, m, before)}
             self._db.executemany(
                 f"{rows.PUT_CHAT} DO NOTHING",
                 [rows.of_chat(c.info) for c in known if c.info.id not in erased],
@@ -102,7 +110,7 @@ class ChatStore:
             )
             self._db.executemany(
                 rows.PUT_MESSAGE,
-                [rows.of_message(chat, m) for chat, m in messages if chat not in erased],
+                [rows.of_message(chat, m) for chat, m in written],
             )
             renamed = [(rows.clean(title), chat) for chat, title in (titles or {}).items()]
             self._db.executemany("UPDATE chats SET title = ?, named = 1 WHERE id = ?", renamed)
@@ -110,6 +118,10 @@ class ChatStore:
             self._db.executemany(
                 "UPDATE chats SET deleted = NULL WHERE id = ? AND deleted < ?",
                 [(chat, m.created) for chat, m in messages if chat in removed],
+            )
+            self._db.executemany(
+                "UPDATE chats SET deleted = NULL WHERE id = ?",
+                [(id,) for id in new & removed & back],  # noqa: A001 - as below
             )
             still = self._which("SELECT id FROM chats WHERE id = ? AND deleted NOT NULL", removed)
         return Written(erased, still, removed - still)

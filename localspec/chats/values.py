@@ -126,17 +126,21 @@ def date_of(seconds: float) -> str:
 
 
 class _Clock:
-    """Ids that grow with time, also within a microsecond and when the clock is set back."""
+    """Ids that grow with time, also within a microsecond and when the clock is set back: what two
+    windows then write below the same message gets different ids all the same.
+    """
 
     def __init__(self) -> None:
         self._last = 0
         self._lock = threading.Lock()
 
     def next(self, after: int) -> int:
-        noise = int.from_bytes(os.urandom(2), "little") % (1 << _RANDOM_BITS)
-        now = int(time.time() * 1e6) << _RANDOM_BITS | noise
+        noise = int.from_bytes(os.urandom(4), "little")
+        now = int(time.time() * 1e6) << _RANDOM_BITS | noise % (1 << _RANDOM_BITS)
         with self._lock:
-            self._last = max(now, self._last + 1, after + 1)
+            if after >= now:
+                now = after + 1 + noise
+            self._last = max(now, self._last + 1)
             return self._last
 
 

@@ -104,7 +104,7 @@ def _conclude(race: Race) -> None:
         write(f"\nplain decoding {plain:.1f} tokens/s, with drafting {drafted:.1f} tokens/s")
     again = "; `localspec demo` tries again" if race.doubtful else ""
     write_line(f"\n{race.status}{again}")
-    write_line(advice(race.best, race.n_bytes))
+    write_line(advice(race.best, race.n_bytes, race.kernels))
     if race.best is not None:
         name = race.best.offer.name
         verb = "uses" if race.best.offer.installed else "downloads"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from localspec.core.safe_text import begun, escape_json, safe_line, safe_text
+from localspec.core.units import speed
 from localspec.errors import UsageError
 from localspec.processes import activity
 
@@ -182,7 +183,9 @@ def confirm(question: str, *, default: bool = False) -> bool:
 
 def summary(stats: Stats) -> str:
     """One line about a reply."""
-    parts = [f"{stats.emitted} tokens", f"{stats.tokens_per_second:.0f} tok/s"]
+    parts = ["1 token" if stats.emitted == 1 else f"{stats.emitted} tokens"]
+    if stats.tokens_per_second:  # else a server's clock does not tell
+        parts.append(f"{speed(stats.tokens_per_second)} tok/s")
     if stats.speedup is not None and stats.speedup.text:
         parts.append(stats.speedup.text)
     if stats.drafted:

@@ -101,7 +101,7 @@ def _show(results: Sequence[RemoteMeasured], shown: int, working: Working, *, as
 def _row(m: RemoteMeasured) -> str:
     if m.error is not None:
         return f"{m.workload:<12} {m.temperature:>4g} failed: {m.error}"
-    ratio = "-" if m.ratio is None else f"{m.ratio:.2f}{'?' * bool(m.doubt)}"
+    ratio = ("-" if m.ratio is None else f"{m.ratio:.2f}") + "?" * bool(m.doubt)
     speed = "-" if m.speed is None else f"{m.speed:.0f}"
     first = "-" if m.first_seconds is None else f"{m.first_seconds:.3f} s"
     acceptance = "-" if m.acceptance is None else f"{m.acceptance:.0%}"

@@ -172,7 +172,11 @@ def _answer(
         if ctrl_c.pressed:
             stream.interrupt()
         with Unfinished() as unfinished:
-            partial = None if show else Partial(unfinished, runtime.info, request.seed)
+            partial = (
+                None
+                if show
+                else Partial(unfinished, runtime.info, request.seed, remote=server is not None)
+            )
             reply = _follow(stream, scored, partial, show=show)
             unfinished.hold("")
         return reply, runtime.info, ctrl_c.pressed

@@ -29,8 +29,9 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
         "origins": [str(o) for o in reply.origins],
         "finish_reason": reply.finish_reason,
         "stats": {
-            "prompt_tokens": s.prompt_tokens,
-            "cached_tokens": s.cached_tokens,
+            # A prompt has at least one token: 0 is what a server does not tell.
+            "prompt_tokens": s.prompt_tokens or None,
+            "cached_tokens": s.cached_tokens if s.prompt_tokens else None,
             "saved_seconds": s.saved_seconds,
             "emitted": s.emitted,
             "rounds": s.rounds if told else None,
@@ -44,7 +45,7 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
             "prompt_seconds": s.prompt_seconds,
             "decode_seconds": s.decode_seconds,
             "clock": s.clock,
-            "tokens_per_second": s.tokens_per_second,
+            "tokens_per_second": s.tokens_per_second or (None if s.emitted else 0.0),
             "plain_tokens_per_second": s.plain_tokens_per_second,
             "speculation": {"state": s.speculation.state, "reason": s.speculation.reason},
         },
@@ -57,9 +58,12 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
 class Partial:
     """Keeps the object of a reply that may break off: what had arrived is printed then."""
 
-    def __init__(self, unfinished: Unfinished, info: ModelInfo, seed: int | None) -> None:
+    def __init__(
+        self, unfinished: Unfinished, info: ModelInfo, seed: int | None, *, remote: bool = False
+    ) -> None:
+        """``remote`` is whether a server elsewhere answers, whose rounds have no times."""
         self._unfinished, self._info = unfinished, info
-        self._tally = ReplyTally(seed)
+        self._tally = ReplyTally(seed, arrives=remote)
         self._tokens = self._due = 0
 
     def take(self, event: ReplyEvent) -> None:

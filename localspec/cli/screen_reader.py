@@ -11,6 +11,7 @@ import sys
 
 from localspec.cli.line_commands import Talk
 from localspec.cli.output import say
+from localspec.core import units
 from localspec.core.events import Reply
 
 _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stopped by you"}
@@ -73,11 +74,13 @@ class Announcer(Silent):
         speculation = stats.speculation
         state = "with drafting" if speculation.state == "on" else "without drafting"
         reason = f": {speculation.shortest}" if speculation.shortest else ""
-        tokens = "1 token" if stats.emitted == 1 else f"{stats.emitted} tokens"
-        say(
-            f"({tokens}, {stats.tokens_per_second:.0f} tokens per second, {state}{reason}"
-            f"{_ENDINGS[reply.finish_reason]})"
-        )
+        if speculation.state == "unknown":  # neither is known
+            state, reason = speculation.shortest or "speculation not reported", ""
+        parts = ["1 token" if stats.emitted == 1 else f"{stats.emitted} tokens"]
+        if stats.tokens_per_second:
+            parts.append(f"{units.speed(stats.tokens_per_second)} tokens per second")
+        parts.append(f"{state}{reason}{_ENDINGS[reply.finish_reason]}")
+        say(f"({', '.join(parts)})")
 
 
 def speaker() -> Silent:

@@ -195,6 +195,10 @@ class Round:
     """Forced tokens that were accepted: all that were reached."""
 
 
+LEFT_OUT = "oldest messages were left out"
+"""The end of the notice about a conversation that is longer than the context."""
+
+
 @dataclass(frozen=True, slots=True)
 class Notice:
     """Something the user should know, in one line."""
@@ -254,7 +258,9 @@ class Stats:
         """
         if self.speedup is not None:
             return self.tokens_per_second / self.speedup.factor
-        return None if self.drafted else self.tokens_per_second or None
+        if self.drafted or self.speculation.state == "unknown":
+            return None
+        return self.tokens_per_second or None
 
     @property
     def acceptance(self) -> float:

@@ -18,6 +18,8 @@ from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
+_NUMBER = 8
+"""Characters of a number, roughly."""
 MOST_STOP = 8192
 """Characters of all stop texts of a request."""
 
@@ -124,6 +126,24 @@ class ReplyRequest:
     def sees(self) -> bool:
         """Whether it has pictures."""
         return any(message.pictures for message in self.messages)
+
+    @property
+    def size(self) -> int:
+        """Characters of all that it holds, roughly: each of several choices has a copy."""
+        texts = (self.prompt, self.prediction, self.tools, self.template_arguments)
+        grammar = self.grammar
+        return (
+            sum(len(text) for text in (*texts, *self.stop) if text)
+            + sum(
+                len(one.content)
+                + len(one.reasoning)
+                + sum(len(c.arguments) for c in one.calls)
+                + sum(len(picture.data) for picture in one.pictures)
+                for one in self.messages
+            )
+            + (len(grammar.text) + sum(map(len, grammar.choices)) if grammar is not None else 0)
+            + _NUMBER * (len(self.prompt_tokens or ()) + len(self.sampling.logit_bias))
+        )
 
     @property
     def drafts(self) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from localspec.core.events import (
     DrafterStats,
     Finished,
@@ -14,13 +17,25 @@ from localspec.core.events import (
     Stats,
     Token,
 )
+from localspec.core.origin import Origin
 
 
 class ReplyTally:
     """Takes the events of a reply as they come."""
 
-    def __init__(self, seed: int | None) -> None:
+    def __init__(
+        self,
+        seed: int | None,
+        *,
+        arrives: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """With ``arrives`` the times of rounds are not the engine's, so that the seconds are those
+        since now, when the request is sent.
+        """
         self._seed = seed
+        self._arrives, self._clock = arrives, clock
+        self._began = self._last = clock()
         self._tokens: list[Token] = []
         self._rounds: list[Round] = []
         self._reading = Reading(0, 0, 0)
@@ -35,6 +50,7 @@ class ReplyTally:
         match event:
             case Token():
                 self._tokens.append(event)
+                self._last = self._clock()
             case Round():
                 self._rounds.append(event)
             case Reading():
@@ -55,6 +71,10 @@ class ReplyTally:
 
     def _stats(self) -> Stats:
         rounds, last = self._rounds, self._rounds[-1] if self._rounds else None
+        speculation = last.speculation if last else Speculation("unknown", "nothing arrived")
+        if any(token.origin is Origin.UNKNOWN for token in self._tokens):
+            speculation = Speculation("unknown", "the server had not told when the reply ended")
+        seconds = sum(one.seconds for one in rounds)
         by_drafter: dict[str, DrafterStats] = {}
         for one in rounds:
             if one.drafted:
@@ -76,11 +96,12 @@ class ReplyTally:
             per_position=(),
             by_drafter=by_drafter,
             prompt_seconds=0.0,
-            decode_seconds=sum(one.seconds for one in rounds),
+            decode_seconds=self._last - self._began if self._arrives else seconds,
             draft_seconds=sum(one.draft_seconds for one in rounds),
             verify_seconds=sum(one.verify_seconds for one in rounds),
-            speculation=last.speculation if last else Speculation("unknown", "nothing arrived"),
+            speculation=speculation,
             speedup=last.speedup if last else None,
+            clock="request" if self._arrives else "engine",
         )
 
 

@@ -1,4 +1,4 @@
-"""Sizes and durations as text."""
+"""Sizes, durations and speeds as text."""
 
 from __future__ import annotations
 
@@ -20,4 +20,15 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-__all__ = ["duration", "size"]
+def seconds(of: float) -> str:
+    """Seconds with two digits that say something: 12.3 s, 0.04 s; never none at all."""
+    digits = 1 if of >= 0.095 else 2
+    return f"{max(of, 0.01):.{digits}f} s"
+
+
+def speed(per_second: float) -> str:
+    """Tokens per second, with a digit more below ten: 62 or 0.5."""
+    return f"{per_second:.{1 if per_second < 9.95 else 0}f}"
+
+
+__all__ = ["duration", "seconds", "size", "speed"]

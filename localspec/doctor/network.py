@@ -14,6 +14,7 @@ from localspec import __version__
 from localspec.config import settings
 from localspec.doctor.findings import Finding
 from localspec.errors import LocalspecError
+from localspec.models.hub.error_messages import why_unreachable
 
 _HUB = "https://huggingface.co"
 _WAIT_S = 2.0
@@ -71,7 +72,8 @@ def _problem(address: str) -> str | None:
             answers.put(None)  # a refusal is an answer
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            answers.put(" ".join(str(reason).split()))
+            cause = reason if isinstance(reason, BaseException) else error
+            answers.put(why_unreachable(cause))
 
     # Resolving a name has no time limit.
     threading.Thread(target=ask, daemon=True).start()

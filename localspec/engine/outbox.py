@@ -131,7 +131,7 @@ class Outbox:
                 messages = self._batches.take(time.monotonic())
                 closed = self._closed
             try:
-                self._stream.write(b"".join(map(protocol.encode, messages)))
+                self._stream.write(b"".join(map(protocol.sendable, messages)))
                 self._stream.flush()
             except OSError:  # the client is gone; the end of the command pipe stops the engine
                 return

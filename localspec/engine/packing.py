@@ -27,6 +27,7 @@ from localspec.core.events import (
 )
 from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.origin import Origin
+from localspec.core.tokenized import Tokenized
 
 _KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
     "format": ReplyFormat,
@@ -103,6 +104,26 @@ def _packed_round(event: Round) -> dict[str, Any]:
             name: _packed_number(getattr(speedup, name)) for name in _SPEEDUP_FIELDS
         }
     return {"type": "round", **found}
+
+
+def packed_text(found: Tokenized) -> dict[str, Any]:
+    """The JSON value of a text with its tokens, of which there may be hundreds of thousands."""
+    return {"text": found.text, "tokens": list(found.tokens), "pieces": list(found.pieces)}
+
+
+def unpacked_text(data: object) -> Tokenized:
+    """The text and tokens that a JSON value encodes; one of an unusual shape is checked, or
+    refused, by its type hints.
+
+    Raises:
+        CodecError: it is none.
+    """
+    if isinstance(data, dict) and data.keys() == {"text", "tokens", "pieces"}:
+        text, tokens, pieces = data["text"], data["tokens"], data["pieces"]
+        lists = isinstance(tokens, list) and isinstance(pieces, list)
+        if lists and {type(text), *map(type, pieces)} == {str} and {*map(type, tokens)} <= {int}:
+            return Tokenized(text, tuple(tokens), tuple(pieces))
+    return codec.decode(Tokenized, data, "tokenized.tokenized")
 
 
 def _packed_number(value: float) -> Any:
@@ -202,4 +223,4 @@ def _logprob(data: object) -> TokenLogprob:
     return TokenLogprob(token, text, logprob)
 
 
-__all__ = ["packed", "unpacked"]
+__all__ = ["packed", "packed_text", "unpacked", "unpacked_text"]

@@ -83,7 +83,7 @@ from localspec.engine.events import (
     ReplyEvents,
     TokenizedEvent,
 )
-from localspec.engine.packing import packed, unpacked
+from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 from localspec.errors import EngineError, LocalspecError, UsageError
 
 VERSION = 7
@@ -123,11 +123,27 @@ def encode(message: Command | EngineEvent) -> bytes:
     """One line for a message, newline included."""
     if isinstance(message, ReplyEvents):
         data: dict[str, Any] = {"id": message.id, "events": [packed(e) for e in message.events]}
+    elif isinstance(message, TokenizedEvent):
+        data = {"id": message.id, "tokenized": packed_text(message.tokenized)}
     else:
         data = {f.name: codec.encode(getattr(message, f.name)) for f in fields(message)}
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
     line = _ENCODER.encode({"type": message.type, **data})
     return line.encode("ascii") + b"\n"
+
+
+def sendable(message: EngineEvent) -> bytes:
+    """The line of a message of the engine; where it is longer than a client takes, that of an error
+    to whoever waits for it, since a client ends the engine that breaks the protocol.
+    """
+    line = encode(message)
+    if len(line) <= MAX_LINE:
+        return line
+    error = EngineError(
+        f"the answer is too large to be sent: {len(line) >> 20} MB, and {MAX_LINE >> 20} MB is the "
+        "most"
+    )
+    return encode(FailedEvent.of(getattr(message, "id", None), error))
 
 
 def decode_command(line: bytes) -> Command:
@@ -151,6 +167,8 @@ def decode_event(line: bytes) -> EngineEvent:
     try:
         if kind is ReplyEvents:
             return _reply_events(data)
+        if kind is TokenizedEvent and set(data) == {"id", "tokenized"} and type(data["id"]) is int:
+            return TokenizedEvent(data["id"], unpacked_text(data["tokenized"]))
         event: EngineEvent = codec.decode(kind, data, kind.type)
     except codec.CodecError as error:
         raise EngineError(f"not a message of protocol version {VERSION}: {error}") from None

@@ -14,6 +14,7 @@ import ctypes
 import errno
 import hashlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from localspec.files import private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
+_LIBRARY = re.compile(r"\.(so|dylib|dll)(\.|$)")
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -139,6 +141,22 @@ def require_closed(folder: Path, *files: Path) -> None:
         _require_owner(file, found)
 
 
+def closed_libraries(folder: Path) -> Path:
+    """The place of a folder of libraries that were not stored here, links resolved.
+
+    Raises:
+        LocalspecError: somebody else could write or exchange it or a library in it, or where a link
+            in it leads.
+    """
+    place = Path(os.path.realpath(folder))
+    require_closed(place)
+    for found in sorted(place.iterdir()):
+        if _LIBRARY.search(found.name):
+            file = Path(os.path.realpath(found))
+            require_closed(file.parent, file)
+    return place
+
+
 def _read(place: Path, largest: int) -> bytes:
     """The content of a file that nobody else could have written.
 
@@ -186,4 +204,4 @@ def _record(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-__all__ = ["is_stored", "opened", "require_closed", "store", "trusted"]
+__all__ = ["closed_libraries", "is_stored", "opened", "require_closed", "store", "trusted"]

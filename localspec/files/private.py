@@ -91,6 +91,9 @@ def _group_of_one(place: str | Path, group: int) -> bool:
         return False
     if user.pw_gid != group or found.gr_name != user.pw_name or set(found.gr_mem) - {user.pw_name}:
         return False
+    # A group's list does not name those who have it as their own.
+    if any(u.pw_gid == group and u.pw_uid != user.pw_uid for u in pwd.getpwall()):
+        return False
     names = os.listxattr(place) if hasattr(os, "listxattr") else []
     return "system.posix_acl_access" not in names
 

@@ -122,16 +122,19 @@ class Grammars:
 
         Raises:
             UsageError: the grammar is refused.
-            QueueFullError: large grammars of other requests take the memory for it.
+            QueueFullError: large grammars of other requests take the memory for it, or their
+                masks the time.
             Interrupted: ``cancelled`` returned true while it was tried out.
         """
         if spec is None:
             return None
+        from localspec.grammar.guard import require_room
         from localspec.grammar.matching import GrammarMatcher
         from localspec.grammar.thinking import thinking
 
         model = self._model
         tokenize: Callable[[str], list[int]] = functools.partial(model.tokenize, special=True)
+        require_room()
         checked = self._checked(spec, family, cancelled)
         self._take(checked.size)
         try:

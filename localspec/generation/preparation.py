@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
-from localspec.core.events import Notice, Reply, ReplyFormat
+from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
 from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
@@ -87,7 +87,7 @@ class Preparation:
                 notices.append(
                     Notice(
                         f"the context of {self._capacity} tokens is full: the "
-                        f"{conversation.dropped} oldest messages were left out"
+                        f"{conversation.dropped} {LEFT_OUT}"
                     )
                 )
         if request.grammar is not None:

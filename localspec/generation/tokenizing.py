@@ -8,8 +8,9 @@ from localspec.errors import UsageError
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 
-MOST_CHARACTERS = 1 << 20
-"""Of a text whose tokens are asked for without a reply."""
+MOST_BYTES = 1 << 19
+"""Of a text whose tokens are asked for without a reply, in UTF-8: each may be a token, and all of
+them travel in one message."""
 
 
 class Tokenizing:
@@ -28,13 +29,9 @@ class Tokenizing:
 
         Raises:
             UsageError: tokens that the vocabulary lacks, a template that refuses, or a text of more
-                than `MOST_CHARACTERS`.
+                than `MOST_BYTES`.
         """
-        if request.characters > MOST_CHARACTERS:
-            raise UsageError(
-                f"the text has {request.characters} characters, and {MOST_CHARACTERS} is the most "
-                "whose tokens are counted; send it in parts"
-            )
+        _require_few(request.characters)  # before any work
         model = self._model
         if request.prompt_tokens is not None:
             tokens = list(request.prompt_tokens)
@@ -43,18 +40,40 @@ class Tokenizing:
                 raise UsageError(
                     f"there is no token {wrong}; the vocabulary has {model.n_vocab} tokens"
                 )
-            raw = b"".join(self._piece(token) for token in tokens)
-            text = raw.decode("utf-8", "replace")
+            text = None
         elif request.prompt is not None:
             text = request.prompt
+            _require_few(_size(text))
             tokens = model.tokenize(text, special=special, bos=bos and model.adds_bos)
         else:
             text, tokens = self._prompts.whole(request)
-        pieces = tuple(self._piece(token).decode("utf-8", "surrogateescape") for token in tokens)
+            _require_few(_size(text))
+        raw = [self._piece(token) for token in tokens]
+        _require_few(sum(map(len, raw)))
+        if text is None:
+            text = b"".join(raw).decode("utf-8", "replace")
+        pieces = tuple(piece.decode("utf-8", "surrogateescape") for piece in raw)
         return Tokenized(text, tuple(tokens), pieces)
 
     def _piece(self, token: int) -> bytes:
         return self._model.piece(token) or self._model.marker(token).encode()
 
 
-__all__ = ["MOST_CHARACTERS", "Tokenizing"]
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _require_few(size: int) -> None:
+    """Refuse a text of so many bytes, or characters, where it is too large.
+
+    Raises:
+        UsageError: it is.
+    """
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"the text has {size} bytes or more, and {MOST_BYTES} is the most whose tokens are "
+            "counted; send it in parts"
+        )
+
+
+__all__ = ["MOST_BYTES", "Tokenizing"]

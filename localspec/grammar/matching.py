@@ -11,12 +11,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.core.constraint import TokenMask
 from localspec.core.token_view import TokenView
 from localspec.core.values import Draft
 from localspec.errors import AuditError, GrammarError, LocalspecError
 from localspec.grammar.compiling import limits, one_line, refuse
+from localspec.grammar.guard import Guard
 from localspec.grammar.thinking import Thinking
 
 _WORKER = ThreadPoolExecutor(1, "grammar")
@@ -34,6 +36,12 @@ AHEAD_SECONDS = 0.05
 """Of computing in one round for what is only drafted: beyond it the reply is drafted no more."""
 _CHEAP_SECONDS = 0.02
 """Of computing, to make a matcher anew while others wait."""
+_OWN_RULES = frozenset({"lark", "gbnf"})
+"""Kinds of grammars in which rules may end at one place that began at all places before it: such a
+step takes time that grows with the square of the reply, whatever the library's limits."""
+_FORCED = 64
+"""Tokens of a reply until which those that such a grammar forces are asked for: the library looks
+ahead for them without an end, and no other thread of Python runs meanwhile."""
 
 
 class GrammarMatcher:
@@ -74,6 +82,11 @@ class GrammarMatcher:
         self._new: Callable[[], Any] = new
         if time.thread_time() - began > _CHEAP_SECONDS:
             self._new = _Spare(new())
+        self._guard = Guard() if kind in _OWN_RULES else None
+        self._stuck = False
+        """Whether a thread that was left behind computes with the matcher."""
+        self._behind = 0.0
+        """Seconds that reading the emitted tokens took: reading them again takes as long."""
         self._looks_ahead = True
         """Whether places behind drafted tokens are looked at."""
         if self._matcher.is_error():
@@ -82,6 +95,8 @@ class GrammarMatcher:
         """Seconds that emitted tokens took beyond `TOKEN_SECONDS` each."""
         self._ahead = 0.0
         """Seconds that drafted ones took in this round."""
+        self._guarded = 0.0
+        """Seconds of computing in the guard's threads."""
         self._start = start
         self._words = (n_vocab + 31) // 32
         self._ends = end_ids
@@ -126,9 +141,9 @@ class GrammarMatcher:
         Raises:
             GrammarError: it has taken too much of it.
         """
-        began = time.thread_time()
+        began = self._computed()
         yield
-        self._owed += time.thread_time() - began
+        self._owed += self._computed() - began
         if self._owed > BURST_SECONDS:
             raise GrammarError(
                 f"following the grammar takes too long here: {1000 * self._owed:.0f} ms, and "
@@ -139,16 +154,22 @@ class GrammarMatcher:
     @contextlib.contextmanager
     def _ahead_of_reply(self) -> Iterator[None]:
         """Computing for what is only drafted; where it takes too much, that was the last of it."""
-        began = time.thread_time()
+        began = self._computed()
         yield
-        self._ahead += time.thread_time() - began
+        self._ahead += self._computed() - began
         if self._ahead > AHEAD_SECONDS:
             self._looks_ahead = False
+
+    def _computed(self) -> float:
+        """Seconds of computing, of this thread and in the guard's."""
+        return time.thread_time() + self._guarded
 
     def _mask(self, before: Sequence[int]) -> TokenMask | None:
         begin = self._begin_of(before)
         if begin is None or begin > len(before):
             return self._while_thinking()
+        if self._guard is not None:
+            self._look_at_places_before(before, max(begin, self._settled))
         if not self._seek(before, begin):
             # A draft may go on after an end of the reply; what it has there is never asked for.
             if before[begin + len(self._read)] in self._ends or (
@@ -157,7 +178,7 @@ class GrammarMatcher:
                 return self._only_ends()
             raise AuditError("a mask was asked for after a token that the grammar forbids")
         words = np.empty(self._words, np.uint32)
-        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        self._compute(words)
         self._require_sound()
         if len(before) == self._start and self._thinking is not None:
             opening = self._thinking.optional
@@ -170,6 +191,35 @@ class GrammarMatcher:
                 "ends there, incomplete"
             )
         return mask
+
+    def _look_at_places_before(self, before: Sequence[int], begin: int) -> None:
+        """Compute the masks of drafted tokens, with the guard: reading a token costs no more than
+        the mask of its place did, and cannot be left behind.
+        """
+        for end in range(begin, len(before)):
+            place = tuple(before[self._settled : end])
+            if place not in self._masks:
+                self._masks[place] = self._mask(TokenView(before, length=end))
+
+    def _compute(self, words: NDArray[np.uint32]) -> None:
+        """Compute the mask of the matcher's place.
+
+        Raises:
+            GrammarError: that takes too long.
+        """
+        matcher = self._matcher
+
+        def step() -> None:
+            matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+
+        if self._guard is None:
+            step()
+            return
+        try:
+            self._guarded += self._guard.run(step, BURST_SECONDS)
+        except GrammarError:
+            self._stuck = True
+            raise
 
     def _while_thinking(self) -> TokenMask:
         """Everything but an end of the reply."""
@@ -189,6 +239,8 @@ class GrammarMatcher:
                 return False
             try:
                 with self._ahead_of_reply():
+                    if self._guard is not None:
+                        self._look_at_places_before(before, max(begin, self._settled))
                     return self._seek(before, begin) and bool(self._matcher.is_stopped())
             except GrammarError:
                 return False
@@ -199,7 +251,7 @@ class GrammarMatcher:
             begin = self._begin_of(before)
             if begin is None or (len(before) == self._start and self._may_think()):
                 return []
-            if not self._looks_ahead:
+            if not self._looks_ahead or not self._may_look_far():
                 return []
             try:
                 with self._ahead_of_reply():
@@ -218,8 +270,10 @@ class GrammarMatcher:
             if not self._looks_ahead:
                 return 0
             try:
-                if begin is None or (len(before) == self._start and self._may_think()):
+                thinks = begin is None or (len(before) == self._start and self._may_think())
+                if thinks or self._guard is not None:
                     return self._legal_by_masks(before, tokens)
+                assert begin is not None
                 with self._ahead_of_reply():
                     if not self._seek(before, begin):
                         return 0
@@ -260,11 +314,12 @@ class GrammarMatcher:
     def take(self, before: Sequence[int]) -> bool:
         """See `Constraint.take`."""
         with self._lock:
-            began = time.thread_time()
+            began = self._computed()
             try:
                 return self._taken(before)
             finally:  # if that was too much, the next mask says so: this token is emitted
-                spent = time.thread_time() - began
+                spent = self._computed() - began
+                self._behind += spent
                 self._owed = max(0.0, self._owed + spent - TOKEN_SECONDS)
                 self._ahead = 0.0
 
@@ -301,6 +356,9 @@ class GrammarMatcher:
         self._start_again()  # `try_consume_tokens` would not have read it
         return bool(complete)
 
+    def _may_look_far(self) -> bool:
+        return self._guard is None or len(self._read) < _FORCED
+
     # -- places --------------------------------------------------------------------------------
 
     def _may_think(self) -> bool:
@@ -317,6 +375,8 @@ class GrammarMatcher:
         """Move the matcher to the place after ``before``; False where the grammar forbids one of
         its tokens; the matcher is then at the place before that one.
         """
+        if self._stuck:
+            raise GrammarError("the grammar took too long to be followed; the reply ends there")
         length = len(before) - begin
         same = max(0, min(self._settled - begin, length, len(self._read)))
         ahead = before[begin + same :]
@@ -357,6 +417,11 @@ class GrammarMatcher:
             GrammarError: that would take too long.
         """
         self._looks_ahead = False
+        if self._behind > BURST_SECONDS:
+            raise GrammarError(
+                "the grammar is too costly to be followed once more from its beginning; the reply "
+                "ends there, incomplete"
+            )
         self._matcher, self._read = self._new(), []
 
 

@@ -92,30 +92,34 @@ def rehearse(
         refuse(spec.kind, matcher.get_error())
     if seconds > BUILD_SECONDS:
         _too_much(f"it takes {seconds:.1f} seconds to prepare, and {BUILD_SECONDS:g} is the most")
-    for seed in range(_WALKS):
-        _walk(matcher.deep_copy(), spec.kind, random.Random(seed))
+    ends = [_walk(matcher.deep_copy(), spec.kind, random.Random(s)) for s in range(_WALKS)]
+    if all(ends):  # each reply would end so
+        refuse(spec.kind, one_line(ends[0]))
     size = allocated() - before
     if size > MOST_BYTES:
         _too_much(f"it takes {size >> 20} MB of memory, and {MOST_BYTES >> 20} is the most")
     return Rehearsed(grammar, seconds, max(0, size))
 
 
-def _walk(matcher: Any, kind: str, chance: random.Random) -> None:
-    """Follow one random text, by single characters or by long tokens."""
+def _walk(matcher: Any, kind: str, chance: random.Random) -> str:
+    """Follow one random text, by single characters or by long tokens; the error that it ends with,
+    as a reply would, or "".
+    """
     began = time.process_time()
     for step in range(_STEPS):
         words = np.frombuffer(_timed(matcher.compute_bitmask), np.uint32)
         if matcher.is_error():
             if step == 0:
                 refuse(kind, one_line(matcher.get_error()))
-            return  # the reply would end here with a sentence of its own
+            return str(matcher.get_error())
         allowed = _ids(words)
         if not len(allowed) or matcher.is_stopped():
-            return
+            return ""
         token = int(allowed[chance.randrange(len(allowed))])
         _timed(partial(matcher.try_consume_tokens, [token]))
         if time.process_time() - began > _WALK_SECONDS:
-            return
+            break
+    return ""
 
 
 def _timed(step: Callable[[], Any]) -> Any:

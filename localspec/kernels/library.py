@@ -112,7 +112,7 @@ def _load_needed(folder: Path) -> None:
     Raises:
         LocalspecError: they are not there, or others could have written them.
     """
-    native.require_closed(folder)
+    folder = native.closed_libraries(folder)
     for name in _NEEDED:
         path = next(
             (p for form in _FORMS if (p := folder / form.format(name)).exists()),

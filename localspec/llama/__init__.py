@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from localspec.files.native import require_closed
+from localspec.files.native import closed_libraries
 
 
 def _require_trusted_library() -> None:
-    """Refuse a folder in llama-cpp-python's own variable that somebody else could write to. Without
-    it, the library lies among the installed packages, whose code runs in any case.
+    """Refuse a folder in llama-cpp-python's own variable in which somebody else could write; what
+    was checked is what is loaded, whatever a link on the way leads to later. Without the variable,
+    the library lies among the installed packages, whose code runs in any case.
     """
     elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")
     if elsewhere and Path(elsewhere).is_dir():
-        require_closed(Path(elsewhere))
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(closed_libraries(Path(elsewhere)))
 
 
 _require_trusted_library()

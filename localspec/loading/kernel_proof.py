@@ -13,6 +13,7 @@ import math
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,7 @@ _PRODUCTS, _MODELS, _SPEED = (
     "localspec.llama.proof",
     "localspec.llama.kernel_speed",
 )
-_EDITION = 2
+_EDITION = 3
 """Raised when a proof changes."""
 _FILE = "own-kernels.json"
 _PATIENCE_S = 600.0
@@ -48,8 +49,9 @@ class Proved:
 
     failed: dict[str, str]
     """The failure of each instruction set that the processor has, "" for none; the best first."""
-    times: float | None
-    """Mean seconds of passes in those of llama.cpp's; None where they are not known."""
+    of_width: dict[str, float]
+    """Seconds of passes over so many tokens in those of llama.cpp's kernels, means of some formats;
+    empty where they are not known."""
     untimed: str = ""
     """Why they are not known."""
 
@@ -57,6 +59,11 @@ class Proved:
     def unit(self) -> str:
         """The best instruction set that is right; "" if there is none."""
         return next((name for name, why in self.failed.items() if not why), "")
+
+    @property
+    def times(self) -> float | None:
+        """Mean seconds of passes in those of llama.cpp's; None where they are not known."""
+        return _mean(self.of_width.values()) if self.of_width else None
 
     @property
     def slower(self) -> bool:
@@ -77,7 +84,7 @@ def prove(built: Built) -> Proved:
         failed[unit] = _failure(_PRODUCTS, *arguments) or _failure(
             _MODELS, "--own-kernels", *arguments
         )
-    return timed(built, Proved(failed, None))
+    return timed(built, Proved(failed, {}))
 
 
 def timed(built: Built, found: Proved) -> Proved:
@@ -85,11 +92,11 @@ def timed(built: Built, found: Proved) -> Proved:
     others = neighbours.Neighbours()
     if found.unit:
         try:
-            times = _times(built, libraries(), found.unit)
+            of_width = _times(built, libraries(), found.unit)
             if others.busy:
                 found = dataclasses.replace(found, untimed="other programs kept the processor busy")
             else:
-                found = dataclasses.replace(found, times=times, untimed="")
+                found = dataclasses.replace(found, of_width=of_width, untimed="")
         except (LocalspecError, OSError) as error:
             found = dataclasses.replace(found, untimed=str(error))
     save({"identity": identity(built), "proved": codec.encode(found)})
@@ -120,23 +127,29 @@ def _failure(module: str, *arguments: str) -> str:
     return Prover(tuple(line), environment, _PATIENCE_S).failure([])
 
 
-def _times(built: Built, libraries: Path, unit: str) -> float:
-    """Mean seconds of passes, in those of llama.cpp's own.
+def _times(built: Built, libraries: Path, unit: str) -> dict[str, float]:
+    """Seconds of passes by their number of tokens, in those of llama.cpp's own; means of formats.
 
     Raises:
         LocalspecError: passes failed, or took too long.
         OSError: no models can be written.
     """
-    least: dict[bool, dict[str, float]] = {True: {}, False: {}}
+    least: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
     with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
         for _ in range(_TURNS):
             for own in (True, False):
                 more = [str(built.path), str(libraries), unit] if own else []
                 for kind, curve in ask(_SPEED, folder, *more).items():
                     for width, seconds in curve.items():
-                        place = f"{kind} {width}"
+                        place = (width, kind)
                         least[own][place] = min(seconds, least[own].get(place, seconds))
-    ratios = [least[True][place] / least[False][place] for place in least[True]]
+    ratios: dict[str, list[float]] = {}
+    for place, seconds in least[True].items():
+        ratios.setdefault(place[0], []).append(seconds / least[False][place])
+    return {width: _mean(found) for width, found in ratios.items()}
+
+
+def _mean(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
 

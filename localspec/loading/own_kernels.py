@@ -131,12 +131,32 @@ def state() -> str:
     if found.slower:
         return f"llama.cpp's kernels: ours take {found.times:.2f} times as long on this machine"
     text = f"own kernels, {title(found.unit)}, agree with numpy in every format and width"
-    if found.times is not None:
-        text += f"; {1 / found.times:.2f} times the speed of llama.cpp's"
+    if found.of_width:
+        each = ", ".join(f"{1 / t:.1f} for {width}" for width, t in found.of_width.items())
+        text += f"; times the speed of llama.cpp's by tokens in a pass: {each}"
     elif found.untimed:
         text += f"; not timed beside llama.cpp's: {found.untimed}"
     wrong = [f"{title(name)} failed: {why}" for name, why in found.failed.items() if why]
     return "; ".join([text, *wrong])
+
+
+def gain() -> str:
+    """What our kernels gain beside llama.cpp's on this machine, as a sentence; "" where they are
+    not used, or were not timed.
+    """
+    if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
+        return ""
+    try:
+        _, found = _ready(None, None, make=False)
+    except LocalspecError:
+        return ""
+    one, four = (found.of_width.get(width) for width in ("1", "4"))
+    if found.slower or one is None or four is None:
+        return ""
+    return (
+        f"Both sides use localspec's own kernels: beside those of llama.cpp, a pass over one token "
+        f"is {1 / one:.1f}× as fast here, one over four tokens {1 / four:.1f}×."
+    )
 
 
 def main() -> int:

@@ -6,13 +6,14 @@ from localspec.core.units import size
 from localspec.models.catalog.offers import Best
 
 
-def advice(found: Best | None, n_bytes: int) -> str:
-    """A line with the size of the race's target, ``n_bytes``, and the best pair for this machine.
+def advice(found: Best | None, n_bytes: int, kernels: str) -> str:
+    """What ``kernels`` gained, the size of the race's target, ``n_bytes``, and the best pair for
+    this machine, in a line.
 
     Nothing is said of a pair where none is known to fit.
     """
     toy = f"That was a toy of 4 MB, padded with zeros to {size(n_bytes)}."
-    return toy if found is None else f"{toy} {found.sentence}"
+    return " ".join(filter(None, [kernels, toy, found.sentence if found is not None else ""]))
 
 
 __all__ = ["advice"]

@@ -27,6 +27,7 @@ from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
+from localspec.loading import own_kernels
 from localspec.loading.machine_speed import machine_speed_async
 from localspec.loading.options import Options
 from localspec.models.catalog.offers import Best, best, offers
@@ -39,6 +40,10 @@ from localspec.race.speeds import RUNS, TOKENS, Speeds
 
 PROMPT = "What can you do?"
 """A question that the toy answers well, about itself."""
+_ITS_ADVICE = "For anything else"
+"""Where the toy begins to name a model, the same on every machine; the sentence below the race
+names the one for this machine.
+"""
 DOUBT = "this machine is too busy just now to compare speeds"
 """The result where the speeds are in doubt."""
 _CONTEXT = 512
@@ -80,6 +85,10 @@ class Machine:
         """The pair of the catalogue that suits it best."""
         found = await asyncio.to_thread(offers)
         return best(found.found, speed, memory)
+
+    async def kernels(self) -> str:
+        """What our kernels gain here, as a sentence; "" if that is not known."""
+        return await asyncio.to_thread(own_kernels.gain)
 
     async def calm(self) -> bool:
         """Wait for a moment in which no other program is busy, if one comes soon; whether it has
@@ -145,6 +154,8 @@ class Race:
         """Whether other programs were busy, so that no more was made than the two texts."""
         self.best: Best | None = None
         """The pair of the catalogue that suits this machine best, once that is known."""
+        self.kernels = ""
+        """What our kernels gain here, as a sentence; empty if that is not known."""
         self.failure: LocalspecError | None = None
         self.over = False
 
@@ -166,6 +177,7 @@ class Race:
         speed, memory = await self._machine.speed(), await self._machine.memory()
         if speed is not None:
             self.best = await self._machine.best(speed, memory)
+        self.kernels = await self._machine.kernels()
         growth = Growth(target_bytes(speed, memory))
         self.doing = "making a large model of the small one"
         try:
@@ -210,6 +222,7 @@ class Race:
             sampling=GREEDY,
             seed=0,
             max_tokens=None if first else TOKENS,
+            stop=(_ITS_ADVICE,),
             draft=timed.draft,
         )
         async for event in engine.reply(request):

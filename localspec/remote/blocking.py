@@ -155,6 +155,8 @@ class BlockingClient(Generic[C]):
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
+            # An answer that was not read to its end, since an event in it was an error.
+            await asyncio.get_running_loop().shutdown_asyncgens()
         finally:
             self._loop.stop()
 

@@ -120,7 +120,7 @@ class RemoteClient(ServerClient):
             self.connection,
             address.path + path,
             body,
-            Tally(seed, found.speculation),
+            Tally(seed, found.speculation, first_untimed=found.dialect.first_untimed),
             counters=found.counters,
             spare=request_body.spare(request.sampling, found.dialect),
             on_left_out=self._left_out.update,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from localspec.remote.keys import Key
 _LARGEST_ANSWER = 4 << 20
 """Bytes of an answer that is read whole: lists of models, figures of a server, errors."""
 _CONNECTIONS = 64
+_SPREAD = 1.25
+"""By up to so much a pause is longer, so that clients do not all ask again at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,33 +169,46 @@ class Connection:
         """The answer to a request, as soon as its headers are here; its status is 200.
 
         The request is sent again while nothing of an answer has arrived and a later attempt may
-        succeed; ``waiting`` is told why. Once an answer has begun it is never sent again.
+        succeed; ``waiting`` is told why, once for each cause. Once an answer has begun it is never
+        sent again.
 
         Raises:
             LocalspecError: no attempt was answered with a success.
         """
         async with contextlib.AsyncExitStack() as stack:
-            attempt = 1
+            attempt, told = 1, set[str]()
             while True:
                 try:
                     yield await stack.enter_async_context(self._attempt(path, body))
                 except RetryableError as refusal:
-                    await self._wait(refusal, attempt, waiting)
+                    pause = self._pause(refusal, attempt)
+                    if (cause := str(refusal.error)) not in told or refusal.after is not None:
+                        waiting(f"{cause}; asking again {self._how_long(refusal, attempt, pause)}")
+                        told.add(cause)
+                    await asyncio.sleep(pause)
                     attempt += 1
                 else:
                     return
 
-    async def _wait(
-        self, refusal: RetryableError, attempt: int, waiting: Callable[[str], None]
-    ) -> None:
+    def _pause(self, refusal: RetryableError, attempt: int) -> float:
+        """Seconds until the next attempt.
+
+        Raises:
+            LocalspecError: there is none.
+        """
         patience = self.patience
-        pause = patience.pause * 2 ** (attempt - 1) * random.uniform(1, 1.25)
+        pause: float = patience.pause * 2 ** (attempt - 1) * random.uniform(1, _SPREAD)
         if refusal.after is not None:
             pause = max(pause, refusal.after)
         if attempt >= patience.attempts or pause > patience.longest_pause:
             raise refusal.error from None
-        waiting(f"{refusal.error}; asking again in {pause:.1f} s")
-        await asyncio.sleep(pause)
+        return pause
+
+    def _how_long(self, refusal: RetryableError, attempt: int, pause: float) -> str:
+        if refusal.after is not None:
+            return f"in {pause:.1f} s"
+        pauses = (2 ** (n - 1) for n in range(attempt, self.patience.attempts))
+        return f"for up to {math.ceil(_SPREAD * self.patience.pause * sum(pauses))} s"
 
     @contextlib.asynccontextmanager
     async def _attempt(self, path: str, body: bytes) -> AsyncIterator[httpx2.Response]:

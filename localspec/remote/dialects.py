@@ -1,7 +1,7 @@
 """The engines that speak OpenAI's interface, and what each takes beyond it.
 
 Fields and their names are those of the engines' own documentation: vLLM 0.32, SGLang 0.5,
-llama-server of llama.cpp, Ollama, LM Studio.
+llama-server of llama.cpp, llama-cpp-python 0.3.36, Ollama, LM Studio.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-GrammarWay = Literal["localspec", "vllm", "sglang", "llama.cpp", "schema"]
+GrammarWay = Literal["localspec", "vllm", "sglang", "llama.cpp", "llama-cpp-python", "schema"]
 ThinkingWay = Literal["template", "effort"]
 
 
@@ -34,6 +34,8 @@ class Dialect:
     grammar: GrammarWay = "schema"
     switches: bool = False
     """Whether a request may switch speculation off."""
+    first_untimed: bool = False
+    """Whether its clock starts when the first token is there."""
 
 
 _SAMPLERS = {name: name for name in ("top_k", "min_p", "repeat_penalty")}
@@ -47,7 +49,9 @@ LLAMA_SERVER = Dialect(
     continues={},
     thinking="template",
     grammar="llama.cpp",
+    first_untimed=True,
 )
+LLAMA_CPP_PYTHON = Dialect("llama_cpp.server", sampling=_SAMPLERS, grammar="llama-cpp-python")
 VLLM = Dialect(
     "vLLM",
     sampling=_PENALTY,
@@ -80,6 +84,7 @@ LM_STUDIO = Dialect("LM Studio", sampling=_SAMPLERS)
 UNKNOWN = Dialect("this server")
 
 __all__ = [
+    "LLAMA_CPP_PYTHON",
     "LLAMA_SERVER",
     "LM_STUDIO",
     "LOCALSPEC",

@@ -49,7 +49,7 @@ class RemoteMeasured:
     """Speed relative to plain decoding, measured alternately by the same clock; None where nothing
     can be plain, or too little was measured."""
     doubt: str | None
-    """Why the ratio may be wrong; None where nothing speaks against it."""
+    """Why the ratio may be wrong, or is not given; None where nothing speaks against it."""
     drafted: int
     verified: int
     """0 where the engine does not tell."""
@@ -93,7 +93,10 @@ def measured(workload: str, temperature: float, pairs: Sequence[Pair]) -> Remote
     doubt = None
     if ratio is not None:
         most = tokens / rounds if reported and drafted and rounds else None
-        doubt = _doubt(ratio, timed, plain, clock, most)
+        doubt = _doubt(timed, plain, clock)
+        if most is not None and ratio > most * _PLAIN_NOISE:
+            ratio = None
+            doubt = f"its rounds of {most:.1f} tokens cannot be so much faster than plain ones"
     return RemoteMeasured(
         workload=workload,
         temperature=temperature,
@@ -134,14 +137,8 @@ def _speed(replies: Sequence[Timed], clock: Clock) -> float | None:
     return tokens / seconds if enough else None
 
 
-def _doubt(
-    ratio: float,
-    replies: Sequence[Timed],
-    plain: Sequence[Timed],
-    clock: Clock,
-    most: float | None,
-) -> str | None:
-    """Why a ratio may be wrong; ``most`` is the number of tokens per round, where it is known."""
+def _doubt(replies: Sequence[Timed], plain: Sequence[Timed], clock: Clock) -> str | None:
+    """Why a ratio may be wrong."""
     if min(_seconds(replies, clock), _seconds(plain, clock)) < ENOUGH_SECONDS:
         return f"less than {ENOUGH_SECONDS:g} s were measured"
     speeds = [
@@ -149,8 +146,6 @@ def _doubt(
     ]
     if min(speeds) * _EVEN < max(speeds):
         return f"plain replies alone differed {max(speeds) / min(speeds):.1f} times in speed"
-    if most is not None and ratio > most * _PLAIN_NOISE:
-        return f"its rounds of {most:.1f} tokens cannot be so much faster than plain ones"
     return None
 
 

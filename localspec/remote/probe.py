@@ -25,6 +25,8 @@ _OWNERS = {
     "localspec": dialects.LOCALSPEC,
 }
 """Engines by the owner that ``/v1/models`` names."""
+_PYTHON_TITLE = "llama.cpp Python API"
+"""In the description of llama-cpp-python's server, which names no owner of its models."""
 _SHOWN = 8
 """Models that a message lists."""
 _MOST = 1000
@@ -111,6 +113,9 @@ async def _dialect(connection: Connection, listed: list[dict[str, Any]]) -> Dial
     for found, (_, trait, dialect) in zip(own[1:], traits, strict=True):
         if trait in found:
             return dialect
+    title = mapping((await _optional(connection, "/openapi.json")).get("info")).get("title")
+    if isinstance(title, str) and _PYTHON_TITLE in title:
+        return dialects.LLAMA_CPP_PYTHON
     return dialects.UNKNOWN
 
 

@@ -175,12 +175,15 @@ def _grammar(grammar: GrammarSpec, dialect: Dialect) -> dict[str, Any]:
         UsageError: the engine has no words for it.
     """
     kind, text = grammar.kind, grammar.text
+    if kind == "schema" and dialect.grammar == "llama-cpp-python":
+        return {"response_format": {"type": "json_object", "schema": json.loads(text)}}
     if kind == "schema":
         schema = {"name": "reply", "schema": json.loads(text), "strict": True}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
     if kind == "json":
         return {"response_format": {"type": "json_object"}}
     choices = grammar.choices
+    alternatives = f"root ::= {' | '.join(map(_quoted, choices))}"
     ways: dict[tuple[str, str], dict[str, Any]] = {
         ("localspec", "regex"): {"structured_outputs": {"regex": text}},
         ("localspec", "choice"): {"structured_outputs": {"choice": list(choices)}},
@@ -193,7 +196,9 @@ def _grammar(grammar: GrammarSpec, dialect: Dialect) -> dict[str, Any]:
         ("sglang", "choice"): {"regex": "|".join(map(re.escape, choices))},
         ("sglang", "gbnf"): {"ebnf": text},
         ("llama.cpp", "gbnf"): {"grammar": text},
-        ("llama.cpp", "choice"): {"grammar": f"root ::= {' | '.join(map(_quoted, choices))}"},
+        ("llama.cpp", "choice"): {"grammar": alternatives},
+        ("llama-cpp-python", "gbnf"): {"grammar": text},
+        ("llama-cpp-python", "choice"): {"grammar": alternatives},
     }
     found = ways.get((dialect.grammar, kind))
     if found is None:

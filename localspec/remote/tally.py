@@ -39,6 +39,11 @@ _FEWEST = 32
 _LONG_SECONDS, _SQUEEZED = 0.5, 0.1
 """Where the engine tells: a reply that was decoded for longer than these seconds, and arrived
 within this part of that time, was held back."""
+_FEWEST_TIMED = 8
+"""Fewest tokens whose time by the engine's clock tells a speed: of one, llama-server says 0.001 ms.
+"""
+_IMPOSSIBLE = 20_000.0
+"""Tokens per second that no model decodes for one reply."""
 _THINK, _THOUGHT = "<think>\n", "\n</think>\n\n"
 _NOTHING = Speculation("off", "the server drafted nothing in this reply", "nothing drafted")
 
@@ -56,13 +61,18 @@ class Tally:
         seed: int,
         speculation: Speculation,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        first_untimed: bool = False,
     ) -> None:
-        """``speculation`` is the server's own statement. The request is sent now."""
+        """``speculation`` is the server's own statement; ``first_untimed`` whether its clock starts
+        when the first token is there. The request is sent now.
+        """
         self.seed = seed
         self.reported: Reported | None = None
         """The engine's report; callers may set one that they found elsewhere."""
         self.finish_reason: FinishReason | None = None
         self._speculation = speculation
+        self._first_untimed = first_untimed
         self._clock = clock
         self._arrivals = Arrivals(clock())
         self._round_began = self._arrivals.began
@@ -250,16 +260,17 @@ class Tally:
 
     def _stats(self) -> Stats:
         emitted = max(self._emitted, 0 if self._emitted else len(self._ids))
-        reported = self.reported
+        reported, state = self.reported, self._state(final=True)
         accepted = min(reported.accepted, emitted) if reported is not None else 0
         told = self._told and reported is not None
+        counted = self._told or reported is not None or state.state == "off"
         clock, prompt, decode = self._seconds()
         return Stats(
             prompt_tokens=self._prompt,
             cached_tokens=self._cached,
             emitted=emitted,
             # Each round emits one token of the target behind the accepted ones.
-            rounds=emitted - accepted if self._told or reported is not None else 0,
+            rounds=emitted - accepted if counted else 0,
             drafted=reported.drafted if reported is not None else 0,
             verified=self._verified if told else (reported and reported.verified) or 0,
             accepted=accepted,
@@ -270,20 +281,36 @@ class Tally:
             decode_seconds=decode,
             draft_seconds=0.0,
             verify_seconds=0.0,
-            speculation=self._state(final=True),
+            speculation=state,
             clock=clock,
         )
 
     def _seconds(self) -> tuple[Clock, float, float]:
-        """Seconds of reading and of decoding; the engine's own, where it tells them."""
-        if self._decode_seconds is not None:
-            return "engine", self._prompt_seconds or 0.0, self._decode_seconds
+        """Seconds of reading and of decoding; the engine's own, where it tells them and they can
+        be.
+        """
         arrivals = self._arrivals
+        decode = self._told_seconds()
+        if decode is not None:
+            return "engine", self._prompt_seconds or 0.0, decode
         if not self._text:
             return "request", self._clock() - arrivals.began, 0.0
         if self.held_back or arrivals.decoding is None:
-            return "request", 0.0, arrivals.last - arrivals.began
+            whole = arrivals.last - arrivals.began
+            known = max(self._emitted, len(self._ids)) <= _IMPOSSIBLE * whole
+            return "request", 0.0, whole if known else 0.0
         return "arrivals", arrivals.first - arrivals.began, arrivals.decoding
+
+    def _told_seconds(self) -> float | None:
+        """Seconds of decoding by the engine's clock; None where it tells none, has timed too few
+        tokens, or tells what cannot be.
+        """
+        seconds, tokens = self._decode_seconds, max(self._emitted, len(self._ids))
+        if seconds is None or tokens < _FEWEST_TIMED:
+            return None
+        if self._first_untimed:
+            seconds *= tokens / (tokens - 1)
+        return seconds if tokens <= _IMPOSSIBLE * seconds else None
 
 
 __all__ = ["NO_ID", "Tally"]

@@ -29,17 +29,19 @@ def grammars(chance: Chance, _: Path) -> str | None:
     from localspec.core.grammar_spec import GrammarSpec
     from localspec.errors import UsageError
 
-    kind, text = spelled(chance)
+    kind, text, path = spelled(chance)
     try:
         spec = GrammarSpec(kind, text)  # type: ignore[arg-type]
         found = checker().checked(spec)
     except UsageError as error:
         return None if len(str(error).splitlines()) == 1 else f"not one line: {error}"
-    return followed(found.grammar, chance)
+    return followed(found.grammar, chance, path)
 
 
-def followed(grammar: str, chance: Chance) -> str | None:
-    """What is wrong with the time and the memory that following a grammar takes."""
+def followed(grammar: str, chance: Chance, path: str = "") -> str | None:
+    """What is wrong with the time and the memory that following a grammar takes: along ``path``,
+    character by character, and then along a random text.
+    """
     from llguidance import LLMatcher
 
     from localspec.grammar import rehearsal
@@ -52,7 +54,8 @@ def followed(grammar: str, chance: Chance) -> str | None:
     if seconds > BUILD_SECONDS:
         return f"a matcher takes {seconds:.2f} seconds"
     worst, at = 0.0, 0
-    for step in range(_STEPS):
+    given = iter(path.encode())
+    for step in range(len(path) + _STEPS):
         words, mask_seconds = _timed(matcher.compute_bitmask)
         if matcher.is_error() or matcher.is_stopped():
             break
@@ -60,7 +63,10 @@ def followed(grammar: str, chance: Chance) -> str | None:
         allowed = np.flatnonzero(bits)
         if not len(allowed):
             break
+        byte = next(given, None)
         token = int(chance.choice(allowed.tolist()[:4] if chance.random() < 0.3 else allowed))
+        if byte is not None:
+            token = single()[byte]
         _, forced_seconds = _timed(matcher.compute_ff_tokens)
         _, read_seconds = _timed(functools.partial(matcher.try_consume_tokens, [token]))
         slowest = max(mask_seconds, forced_seconds, read_seconds)
@@ -75,6 +81,13 @@ def _timed(step: Callable[[], Any]) -> tuple[Any, float]:
     began = time.process_time()
     found = step()
     return found, time.process_time() - began
+
+
+@functools.cache
+def single() -> dict[int, int]:
+    """The tokens of single bytes."""
+    tokens = ((i, vocabulary().decode_bytes([i])) for i in range(vocabulary().vocab_size))
+    return {token[0]: i for i, token in tokens if len(token) == 1}
 
 
 @functools.cache
@@ -101,14 +114,36 @@ def vocabulary() -> Any:
     return tokenizer([*sorted(tokens), b"\xff<end>"], [len(tokens)])
 
 
-def spelled(chance: Chance) -> tuple[str, str]:
-    """The kind and the text of a grammar."""
+def spelled(chance: Chance) -> tuple[str, str, str]:
+    """The kind and the text of a grammar, and the beginning of the text that follows it."""
     made = chance.random()
-    if made < 0.5:
-        return "schema", json.dumps(_schema(chance, 3))
-    if made < 0.75:
-        return "regex", _regex(chance, 4)
-    return "lark", _lark(chance)
+    if made < 0.1:
+        most = chance.choice([100, 400, 800, 2000])
+        branches = int(most * chance.uniform(0.1, 0.6))
+        depth = int((most - branches) * chance.uniform(0.3, 0.95))
+        return "lark", *late(branches, depth, chance.choice([2, 9, 30, 59]))
+    if made < 0.2:
+        begin = "x" * chance.choice([20, 100, 400])
+        return "lark", f'start: "{begin}" T\nT: /{_regex(chance, 4)}/', begin
+    if made < 0.6:
+        return "schema", json.dumps(_schema(chance, 3)), ""
+    if made < 0.8:
+        return "regex", _regex(chance, 4), ""
+    return "lark", _lark(chance), ""
+
+
+def late(branches: int, depth: int, ends: int) -> tuple[str, str]:
+    """A grammar that is cheap for ``depth`` characters, and the text that leads to its one costly
+    place: there ``depth`` rules may end in ``ends`` ways, each with ``branches`` to go on.
+    """
+    letters = "abcdefghijklmnopqrstuvyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"[:ends]
+    text = (
+        "start: z\nz: " + " | ".join(f"l a q{k}" for k in range(branches)) + "\n"
+        'l: l "x" | \na: "x" a | "qzqzqz" end\nend: '
+        + " | ".join(f'"{letter}"' for letter in letters) + "\n"
+        + "\n".join(f'q{k}: "k{k}"' for k in range(branches))
+    )  # fmt: skip
+    return text, "x" * depth + "qzqzqz"
 
 
 def _number(chance: Chance) -> int:

@@ -30,6 +30,8 @@ _PATIENCE = 60.0
 _ERASED = "it was erased elsewhere"
 _KINDS = {
     "ask": 10,
+    "go_on": 3,
+    "both_go_on": 2,
     "new": 3,
     "resume": 3,
     "sync": 2,
@@ -222,6 +224,35 @@ class _Run:
         if opened:
             self._say(step, opened[int(step.chat * len(opened))])
 
+    def _both_go_on(self, step: Step) -> None:
+        """Two windows continue the same reply, neither knowing of the other."""
+        opened = [chat for chat in self.chats if chat in self._windows[step.window].chats]
+        if not opened:
+            return
+        identity, number = opened[int(step.chat * len(opened))], step.window - 1
+        self._settle(step)
+        other = self._windows[number]
+        if identity not in other.chats and other.do("resume", chat=identity):
+            other.chats.add(identity)
+        self._continue(step.window, identity)
+        if identity in other.chats:
+            self._continue(number % len(self._windows), identity)
+
+    def _go_on(self, step: Step) -> None:
+        opened = [chat for chat in self.chats if chat in self._windows[step.window].chats]
+        if opened:
+            self._continue(step.window, opened[int(step.chat * len(opened))])
+
+    def _continue(self, window: int, identity: str) -> None:
+        self._count += 1
+        found = self._windows[window].do("go_on", chat=identity, more=f" on{self._count:04}")
+        if found is not None:
+            chat, (before, now) = self.chats[identity], found
+            chat.given.pop(before, None)  # it is the beginning of the other one
+            chat.given[now] = f"sent {window}"
+            if chat.erased:
+                chat.after.append(now)
+
     def _say(self, step: Step, identity: str) -> None:
         self._count += 1
         texts = [f"question{self._count:04} {identity}", f"reply{self._count:04} {identity}"]
@@ -280,7 +311,7 @@ class _Run:
         told = process.do("close")
         for identity in process.chats:
             chat, mine = self.chats[identity], f"sent {step.window}"
-            unsaved = [text for text in chat.after if chat.given[text] == mine]
+            unsaved = [text for text in chat.after if chat.given.get(text) == mine]
             named = any(_ERASED in line for line in told)
             if unsaved and not named:
                 raise WrongError(f"nothing is told of {unsaved}, only {told}")

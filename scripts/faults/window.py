@@ -17,6 +17,7 @@ from typing import Any
 
 from localspec.chats import chat_writer, schema, transfer
 from localspec.chats import saver as saver_module
+from localspec.chats import store as store_module
 from localspec.chats.chat_writer import ChatWriter
 from localspec.chats.kept import Part
 from localspec.chats.record import ChatRecord
@@ -26,8 +27,8 @@ from localspec.chats.values import ChatMessage, new_message_id, started
 from localspec.errors import ChatsError
 
 DEFECT = "LOCALSPEC_SEARCH_DEFECT"
-"""Variable with a defect that the search has to find: `forgets` what was erased, or saves all chats
-`together` or none.
+"""Variable with a defect that the search has to find: `forgets` what was erased, saves all chats
+`together` or none, or `overwrites` what another window has written.
 """
 
 
@@ -66,6 +67,18 @@ class Window:
         if ends:
             messages[-1] = dataclasses.replace(begun, end="stop")
             record.end_reply(messages[-1])
+
+    def go_on(self, chat: str, more: str) -> list[str] | None:
+        """Continue the last reply: its text before and now; None where there is none."""
+        record, messages = self._open[chat]
+        if not messages or messages[-1].role != "assistant":
+            return None
+        before = messages[-1]
+        messages[-1] = dataclasses.replace(before, text=before.text + more, end="stop")
+        after = messages[-1]
+        record.begin_reply(None, lambda: after)
+        record.end_reply(after)
+        return [before.text, after.text]
 
     def sync(self) -> dict[str, Any]:
         """Why chats are not saved, after all was tried; `failing` where none can be."""
@@ -133,6 +146,8 @@ def main() -> None:
     if os.environ.get(DEFECT) == "forgets":
         without = (*schema.MIGRATIONS[:-1], schema.MIGRATIONS[-1][:1])  # no trigger notes an id
         schema.connect = functools.partial(schema.connect, migrations=without)
+    if os.environ.get(DEFECT) == "overwrites":
+        store_module.is_new = lambda *_: False
     if os.environ.get(DEFECT) == "together":
         ChatWriter.write = _together  # type: ignore[method-assign]
     place: Window | Shell = Window() if sys.argv[1] == "window" else Shell()

@@ -390,3 +390,21 @@ def test_a_title_given_elsewhere_stays_until_one_gives_another_here(saver, path)
     assert [listed.info.title for listed in saved_by(saver)] == ["Second"]
     saver.save(replace(info, title="Third"))
     assert [listed.info.title for listed in saved_by(saver)] == ["Third"]
+
+
+def test_a_removed_chat_comes_back_by_a_message_also_where_the_clock_was_set_back(
+    saver, path, lines
+):
+    info, question = started(), said("hello")
+    reply = said("", question.id, "assistant")
+    saver.save(info, question, reply)
+    saved_by(saver)
+    with ChatStore(path) as store:
+        store.remove(info.id)
+    saver.save(info, replace(reply, text="a reply that had begun"))
+    assert saved_by(saver) == []
+    saver.save(info, replace(reply, text="a reply that had begun, and goes on", end="stop"))
+    assert saved_by(saver) == []  # nobody has written anything since
+    saver.save(info, replace(said("more", reply.id), created=1.0))
+    assert [listed.info.id for listed in saved_by(saver)] == [info.id]
+    assert "it is on it again" in lines[-1]

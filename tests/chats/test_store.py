@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.chats import schema, transfer
+from localspec.chats import schema, transfer, values
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
 from localspec.config import paths
@@ -469,3 +469,48 @@ def test_an_import_of_an_erased_chat_is_a_new_chat(path):
         store.put_chats(transfer.from_json(text))
         (listed,) = store.listed()
         assert listed.info.id != chat.info.id
+
+
+@pytest.mark.parametrize("text", ["another question", "the question"])
+def test_a_message_never_takes_the_place_of_another_one_with_its_id(store, text):
+    chat, other = a_chat("the question"), a_chat("hello")
+    store.put_chat(chat)
+    taken = chat.messages[0].id
+    same = ChatMessage(taken, None, "user", text, created=time.time())
+    for owner in (chat, other):
+        with pytest.raises(ChatsError, match=r"another message in .* has the same id; export"):
+            store.put([owner.info], [(owner.info.id, same)])
+    assert store.load(chat.info.id) == chat
+    assert [listed.info.id for listed in store.listed()] == [chat.info.id]
+
+
+def test_a_reply_that_two_windows_continue_is_two_branches(path):
+    chat = a_chat("tell me", "Once")
+    info, (question, reply) = chat.info, chat.messages
+    with ChatStore(path) as one, ChatStore(path) as two:
+        one.put_chat(chat)
+        longer = replace(reply, text="Once upon a time there was an owl.", end="stop")
+        one.put([info], [(info.id, longer)], before={reply.id: "Once"})
+        theirs = replace(reply, text="Once more", end="interrupt")
+        two.put([info], [(info.id, theirs)], before={reply.id: "Once"})
+        assert sorted(m.text for m in two.load(info.id).messages) == sorted(
+            ["tell me", longer.text, theirs.text]
+        )
+        for text in ("Once more of it", "Once"):  # its own growth, and its own end cut by a stop
+            mine = replace(theirs, text=text)
+            two.put([info], [(info.id, mine)], before={reply.id: theirs.text})
+            theirs = mine
+        messages = two.load(info.id).messages
+        assert [m.parent for m in messages] == [None, question.id, question.id]
+        assert {m.text for m in messages} == {"tell me", longer.text, "Once"}
+
+
+@pytest.mark.parametrize("now", [0.0, 1.8e9])
+def test_windows_whose_clock_was_set_back_give_different_ids(monkeypatch, now):
+    """Else the message of one would take the place of the other's."""
+    parent = int(1.9e15) << 10
+    monkeypatch.setattr(time, "time", lambda: now)
+    windows = [values._Clock(), values._Clock()]
+    ids = [window.next(parent) for window in windows for _ in range(100)]
+    assert len(set(ids)) == 200
+    assert parent < min(ids) <= max(ids) < 1 << 63

@@ -166,11 +166,16 @@ def test_the_group_of_a_user_alone_has_the_users_name_and_nobody_else(
     *,
     of_one: bool,
 ) -> None:
-    user = SimpleNamespace(pw_gid=primary, pw_name="me")
+    user = SimpleNamespace(pw_gid=primary, pw_name="me", pw_uid=1)
     group = SimpleNamespace(gr_name=name, gr_mem=members)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
     monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+    monkeypatch.setattr(pwd, "getpwall", lambda: [user])
     assert private._group_of_one(tmp_path, 77) == of_one
+    other = SimpleNamespace(pw_gid=77, pw_name="you", pw_uid=2)  # no list of members has it
+    monkeypatch.setattr(pwd, "getpwall", lambda: [user, other])
+    assert not private._group_of_one(tmp_path, 77)
+    monkeypatch.setattr(pwd, "getpwall", lambda: [user])
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"], raising=False)
     assert not private._group_of_one(tmp_path, 77)
 
@@ -240,6 +245,54 @@ def test_llama_cpp_is_not_loaded_from_a_folder_that_others_may_write_to(tmp_path
         assert re.search(f"others may write to {folder}", re.sub(r"\s+", " ", said)), said
 
 
+@pytest.fixture
+def libraries(tmp_path: Path) -> Path:
+    folder = tmp_path / "lib"
+    folder.mkdir(0o755)
+    (folder / "libllama.so.0").write_bytes(b"code")
+    (folder / "libllama.so").symlink_to("libllama.so.0")
+    (folder / "notes.txt").touch()
+    (folder / "notes.txt").chmod(0o666)  # nobody loads it
+    return folder
+
+
+def test_a_library_elsewhere_is_checked_file_by_file_and_where_links_lead(
+    libraries: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "way").symlink_to(libraries)
+    assert native.closed_libraries(tmp_path / "way") == libraries
+    (libraries / "libllama.so.0").chmod(0o666)
+    with pytest.raises(LocalspecError, match=r"others may write to .*libllama\.so\.0"):
+        native.closed_libraries(libraries)
+    (libraries / "libllama.so.0").chmod(0o644)
+    outside = tmp_path / "outside"
+    outside.mkdir(0o777)
+    outside.chmod(0o777)
+    (outside / "evil.so").write_bytes(b"code")
+    (libraries / "libggml.dylib").symlink_to(outside / "evil.so")
+    with pytest.raises(LocalspecError, match=f"others may write to {outside}"):
+        native.closed_libraries(libraries)
+
+
+@as_root
+def test_a_library_elsewhere_belongs_to_nobody_else(libraries: Path) -> None:
+    os.chown(libraries / "libllama.so.0", NOBODY, NOBODY)
+    with pytest.raises(LocalspecError, match="belongs to another user"):
+        native.closed_libraries(libraries)
+
+
+def test_what_is_loaded_is_what_was_checked_though_a_link_on_the_way_changes(
+    libraries: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "way").symlink_to(libraries)
+    line = "import os, localspec.llama; print(os.environ['LLAMA_CPP_LIB_PATH'])"
+    environ = os.environ | {"LLAMA_CPP_LIB_PATH": str(tmp_path / "way")}
+    done = subprocess.run(
+        [sys.executable, "-c", line], env=environ, capture_output=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.decode().strip() == str(libraries)
+
+
 # -- no other door
 
 DOORS = {
@@ -248,8 +301,8 @@ DOORS = {
 }
 """Modules that open native code; the door itself does so by a parameter."""
 OPENS = re.compile(
-    r"ctypes\.(CDLL|PyDLL|WinDLL)\((?!None\)|str\(path\), mode=os\.RTLD_NOLOAD\))"
-    r"|LoadLibrary|cdll\[|ggml_backend_load"
+    r"(?<![\w\[])(ctypes\.)?(CDLL|PyDLL|WinDLL)\((?!None\)|str\(path\), mode=os\.RTLD_NOLOAD\))"
+    r"|LoadLibrary|\b(cdll|pydll|windll)\b|ggml_backend_load|ExtensionFileLoader|\.dlopen\("
 )
 MAKES = re.compile(r"\.mkdir\(|makedirs\(")
 MAKERS = {
@@ -281,4 +334,7 @@ def test_the_lint_knows_a_door_when_it_sees_one() -> None:
     assert OPENS.search("ctypes.CDLL(str(path))")
     assert OPENS.search("ctypes.PyDLL(name)")
     assert OPENS.search("ctypes.cdll.LoadLibrary(name)")
+    assert OPENS.search("ctypes.cdll.name")
+    assert OPENS.search("from ctypes import CDLL\nCDLL(name)")
+    assert OPENS.search("_ctypes.dlopen(name, 0)")
     assert not OPENS.search("ctypes.CDLL(None).strlen")

@@ -30,10 +30,10 @@ static void product(int type, int64_t m, int64_t k, int64_t n, int64_t bytes) {
     const std::vector<float> x = take<float>(n * k);
     const Format * f = unit.formats;
     while (f->type != type) f++;
-    const int64_t groups = (m + unit.lanes - 1) / unit.lanes, column = bytes / m, group = k / f->k * f->packed;
+    const int64_t groups = (m + unit.columns - 1) / unit.columns, column = bytes / m, group = k / f->k * f->packed;
     std::vector<uint8_t> packed(groups * group), rounded(n * (k / 32) * f->rounded);
     for (int64_t g = 0; g < groups; g++) {
-        const int64_t first = g * unit.lanes, count = m - first < unit.lanes ? m - first : unit.lanes;
+        const int64_t first = g * unit.columns, count = m - first < unit.columns ? m - first : unit.columns;
         f->pack(weights.data() + first * column, column, (int) count, k, packed.data() + g * group);
     }
     std::vector<float> out(n * m, NAN);

@@ -116,7 +116,9 @@ def test_a_damaged_pair_is_found(demo: Path, capfd: pytest.CaptureFixture[str]) 
     assert "✗ demo" in out
     assert "draft.gguf is damaged" in out
     assert "fix: install localspec again" in out
-    assert "speed" not in out, "what is damaged is not measured"
+    subjects = {line.split()[1] for line in out.splitlines() if line[:1] in "✓✗·"}
+    assert "demo" in subjects
+    assert "speed" not in subjects, "what is damaged is not measured"
 
 
 def test_sums_that_are_absent_short_or_no_text(demo: Path) -> None:
@@ -379,6 +381,21 @@ def test_a_hub_that_is_away_or_silent_or_nonsense(monkeypatch: pytest.MonkeyPatc
             assert finding.status == "note"
             assert "cannot be reached" in finding.text
             assert "HF_ENDPOINT" in (finding.fix or "")
+
+
+def test_a_hub_whose_name_is_not_known_is_no_number_of_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import socket
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    (finding,) = network.check(offline=False)
+    assert "cannot be reached (there is no network" in finding.text
+    assert "Errno" not in finding.text
 
 
 @pytest.mark.parametrize("offline", [True, False])

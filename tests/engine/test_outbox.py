@@ -4,9 +4,10 @@ import io
 import threading
 
 from localspec.core.events import Finished, Notice, Reading, Reply, Round, Speculation, Stats, Token
+from localspec.core.tokenized import Tokenized
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.events import FailedEvent, ReplyEvents, TokenizedEvent
 from localspec.engine.outbox import Batches, Outbox
 
 ON = Speculation("on")
@@ -157,3 +158,15 @@ def test_a_broken_pipe_is_survived():
     outbox = Outbox(Broken())
     outbox.add(1, token(0))
     outbox.close()
+
+
+def test_an_answer_that_no_client_would_take_is_an_error_to_who_asked():
+    sink = Sink()
+    outbox = Outbox(sink)
+    outbox.send(TokenizedEvent(7, Tokenized("a" * protocol.MAX_LINE, (), ())))
+    outbox.add(8, Notice("b"))
+    outbox.close()
+    failed, other = sink.messages
+    assert (failed.id, failed.error) == (7, "EngineError")
+    assert "too large to be sent: 16 MB" in failed.message
+    assert other.id == 8

@@ -9,7 +9,10 @@ import pytest
 
 from localspec.core.events import Message
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.demo import FOLDER
+from localspec.engine import protocol
+from localspec.engine.events import TokenizedEvent
 from localspec.errors import ContextError, UsageError
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
@@ -17,7 +20,7 @@ from localspec.generation.detokenizer import TextStream
 from localspec.generation.fitting import fit
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.quoting import Quoting
-from localspec.generation.tokenizing import MOST_CHARACTERS, Tokenizing
+from localspec.generation.tokenizing import MOST_BYTES, Tokenizing
 from localspec.llama.model import Model
 
 HUGE = "a b " * 1_000_000
@@ -130,9 +133,26 @@ def test_no_step_of_the_search_takes_a_text_whole(monkeypatch: pytest.MonkeyPatc
 def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
     model = Model(FOLDER / "target.gguf")
     tokenizing = Tokenizing(model, PromptBuilder(model, 1000))
-    asked = ReplyRequest(prompt="a" * (MOST_CHARACTERS + 1))
-    with pytest.raises(UsageError, match="send it in parts"):
-        tokenizing.tokenized(asked, special=True, bos=True)
+    longest = max(range(model.n_vocab), key=lambda token: len(model.piece(token)))
+    many = MOST_BYTES // len(model.piece(longest)) + 1
+    for asked in (
+        ReplyRequest(prompt="a" * (MOST_BYTES + 1)),
+        ReplyRequest(prompt="\U0001f600" * (MOST_BYTES // 4 + 1)),  # four tokens each
+        ReplyRequest((Message("user", "é" * (MOST_BYTES // 2)),)),  # with what the template adds
+        ReplyRequest(prompt_tokens=(longest,) * many),
+    ):
+        with pytest.raises(UsageError, match="send it in parts"):
+            tokenizing.tokenized(asked, special=True, bos=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "piece"), [("\x01", "\x01"), ("\U0001f600" * 2, "\udcf0"), ("a", "a")]
+)
+def test_the_longest_answer_fits_into_a_message(text: str, piece: str) -> None:
+    n = MOST_BYTES
+    shown = text * (n // len(text.encode()))
+    event = TokenizedEvent(1, Tokenized(shown, (262_143,) * n, (piece,) * n))
+    assert protocol.decode_event(protocol.sendable(event)) == event
 
 
 def test_stop_texts_have_a_limit_together() -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from faults import grammars
+from llguidance import LLMatcher
 
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.errors import GrammarError, Interrupted, UsageError
 from localspec.grammar import checking, matching, reading, rehearsal
 from localspec.grammar.checking import Checker
-from localspec.grammar.compiling import compiled
+from localspec.grammar.compiling import compiled, limits
 
 PRIME = '{"type": "integer", "multipleOf": %d}'
 PERSON = GrammarSpec.schema(
@@ -61,6 +62,26 @@ def test_each_limit_of_a_rehearsal_refuses(
     monkeypatch.setattr(rehearsal, limit, least)
     with pytest.raises(UsageError, match=reason):
         rehearsal.rehearse(PERSON, None, {}, rehearsal.single_bytes())
+
+
+@pytest.mark.parametrize(("branches", "depth"), [(240, 500), (500, 1340)])
+def test_a_costly_place_far_behind_the_rehearsal_meets_limits(branches: int, depth: int) -> None:
+    text, path = grammars.late(branches, depth, 59)
+    grammar = grammars.checker().checked(GrammarSpec.lark(text)).grammar
+    matcher = LLMatcher(grammars.vocabulary(), grammar, log_level=0, limits=limits())
+    matcher.try_consume_tokens([grammars.single()[byte] for byte in path.encode()])
+    matcher.compute_bitmask()
+    assert matcher.is_error()
+    assert "items" in matcher.get_error()
+
+
+def test_a_grammar_that_every_reply_fails_at_is_refused_before() -> None:
+    many = {f"property-{i}": {"type": "string"} for i in range(600)}
+    schema = {"type": "object", "properties": many, "additionalProperties": False}
+    with pytest.raises(UsageError, match=r"Current row has .* items"):
+        grammars.checker().checked(GrammarSpec.schema(schema))
+    few = {"type": "object", "properties": dict(itertools.islice(many.items(), 150))}
+    assert grammars.checker().checked(GrammarSpec.schema(few))
 
 
 def test_nobody_waits_for_a_grammar_that_is_not_wanted_any_more(checker: Checker) -> None:
@@ -116,12 +137,12 @@ def test_a_random_grammar_that_passes_is_cheap_to_follow(seed: int, tmp_path) ->
 
 
 def test_the_search_finds_what_the_rehearsal_would_let_pass(monkeypatch) -> None:
-    grammar = compiled(GrammarSpec.schema(json.loads(PRIME % 99991)))
+    grammar = compiled(GrammarSpec.schema(json.loads(PRIME % 9973)))
     chance = random.Random(1)
-    monkeypatch.setattr(grammars, "BUILD_SECONDS", 0.05)
+    monkeypatch.setattr(grammars, "BUILD_SECONDS", 1e-3)
     assert "a matcher takes" in (grammars.followed(grammar, chance) or "")
     monkeypatch.setattr(grammars, "BUILD_SECONDS", 60.0)
-    monkeypatch.setattr(grammars, "GROWTH", 1 << 20)
+    monkeypatch.setattr(grammars, "GROWTH", 1 << 16)
     assert "a matcher grows" in (grammars.followed(grammar, chance) or "")
     monkeypatch.setattr(grammars, "TOKEN_SECONDS", 1e-9)
     assert "takes" in (grammars.followed(compiled(PERSON), chance) or "")

@@ -285,7 +285,7 @@ def test_the_template_and_the_prompt_say_whether_a_model_thinks():
 
 # -- grammars that are too hard to follow ------------------------------------------------------
 
-_RULES = 30
+_RULES = 12
 _AMBIGUOUS = GrammarSpec(
     "lark",
     f"start: {' | '.join(f'e{i}' for i in range(_RULES))}\n"

@@ -49,6 +49,9 @@ async def test_plain_and_drafted_text_of_the_grown_pair_are_equal_and_nothing_is
     assert race.failure is None
     assert race.plain.ids == race.drafted.ids
     assert len(race.plain.ids) > 60
+    for lane in (race.plain, race.drafted):
+        assert lane.reply is not None
+        assert "localspec pull" not in lane.reply.text  # it would name a model for no machine
     assert race.status.startswith("identical: all ")
     assert any(token.source for token in race.drafted.tokens)
     assert not any(token.source for token in race.plain.tokens)

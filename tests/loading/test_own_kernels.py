@@ -25,7 +25,7 @@ from localspec.loading.options import Options
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results go to a place of the test's own, and nothing is measured."""
     monkeypatch.setattr(kernel_proof, "_places", lambda: [tmp_path / "own-kernels.json"])
-    monkeypatch.setattr(kernel_proof, "_times", lambda *_: None)
+    monkeypatch.setattr(kernel_proof, "_times", lambda *_: {})
     monkeypatch.setattr(build, "impossible", lambda: "")
 
 
@@ -83,7 +83,7 @@ def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored(monkeypatch, tmp_path / "library")
-    monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, 1.3))
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, {"1": 1.3}))
     choice = own_kernels.engage(None)
     assert choice.text == "llama.cpp's kernels: ours take 1.30 times as long on this machine"
     monkeypatch.setattr(cxx, "library_folder", lambda: tmp_path)
@@ -91,14 +91,33 @@ def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_f
     assert own_kernels.engage("own").unit == "avx2"
 
 
+def test_what_the_kernels_gain_is_said_only_where_it_was_measured_and_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(monkeypatch, tmp_path / "library")
+
+    def found(of_width: dict[str, float]) -> None:
+        monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, of_width))
+
+    found({"1": 0.5, "4": 0.25, "128": 0.4})
+    assert "one token is 2.0× as fast here, one over four tokens 4.0×" in own_kernels.gain()
+    assert "2.0 for 1, 4.0 for 4, 2.5 for 128" in own_kernels.state()
+    for nothing in ({}, {"1": 1.3, "4": 1.2}, {"128": 0.5}):
+        found(nothing)
+        assert own_kernels.gain() == ""
+    found({"1": 0.5, "4": 0.25})
+    monkeypatch.setenv("LOCALSPEC_KERNELS", "llama")
+    assert own_kernels.gain() == ""
+
+
 def test_a_machine_that_is_too_busy_to_tell_uses_ours() -> None:
-    assert not Proved({"avx2": ""}, None).slower
-    assert not Proved({"avx2": ""}, 1.02).slower
-    assert Proved({"avx2": ""}, 1.06).slower
+    assert not Proved({"avx2": ""}, {}).slower
+    assert not Proved({"avx2": ""}, {"1": 1.1, "4": 0.95}).slower
+    assert Proved({"avx2": ""}, {"1": 1.06}).slower
 
 
 def test_the_best_instruction_set_that_is_right_is_used() -> None:
-    assert Proved({"avx512vnni": "wrong", "avx2": ""}, None).unit == "avx2"
+    assert Proved({"avx512vnni": "wrong", "avx2": ""}, {}).unit == "avx2"
 
 
 def test_llama_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,7 +225,7 @@ def test_the_recommendation_is_the_same_wherever_it_is_given(
     assert call(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [pair["name"] for pair in listed if pair["best"]] == [found.offer.name]
-    assert found.sentence in advice(after_race, GB)
+    assert found.sentence in advice(after_race, GB, "")
     assert found.sentence in toy("F4", found)
 
 

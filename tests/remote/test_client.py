@@ -326,6 +326,14 @@ async def test_a_busy_server_is_given_up_in_the_end():
     assert all(isinstance(one, Notice) for one in got)
 
 
+async def test_why_a_server_is_asked_again_is_said_once_for_each_cause():
+    full, wait = http(503, {"error": {"message": "full"}}), http(429, b"", Retry_After="0")
+    patience = Patience(connect=5, question=5, first=20, later=20, attempts=6, pause=0.001)
+    events, _ = await answered({CHAT: (full, full, wait, wait, full, HELLO)}, patience=patience)
+    said = [one.text.rpartition("; ")[2] for one in events if isinstance(one, Notice)]
+    assert said == ["asking again for up to 1 s", "asking again in 0.0 s", "asking again in 0.0 s"]
+
+
 async def test_nobody_waits_for_an_hour():
     _, error, server = await failed({CHAT: http(429, b"", Retry_After="3600")})
     assert "cannot answer now (429)" in error

@@ -115,8 +115,7 @@ SHOWN_BY = {
     "pipe": "test_searches_find.py::test_pipe_finds_answers_that_are_not_the_reply",
     "kills": "test_kills.py::test_a_file_that_is_written_in_place_is_found_half",
     "interface": "test_searches_find.py::test_interface_finds_what_was_drawn_and_is_not_saved",
-    "windows": "test_kills.py::"
-    "test_windows_that_bring_back_what_was_erased_or_stop_saving_are_found",
+    "windows": "test_kills.py::test_windows_that_bring_back_overwrite_or_stop_saving_are_found",
     "soak": "test_kills.py::test_what_grows_in_a_soak_is_told_and_what_is_flat_is_not",
     "workers": "test_searches_find.py::test_workers_finds_ends_that_are_not_as_promised",
     **dict.fromkeys(CASES, "test_fuzz.py::test_what_looks_for_faults_finds_them"),

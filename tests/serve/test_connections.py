@@ -255,6 +255,34 @@ async def test_a_body_counts_until_its_answer_has_ended(make_listening):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "a" * 25_000, "n": 16},
+        {"prompt": ["a"] * 100, "prediction": "b" * 20_000},
+        {"prompt": ["a"] * 100, "guided_choice": ["c" * 20_000, "d"]},
+        {"prompt": ["a"] * 100, "logit_bias": {str(i): 1 for i in range(4000)}},
+        {"prompt": ["a"] * 100, "stop": ["e" * 8000]},
+    ],
+    ids=["choices", "prediction", "grammar", "bias", "stop"],
+)
+async def test_what_is_made_of_a_body_counts_as_often_as_it_is_made(make_listening, body):
+    world = await make_listening(bodies_bytes=300_000)
+    world.hold, world.hold_at = asyncio.Event(), 0
+    one, all_of_it = await Peer.at(world), await Peer.at(world)
+    prompt = body["prompt"]
+    alone = body | {"n": 1, "prompt": prompt if isinstance(prompt, str) else prompt[0]}
+    budget = world.app._app._app._app
+    for peer, asked in ((one, alone), (all_of_it, body)):
+        raw = json.dumps(asked).encode()
+        peer.send(POST + b"content-length: %d\r\n\r\n" % len(raw) + raw)
+    head = (await all_of_it.reader.readuntil(b"\r\n\r\n")).lower()
+    assert head.startswith(b"http/1.1 413 ")
+    world.hold.set()
+    assert await one.status() == 200
+    await until(lambda: budget.held == 0)
+
+
+@pytest.mark.parametrize(
     ("body", "status"),
     [
         ('{"a": [' + "[]," * 600_000 + "1]}", 413),

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import threading
+import webbrowser
 
 import pytest
 from fake_engine import FakeEngine, Script, conversation
@@ -601,10 +602,39 @@ async def test_why_nothing_is_drafted_is_always_in_sight(chat, speculation, widt
         await c.sees(f"not drafting: {speculation.reason}")
 
 
-async def test_notices_are_shown(chat):
-    async with chat(Script(notice="the 2 oldest messages were left out")) as c:
+async def test_notices_are_shown_and_that_messages_are_left_out_is_said_once_in_a_chat(chat):
+    async with chat(Script("Yes.", notice="the 2 oldest messages were left out")) as c:
+        for number in range(3):
+            await c.ask(f"Hello {number}")
+            await c.ready()
+        assert c.screen_text.count("the 2 oldest messages were left out") == 1
+
+
+async def test_the_bell_rings_where_a_reply_ends_unseen(chat, monkeypatch):
+    rung = []
+    async with chat(Script("Yes."), Script(LONG, hold_at=2)) as c:
+        monkeypatch.setattr(c.app, "bell", lambda: rung.append(1))
         await c.ask("Hello")
-        await c.sees("the 2 oldest messages were left out")
+        await c.ready()
+        assert not rung
+        await c.ask_and_hold("Again")
+        c.app.post_message(events.AppBlur())
+        await c.until(lambda: not c.app.app_focus)
+        c.engine.go.set()
+        await c.ready()
+        await c.until(lambda: rung == [1])
+
+
+async def test_a_link_without_a_browser_says_so(chat, monkeypatch):
+    def none(using=None):
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr(webbrowser, "get", none)
+    async with chat(Script("See [the paper](https://example.org/a).")) as c:
+        await c.ask("Hello")
+        await c.ready()
+        await c.pilot.press("f7", "alt+o")
+        await c.sees("no browser was found here to open https://example.org/a")
 
 
 async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, monkeypatch):
@@ -903,7 +933,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("tok/s · why why why")
+        await c.sees("tok/s · plain: why why why")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 

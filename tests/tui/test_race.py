@@ -38,6 +38,9 @@ class Quiet(Machine):
     installed = False
     busy = False
 
+    async def kernels(self):
+        return ""
+
     async def calm(self):
         return not self.busy
 
@@ -312,3 +315,14 @@ async def test_demo_begins_with_the_race(chat, machine):
         await c.sees("Race")
         await c.sees("identical: all")
         assert c.session.engine.phase is Phase.READY
+
+
+async def test_after_a_race_it_says_what_the_kernels_gain(chat, machine):
+    class Gaining(Quiet):
+        async def kernels(self):
+            return "A pass over four tokens is 2.5× as fast here."
+
+    machine(Gaining)
+    async with chat(size=(120, 35)) as c:
+        await c.pilot.press("f3")
+        await c.until(lambda: "A pass over four tokens is 2.5× as fast here." in flat(c))

@@ -144,6 +144,23 @@ def test_why_nothing_is_drafted_is_whole_in_brief_on_every_line(width):
     assert details(meter, SETTING)[0] == ("drafting", f"parked: {REASON}")
 
 
+@pytest.mark.parametrize("width", [28, 36, 40, 50])
+def test_a_narrow_line_has_the_speed_and_that_decoding_is_plain(width):
+    meter = a_meter(speculation=Speculation("parked", REASON, BRIEF))
+    line = text(everyday_line(meter, width))
+    assert line.startswith("150 tok/s · plain: checking")
+    assert len(line) <= width
+
+
+def test_a_speed_below_ten_has_a_digit_more_and_one_that_is_not_known_is_none():
+    assert text(everyday_line(a_meter(rounds=4, emitted=1, seconds=2.2), 76)).startswith(
+        "0.5 tok/s"
+    )
+    at_once = a_meter(rounds=1, emitted=12, seconds=0.0001)  # the first pieces of a server
+    for line in (everyday_line(at_once, 76), expert_lines(at_once, SETTING, 120)[0]):
+        assert text(line).startswith("- tok/s")
+
+
 def test_a_reason_that_says_that_decoding_is_plain_needs_no_label():
     brief = "plain decoding is faster"
     meter = a_meter(speculation=Speculation("parked", f"{brief}: 0% right", brief))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 
 from textual import events, on, work
@@ -254,6 +255,8 @@ class ChatScreen(DrawnAheadScreen):
             case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
                 self.actions.inspector.leave_tokens()
             case ReplyEnded():
+                if not self.app.app_focus:  # whoever waits looks at another window
+                    self.app.bell()
                 self.status.arrange()
                 self._tell_of_toy()
             case ConversationChanged():
@@ -377,7 +380,10 @@ class ChatScreen(DrawnAheadScreen):
     def _link(self, event: Lines.LinkClicked) -> None:
         # The model writes the links; only web pages are opened, never files or programs.
         if event.href.startswith(("https://", "http://")):
-            self.app.open_url(event.href)
+            try:
+                self.app.open_url(event.href)
+            except webbrowser.Error:
+                self.feedback.hint(f"no browser was found here to open {event.href}")
 
     @on(ReplyView.TokenClicked)
     def _token_clicked(self, event: ReplyView.TokenClicked) -> None:

@@ -193,7 +193,7 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         lines = [Content.styled(plain(race.status + again), "$text-accent")]
         if race.over and race.failure is None and not low:
             models, take = self._keys
-            lines.append(Content(plain(advice(race.best, race.n_bytes))))
+            lines.append(Content(plain(advice(race.best, race.n_bytes, race.kernels))))
             if race.best is not None:
                 offer = race.best.offer
                 verb = "loads it" if offer.installed else "downloads it from the Hugging Face Hub"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.core.events import (
+    LEFT_OUT,
     Finished,
     Message,
     Notice,
@@ -137,7 +138,11 @@ class Answer:
             case Reading():
                 meter.reading = event
             case Notice(text):
-                self._tell(self.running.chat, NoticeAdded(text))
+                chat, left_out = self.running.chat, text.endswith(LEFT_OUT)
+                told = left_out and chat.told_left_out  # it comes with every reply from now on
+                chat.told_left_out |= left_out
+                if not told:
+                    self._tell(chat, NoticeAdded(text))
             case Finished(whole):
                 text = self._begun + whole.text
                 reply.finish(dataclasses.replace(whole, text=text))

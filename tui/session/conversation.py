@@ -12,6 +12,7 @@ from typing import Literal
 from localspec.chats import pictures
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
+from localspec.core import units
 from localspec.core.events import Message, Reply, Stats, Token
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
@@ -124,7 +125,7 @@ class ChatTurn:
             parts = [tokens]
             if emitted == self.stats.emitted and self.stats.decode_seconds > 0:
                 # No speed: that of the last reply is in the bottom line, a few rows below.
-                parts = [f"{tokens} in {self.stats.decode_seconds:.1f} s"]
+                parts = [f"{tokens} in {units.seconds(self.stats.decode_seconds)}"]
             if self.stats.speedup is not None and self.stats.speedup.text:
                 parts.append(self.stats.speedup.text)
         if self.end in ENDINGS:

@@ -18,6 +18,10 @@ from localspec.core.events import (
 
 _NOW_SECONDS = 1.0
 """Seconds of decoding that the present speed averages: tokens arrive in bursts."""
+_LEAST_SECONDS = 0.05
+"""Seconds of decoding below which a running reply has no speed: a server's first pieces come at
+once, and a clock has its grain.
+"""
 _STRIP_ROUNDS = 512
 """Rounds of the strip: more than any terminal has columns."""
 
@@ -163,15 +167,16 @@ class Meter:
 
     @property
     def now(self) -> float:
-        """Tokens per second over the last second of decoding."""
-        return self._recent_emitted / self._recent_seconds if self._recent_seconds > 0 else 0.0
+        """Tokens per second over the last second of decoding; 0 while that is not known."""
+        seconds = self._recent_seconds
+        return self._recent_emitted / seconds if seconds >= _LEAST_SECONDS else 0.0
 
     @property
     def mean(self) -> float:
-        """Tokens per second over the whole reply."""
+        """Tokens per second over the whole reply; 0 while that is not known."""
         if self.stats is not None:
             return self.stats.tokens_per_second
-        return self.emitted / self.seconds if self.seconds > 0 else 0.0
+        return self.emitted / self.seconds if self.seconds >= _LEAST_SECONDS else 0.0
 
     @property
     def counts(self) -> Counts:

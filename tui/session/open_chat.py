@@ -41,6 +41,8 @@ class OpenChat:
         """The replies that are being made here: one, or variants of one on different branches."""
         self.missed: list[Notification] = []
         """Notifications to show when the chat is shown again."""
+        self.told_left_out = False
+        """Whether it was said that its oldest messages are left out of the context."""
         self.typed = ""
         """Text of the composer when the chat was left."""
         self.editing: ChatTurn | None = None

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from localspec.core import units
 from localspec.core.events import LONGEST_BRIEF, Speculation
 from tui.session.meter import Meter
 
@@ -54,7 +55,7 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
     counts = meter.counts
     if counts.emitted:
         # That of the last second may be a tenth of it: a stall, or a round whose guess was wrong.
-        speed = f"{meter.mean:.0f} tok/s"
+        speed = _speed(meter.mean)
         figures.append(Figure(speed, speed, 1))
         figures += _verdict(meter, 2)
     else:
@@ -78,10 +79,10 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
         else:
             # Parked is as usual as drafting; what is switched off, or impossible, may surprise.
             style = _QUIET if state.state == "parked" else _BAD
-            # Alone, the reason would seem to be a state of its own; but the speed must not leave.
+            # Alone, the reason would seem to be a state of its own; and the speed must not leave.
             labelled = reason if reason.startswith(_PLAIN) else f"{_PLAIN}: {reason}"
             room = width - len(figures[0].text) - len(SEPARATOR)
-            short = labelled if len(labelled) <= room else reason
+            short = labelled if len(labelled) <= room else _begun(labelled, room)
             figures.append(Figure(f"not drafting: {reason}", short, 0, style))
     return fitted(figures, width)
 
@@ -108,10 +109,10 @@ def _reply(meter: Meter) -> Iterable[Figure]:
     if not counts.emitted:
         return
     if meter.stats is None:
-        now = f"{meter.now:.0f} tok/s"
-        yield Figure(f"{now} (mean {meter.mean:.0f})", now, 1)
+        now, mean = _speed(meter.now), f" (mean {meter.mean:.0f})" if meter.mean else ""
+        yield Figure(f"{now}{mean}", now, 1)
     else:
-        mean = f"{meter.mean:.0f} tok/s"
+        mean = _speed(meter.mean)
         yield Figure(f"{mean} mean", mean, 1)
     yield from _verdict(meter, 3)
     if counts.verified:
@@ -125,6 +126,11 @@ def _reply(meter: Meter) -> Iterable[Figure]:
     if meter.drafted and meter.stats is None:
         length = f"K {meter.drafted}"
         yield Figure(length, length, 7)
+
+
+def _speed(found: float) -> str:
+    """A speed, or that it is not known."""
+    return f"{units.speed(found)} tok/s" if found else "- tok/s"
 
 
 def _model(meter: Meter, setting: str) -> Iterable[Figure]:
@@ -222,6 +228,11 @@ def fitted(figures: Sequence[Figure], width: int) -> Line:
     return list(shown.values())
 
 
+def _begun(text: str, width: int) -> str:
+    """The beginning of a text, so that it is clear that more follows."""
+    return text[: max(0, width - 1)].rstrip() + "…"
+
+
 def _width(figures: Iterable[Figure]) -> int:
     return len(SEPARATOR.join(figure.text for figure in figures))
 
@@ -231,4 +242,4 @@ def _shortened(figure: Figure) -> Figure:
 
 
 def _cut(figure: Figure, width: int) -> Figure:
-    return dataclasses.replace(figure, text=figure.text[: max(0, width - 1)] + "…")
+    return dataclasses.replace(figure, text=_begun(figure.text, width))

@@ -80,7 +80,7 @@ const Format * format_of(const Unit * u, int type) {
 }
 
 size_t aligned(size_t n) { return (n + LINE - 1) / LINE * LINE; }
-int64_t groups(int64_t columns) { return (columns + unit->lanes - 1) / unit->lanes; }
+int64_t groups(int64_t columns) { return (columns + unit->columns - 1) / unit->columns; }
 size_t group_bytes(const Format * f, int64_t k) { return (size_t) (k / f->k) * f->packed; }
 
 // ---- weights ----
@@ -101,9 +101,9 @@ void pack(const Format * f, const ggml_tensor * t, const char * data) {
     auto work = [&] {
         for (int64_t at; (at = next.fetch_add(step)) < all;)
             for (int64_t i = at; i < std::min(all, at + step); i++) {
-                const int64_t first = i % g * unit->lanes;
+                const int64_t first = i % g * unit->columns;
                 f->pack((const uint8_t *) data + i / g * t->nb[2] + first * t->nb[1], t->nb[1],
-                        (int) std::min<int64_t>(unit->lanes, t->ne[1] - first), t->ne[0], (char *) t->data + i * bytes);
+                        (int) std::min<int64_t>(unit->columns, t->ne[1] - first), t->ne[0], (char *) t->data + i * bytes);
             }
     };
     const unsigned wanted = (unsigned) std::min<int64_t>(std::max(1u, std::thread::hardware_concurrency()), (all + step - 1) / step);
@@ -508,11 +508,11 @@ LS_EXPORT int localspec_kernels_product(const char * wanted, int type, const voi
     const Format * f = format_of(u, type);
     if (!f || k % std::max(f->k, f->rounded ? 32 : 1)) return 1;
     const size_t column = ggml_row_size((ggml_type) type, k), bytes = group_bytes(f, k);
-    const int64_t count = (m + u->lanes - 1) / u->lanes;
+    const int64_t count = (m + u->columns - 1) / u->columns;
     std::vector<char> all(count * bytes + LINE);
     char * at = (char *) aligned((size_t) all.data());
     for (int64_t g = 0; g < count; g++)
-        f->pack((const uint8_t *) weights + g * u->lanes * column, column, (int) std::min<int64_t>(u->lanes, m - g * u->lanes), k,
+        f->pack((const uint8_t *) weights + g * u->columns * column, column, (int) std::min<int64_t>(u->columns, m - g * u->columns), k,
                 at + g * bytes);
     std::vector<char> rounded(n * (k / 32) * f->rounded);
     std::vector<const void *> rows(n);

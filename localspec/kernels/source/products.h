@@ -6,6 +6,8 @@
 #include "formats/format.h"
 #include "table.h"
 
+#define LS_APART static __attribute__((noinline))
+
 namespace LS_ISA {
 
 // Bytes between what is computed with and what is fetched. A single row waits for memory alone, and its next
@@ -64,7 +66,7 @@ template <int SUB, int OFFSET> static void round_row(const float * x, void * out
 #ifdef LS_PAIRS
 // Part j of block p times an even number of rows, two at once; the sums are those of `tile`, in its order.
 template <class T, int R>
-LS_INLINE void paired(const typename T::Packed * p, int j, const W * codes, const Activation * const * rows, int64_t at, F * acc) {
+LS_INLINE void paired(const typename T::Packed * p, int j, const W * codes, const Activation * const * rows, int64_t at, F (*acc)[SPAN]) {
     W pairs[8];
     in_pairs(codes, pairs);
 #pragma GCC unroll 16
@@ -79,7 +81,7 @@ LS_INLINE void paired(const typename T::Packed * p, int j, const W * codes, cons
         }
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            F & sum = acc[r + i];
+            F & sum = acc[r + i][0];
             if constexpr (T::SUB == 32) {
                 sum = fma(to_float(low[i]), mul(T::factor(p, j), all(two[i]->d)), sum);
                 if (T::MINIMA) sum = fnma(T::minimum(p, j), all(two[i]->total), sum);
@@ -92,59 +94,93 @@ LS_INLINE void paired(const typename T::Packed * p, int j, const W * codes, cons
 }
 #endif
 
-// LANES columns times R rows.
+// sum[r][c]: N registers of codes from FROM on of column register c, times the numbers of row r.
+#ifndef LS_DOTS
+template <int BITS, int FROM, int N, int Q, class A> LS_INLINE void dots(const W (*codes)[8], const A * const * a, I (*sum)[SPAN]) {
+    static_assert(Q == 1 && SPAN == 1, "an instruction set with more has its own");
+    sum[0][0] = dot<BITS, N>(codes[0] + FROM, a[0]->q + 4 * FROM, a[0]->start[FROM / 4]);
+}
+#endif
+
+// Part j of block p times Q rows, added to the sums of each.
+template <class T, int Q>
+LS_INLINE void add_part(const typename T::Packed * p, int j, const W (*codes)[8], const Activation * const * rows, int64_t at,
+                        F (*acc)[SPAN]) {
+    const Activation * a[Q];
+#pragma GCC unroll 4
+    for (int r = 0; r < Q; r++) a[r] = rows[r] + at;
+    I low[Q][SPAN], high[Q][SPAN];
+    if constexpr (T::SUB == 32) {
+        dots<T::BITS, 0, 8, Q>(codes, a, low);
+    } else {
+        dots<T::BITS, 0, 4, Q>(codes, a, low);
+        dots<T::BITS, 4, 4, Q>(codes, a, high);
+    }
+#pragma GCC unroll 2
+    for (int c = 0; c < SPAN; c++) {
+        if constexpr (T::SUB == 32) {
+            const F factor = T::factor(p + c, j);
+            const F least = T::minimum(p + c, j);
+#pragma GCC unroll 4
+            for (int r = 0; r < Q; r++) {
+                acc[r][c] = fma(to_float(low[r][c]), mul(factor, all(a[r]->d)), acc[r][c]);
+                if (T::MINIMA) acc[r][c] = fnma(least, all(a[r]->total), acc[r][c]);
+            }
+        } else {
+            const F first = T::factor(p + c, 2 * j), second = T::factor(p + c, 2 * j + 1);
+#pragma GCC unroll 4
+            for (int r = 0; r < Q; r++)
+                acc[r][c] = fma(fma(to_float(low[r][c]), first, mul(to_float(high[r][c]), second)), all(a[r]->d), acc[r][c]);
+        }
+    }
+}
+
+// The sums of a row of a group, of which `kept` columns are there.
+LS_INLINE void put(const F * sums_of, float * out, int kept) {
+#pragma GCC unroll 2
+    for (int c = 0; c < SPAN; c++, kept -= LANES) {
+        if (kept >= LANES) {
+            store(out + c * LANES, sums_of[c]);
+        } else if (kept > 0) {
+            float all_of_them[LANES];
+            store(all_of_them, sums_of[c]);
+            memcpy(out + c * LANES, all_of_them, kept * sizeof(float));
+        }
+    }
+}
+
+// A group of columns times R rows. Never inlined: the compiler needs all registers for it.
 template <class T, int R>
-static void tile(const typename T::Packed * w, int64_t blocks, const Activation * const * rows, float * const * out,
+LS_APART void tile(const typename T::Packed * w, int64_t blocks, const Activation * const * rows, float * const * out,
                  int kept) {
-    constexpr int PARTS = T::K / 32, SHARE = sizeof(typename T::Packed) / PARTS;
-    F acc[R];
+    constexpr int PARTS = T::K / 32, SHARE = SPAN * sizeof(typename T::Packed) / PARTS;
+    constexpr int Q = together<T::BITS>();
+    F acc[R][SPAN];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) acc[r] = zero();
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < SPAN; c++) acc[r][c] = zero();
     for (int64_t b = 0; b < blocks; b++) {
-        const typename T::Packed * p = w + b;
+        const typename T::Packed * p = w + b * SPAN;
         if (PARTS == 1) fetch<R>(p, SHARE);
         for (int j = 0; j < PARTS; j++) {
             if (PARTS > 1) fetch<R>((const char *) p + j * SHARE, SHARE);
             const int64_t at = b * PARTS + j;
-            W codes[8];
-            T::codes(p, j, codes);
+            W codes[SPAN][8];
+#pragma GCC unroll 2
+            for (int c = 0; c < SPAN; c++) T::codes(p + c, j, codes[c]);
 #ifdef LS_PAIRS
             constexpr int ALONE_FROM = R / 2 * 2;
-            if constexpr (ALONE_FROM > 0) paired<T, ALONE_FROM>(p, j, codes, rows, at, acc);
+            if constexpr (ALONE_FROM > 0) paired<T, ALONE_FROM>(p, j, codes[0], rows, at, acc);
 #else
             constexpr int ALONE_FROM = 0;
 #endif
-            if constexpr (T::SUB == 32) {
-                const F factor = T::factor(p, j);
-                const F least = T::minimum(p, j);
+            constexpr int WHOLE = (R - ALONE_FROM) / Q * Q + ALONE_FROM;
 #pragma GCC unroll 16
-                for (int r = ALONE_FROM; r < R; r++) {
-                    const Activation * a = rows[r] + at;
-                    const F sum = to_float(dot<T::BITS, 8>(codes, a->q, a->start[0]));
-                    acc[r] = fma(sum, mul(factor, all(a->d)), acc[r]);
-                    if (T::MINIMA) acc[r] = fnma(least, all(a->total), acc[r]);
-                }
-            } else {
-                const F first = T::factor(p, 2 * j), second = T::factor(p, 2 * j + 1);
-#pragma GCC unroll 16
-                for (int r = ALONE_FROM; r < R; r++) {
-                    const Activation * a = rows[r] + at;
-                    const F low = to_float(dot<T::BITS, 4>(codes, a->q, a->start[0]));
-                    const F high = to_float(dot<T::BITS, 4>(codes + 4, a->q + 16, a->start[1]));
-                    acc[r] = fma(fma(low, first, mul(high, second)), all(a->d), acc[r]);
-                }
-            }
+            for (int r = ALONE_FROM; r < WHOLE; r += Q) add_part<T, Q>(p, j, codes, rows + r, at, acc + r);
+            if constexpr (R > WHOLE) add_part<T, R - WHOLE>(p, j, codes, rows + WHOLE, at, acc + WHOLE);
         }
     }
-    for (int r = 0; r < R; r++) {
-        if (kept == LANES) {
-            store(out[r], acc[r]);
-        } else {
-            float all_of_them[LANES];
-            store(all_of_them, acc[r]);
-            memcpy(out[r], all_of_them, kept * sizeof(float));
-        }
-    }
+    for (int r = 0; r < R; r++) put(acc[r], out[r], kept);
 }
 
 template <class T, int R>
@@ -171,11 +207,11 @@ static void multiply(const void * weights, int64_t k, int64_t columns, const voi
     for (int64_t first = 0; first < n; first += most) {
         const int64_t end = first + most < n ? first + most : n;
         for (int64_t g = from; g < to; g++) {
-            const int kept = (int) (columns - g * LANES < LANES ? columns - g * LANES : LANES);
+            const int kept = (int) (columns - g * COLUMNS < COLUMNS ? columns - g * COLUMNS : COLUMNS);
             for (int64_t r = first; r < end; r += ROWS) {
                 const int count = (int) (end - r < ROWS ? end - r : ROWS);
-                for (int i = 0; i < count; i++) places[i] = out[r + i] + g * LANES;
-                tiles<T, ROWS>(w + g * blocks, blocks, (const Activation * const *) rows + r, places, kept, count);
+                for (int i = 0; i < count; i++) places[i] = out[r + i] + g * COLUMNS;
+                tiles<T, ROWS>(w + g * blocks * SPAN, blocks, (const Activation * const *) rows + r, places, kept, count);
             }
         }
     }
@@ -185,9 +221,9 @@ static void multiply(const void * weights, int64_t k, int64_t columns, const voi
 template <class T> static void pack_group(const uint8_t * from, size_t bytes, int count, int64_t k, void * to) {
     typename T::Packed * out = (typename T::Packed *) to;
     const int64_t blocks = k / T::K;
-    if (count < LANES) memset(out, 0, blocks * sizeof(typename T::Packed));
+    if (count < COLUMNS) memset((void *) out, 0, blocks * SPAN * sizeof(typename T::Packed));
     for (int64_t b = 0; b < blocks; b++)
-        for (int c = 0; c < count; c++) T::pack(from + c * bytes + b * T::BYTES, c, out + b);
+        for (int c = 0; c < count; c++) T::pack(from + c * bytes + b * T::BYTES, c % LANES, out + b * SPAN + c / LANES);
 }
 
 // ---- weights in floating point ----
@@ -203,29 +239,37 @@ template <int TYPE> LS_INLINE F load_number(const void * p, int64_t i) {
     }
 }
 
-template <int TYPE, int R>
-static void dense_tile(const char * w, int64_t k, const float * const * rows, float * const * out, int kept) {
-    constexpr int SIZE = TYPE == 0 ? 4 : 2;
-    F even[R], odd[R];
+// Numbers of step i of a group's columns times one number of each of R rows, added to the sums.
+template <int TYPE, int R> LS_INLINE void dense_step(const char * w, int64_t i, const float * const * rows, F (*acc)[SPAN]) {
+    F numbers[SPAN];
+#pragma GCC unroll 2
+    for (int c = 0; c < SPAN; c++) numbers[c] = load_number<TYPE>(w, i * COLUMNS + c * LANES);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) even[r] = odd[r] = zero();
+    for (int r = 0; r < R; r++) {
+        const F x = all(rows[r][i]);
+#pragma GCC unroll 2
+        for (int c = 0; c < SPAN; c++) acc[r][c] = fma(numbers[c], x, acc[r][c]);
+    }
+}
+
+template <int TYPE, int R>
+LS_APART void dense_tile(const char * w, int64_t k, const float * const * rows, float * const * out, int kept) {
+    constexpr int SIZE = TYPE == 0 ? 4 : 2;
+    F even[R][SPAN], odd[R][SPAN];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < SPAN; c++) even[r][c] = odd[r][c] = zero();
     int64_t i = 0;
     for (; i + 2 <= k; i += 2) {
-        fetch<R>(w + i * LANES * SIZE, 2 * LANES * SIZE);
-        const F first = load_number<TYPE>(w, i * LANES), second = load_number<TYPE>(w, (i + 1) * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; r++) {
-            even[r] = fma(first, all(rows[r][i]), even[r]);
-            odd[r] = fma(second, all(rows[r][i + 1]), odd[r]);
-        }
+        fetch<R>(w + i * COLUMNS * SIZE, 2 * COLUMNS * SIZE);
+        dense_step<TYPE, R>(w, i, rows, even);
+        dense_step<TYPE, R>(w, i + 1, rows, odd);
     }
-    if (i < k)
-#pragma GCC unroll 16
-        for (int r = 0; r < R; r++) even[r] = fma(load_number<TYPE>(w, i * LANES), all(rows[r][i]), even[r]);
+    if (i < k) dense_step<TYPE, R>(w, i, rows, even);
     for (int r = 0; r < R; r++) {
-        float all_of_them[LANES];
-        store(all_of_them, add(even[r], odd[r]));
-        memcpy(out[r], all_of_them, kept * sizeof(float));
+        F total[SPAN];
+        for (int c = 0; c < SPAN; c++) total[c] = add(even[r][c], odd[r][c]);
+        put(total, out[r], kept);
     }
 }
 
@@ -248,11 +292,11 @@ static void dense_multiply(const void * weights, int64_t k, int64_t columns, con
     for (int64_t first = 0; first < n; first += most) {
         const int64_t end = first + most < n ? first + most : n;
         for (int64_t g = from; g < to; g++) {
-            const int kept = (int) (columns - g * LANES < LANES ? columns - g * LANES : LANES);
+            const int kept = (int) (columns - g * COLUMNS < COLUMNS ? columns - g * COLUMNS : COLUMNS);
             for (int64_t r = first; r < end; r += DENSE_ROWS) {
                 const int count = (int) (end - r < DENSE_ROWS ? end - r : DENSE_ROWS);
-                for (int i = 0; i < count; i++) places[i] = out[r + i] + g * LANES;
-                dense_tiles<TYPE, DENSE_ROWS>((const char *) weights + g * k * LANES * SIZE, k,
+                for (int i = 0; i < count; i++) places[i] = out[r + i] + g * COLUMNS;
+                dense_tiles<TYPE, DENSE_ROWS>((const char *) weights + g * k * COLUMNS * SIZE, k,
                                               (const float * const *) rows + r, places, kept, count);
             }
         }
@@ -261,17 +305,17 @@ static void dense_multiply(const void * weights, int64_t k, int64_t columns, con
 
 template <int SIZE> static void dense_pack(const uint8_t * from, size_t bytes, int count, int64_t k, void * to) {
     uint8_t * out = (uint8_t *) to;
-    if (count < LANES) memset(out, 0, (size_t) k * LANES * SIZE);
+    if (count < COLUMNS) memset(out, 0, (size_t) k * COLUMNS * SIZE);
     for (int64_t i = 0; i < k; i++)
-        for (int c = 0; c < count; c++) memcpy(out + (i * LANES + c) * SIZE, from + c * bytes + i * SIZE, SIZE);
+        for (int c = 0; c < count; c++) memcpy(out + (i * COLUMNS + c) * SIZE, from + c * bytes + i * SIZE, SIZE);
 }
 
 template <class T> constexpr Format quantized() {
-    return {T::TYPE, T::K, sizeof(typename T::Packed), sizeof(Activation), round_row<T::SUB, T::OFFSET>, pack_group<T>, multiply<T>};
+    return {T::TYPE, T::K, SPAN * sizeof(typename T::Packed), sizeof(Activation), round_row<T::SUB, T::OFFSET>, pack_group<T>, multiply<T>};
 }
 
 template <int TYPE, int SIZE> constexpr Format dense() {
-    return {TYPE, 1, SIZE * LANES, 0, nullptr, dense_pack<SIZE>, dense_multiply<TYPE>};
+    return {TYPE, 1, SIZE * COLUMNS, 0, nullptr, dense_pack<SIZE>, dense_multiply<TYPE>};
 }
 
 }  // namespace LS_ISA

@@ -6,7 +6,7 @@
 struct Format {
     int type;             // ggml's number of it
     int k;                // numbers of a block of a column
-    size_t packed;        // bytes of such a block of as many columns as there are lanes
+    size_t packed;        // bytes of such a block of all columns of a group
     size_t rounded;       // bytes of 32 rounded numbers of a row; 0 where rows are read as they are
     void (*round_row)(const float * x, void * out, int64_t blocks_of_32);
     void (*pack)(const uint8_t * from, size_t bytes_of_a_column, int columns, int64_t k, void * to);
@@ -34,7 +34,7 @@ struct AttentionJob {
 
 struct Unit {
     const char * name;
-    int lanes;
+    int columns;  // of a group
     int attention_rows;
     bool (*present)();
     const Format * formats;

@@ -28,6 +28,6 @@ static bool has() { return present(); }
 
 extern const Unit LS_NAMED(LS_ISA);
 const Unit LS_NAMED(LS_ISA) = {
-    LS_TEXT(LS_ISA), LS_ISA::LANES, LS_ISA::ATTENTION_ROWS, LS_ISA::has, LS_ISA::FORMATS,
+    LS_TEXT(LS_ISA), LS_ISA::COLUMNS, LS_ISA::ATTENTION_ROWS, LS_ISA::has, LS_ISA::FORMATS,
     sizeof(LS_ISA::FORMATS) / sizeof(LS_ISA::FORMATS[0]), LS_ISA::attention_scratch, LS_ISA::attention, LS_ISA::rows_multiply,
 };

@@ -27,14 +27,18 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
         if error.redirected:
             return _by_cdn(repo, error)
         return _by_code(repo, error) or _by_status(repo, error, wait)
-    if _offline(error):
-        reason = "there is no network, or it does not know this name"
-    else:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+    reason = why_unreachable(error)
     return LocalspecError(
         f"cannot reach {_address()}: {reason}; the demo and downloaded models still work, with "
         "--offline"
     )
+
+
+def why_unreachable(error: BaseException) -> str:
+    """Why a server could not be asked, in a few words."""
+    if _offline(error):
+        return "there is no network, or it does not know this name"
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _offline(error: BaseException | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from localspec.core.events import Examination
@@ -59,10 +59,12 @@ class Service:
         With ``strict`` the engine must compute in strict mode.
 
         Raises:
-            ApiError: there is no such model, or too many requests wait.
+            ApiError: there is no such model, too many requests wait, or they are too large.
         """
         options = await self.models.options(model)
         self._require_room(requests, options)
+        if caller.body is not None:  # each choice is a copy on its way to the engine
+            caller.body.grow(sum(request.size for request in requests))
         owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
         if strict and not self.slot.first.strict:
             raise bad_request(
@@ -195,16 +197,16 @@ class Service:
             self.reporter.notice(str(error))
         return answer
 
-    def tell_unknown(self, path: str, names: Iterable[str]) -> None:
+    def tell_unknown(self, path: str, names: Sequence[str]) -> None:
         """Tell of fields that have no effect, each once: in one line for a request, so that none
-        can fill the log.
+        can fill the log. Of very many, the first ones are looked at.
         """
-        fresh = [
-            name for name in dict.fromkeys(map(shown, names)) if (path, name) not in self._told
-        ]
+        seen = dict.fromkeys(map(shown, names[:_MOST_NAMES]))
+        fresh = [name for name in seen if (path, name) not in self._told]
         if not fresh:
             return
-        told, more = fresh[:_MOST_SHOWN], len(fresh) - _MOST_SHOWN
+        told = fresh[:_MOST_SHOWN]
+        more = len(fresh) - len(told) + len(names[_MOST_NAMES:])
         for name in fresh:
             self._told[path, name] = None
         while len(self._told) > _MOST_NAMES:  # the oldest is told of again, when it comes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from localspec.serve.http.error_shapes import OPENAI, ErrorShape
 from localspec.serve.http.errors import ApiError, of_engine
 from localspec.serve.http.fields import Fields, parse
 from localspec.serve.http.half_closed import FILLER_KEY
+from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import COMMENT, dumps
 
@@ -37,14 +38,23 @@ class JSONAnswer(JSONResponse):
         return dumps(content)
 
 
-async def read_fields(request: Request, limits: Limits) -> Fields:
-    """The JSON object of a request's body.
+async def read_body_as(
+    request: Request, limits: Limits, read: Callable[[Fields], _T]
+) -> tuple[Fields, _T]:
+    """The JSON object of a request's body, and what ``read`` makes of it; in a thread, where the
+    body is large.
 
     Raises:
-        ApiError: there is none, or it is too large or too slow.
+        ApiError: there is none, it is too large or too slow, or ``read`` raises it.
         GoneError: the client left while it sent.
     """
-    return Fields(parse(await read_body(request, limits)))
+    raw = await read_body(request, limits)
+
+    def work() -> tuple[Fields, _T]:
+        fields = Fields(parse(raw))
+        return fields, read(fields)
+
+    return await elsewhere(len(raw), work)
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -229,6 +239,6 @@ __all__ = [
     "JSONAnswer",
     "StreamedAnswer",
     "read_body",
-    "read_fields",
+    "read_body_as",
     "while_connected",
 ]

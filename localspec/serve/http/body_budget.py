@@ -38,8 +38,15 @@ class BodyBudget:
         """Take bytes.
 
         Raises:
-            ApiError: 503, there are not so many.
+            ApiError: 503, there are not so many now; 413, there never are.
         """
+        if n > self._most:
+            raise ApiError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the choices and prompts of this request have {n >> 20} MB together, and "
+                f"{self._most >> 20} MB is the most; ask for fewer at a time",
+                code="body_too_large",
+            )
         if self.held + n > self._most:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -58,7 +65,7 @@ class Share:
         self.taken = 0
 
     def grow(self, size: int) -> None:
-        """Take what a body of this size needs.
+        """Take what a body of this size needs, or what is made of it.
 
         Raises:
             ApiError: see `BodyBudget.take`.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from localspec.serve.http.body_budget import Share, share_of
 
 STATE_KEY = "localspec.caller"
 """Key of the caller in an ASGI scope."""
@@ -17,12 +19,15 @@ class Caller:
     """`ReplyRequest.owner`: what was read for one is never reused for another."""
     label: str = "local"
     """Name for the log; it tells no key."""
+    body: Share | None = field(default=None, compare=False)
+    """What the request's body has taken of the memory for all bodies."""
 
 
 def caller_of(scope: Any) -> Caller:
     """The caller that the guard found; see `localspec.serve.http.guard`."""
     found = scope.get(STATE_KEY)
-    return found if isinstance(found, Caller) else Caller()
+    known = found if isinstance(found, Caller) else Caller()
+    return replace(known, body=share_of(scope))
 
 
 __all__ = ["STATE_KEY", "Caller", "caller_of"]

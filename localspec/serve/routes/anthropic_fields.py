@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +24,8 @@ from localspec.serve.requests.tool_fields import OfferedTools, offered
 _CHANGING = "x-anthropic-"
 """Begins blocks of the system prompt that differ with each request, such as Claude Code's
 x-anthropic-billing-header: with one in front, no prompt would begin as the last one did."""
+_LINES = re.compile(rf"(?:\s*+{_CHANGING}[^\n]*+(?:\n|\Z))++")
+"""Such lines at the beginning of a text, read once from left to right."""
 _WITHOUT_EFFECT = (
     *("cache_control", "container", "context_management", "diagnostics", "inference_geo"),
     *("mcp_servers", "speed", "user_profile_id", "workspace_id", "betas"),
@@ -120,9 +125,8 @@ def _system(fields: Fields) -> list[Message]:
 
 def _steady(text: str) -> str:
     """A block of the system prompt without the lines at its beginning that change."""
-    while text.lstrip().startswith(_CHANGING):
-        text = text.lstrip().partition("\n")[2]
-    return text
+    lines = _LINES.match(text)
+    return text[lines.end() :] if lines is not None else text
 
 
 def _messages(fields: Fields) -> list[Message]:
@@ -140,22 +144,26 @@ def _messages(fields: Fields) -> list[Message]:
             said = [Message("system", "\n\n".join(_texts(message)))]
         else:
             said = _user(message)
-        for one in said:
-            _append(found, one)
-    return found
+        found += said
+    # Turns of one side that follow each other are one turn.
+    turns = itertools.groupby(enumerate(found), _side)
+    return [_as_one([one for _, one in turn]) for _, turn in turns]
 
 
-def _append(messages: list[Message], one: Message) -> None:
-    """Add a message; turns of one side that follow each other are one turn."""
-    last = messages[-1] if messages else None
-    if last is None or last.role != one.role or one.role not in {"user", "assistant"}:
-        messages.append(one)
-        return
-    messages[-1] = dataclasses.replace(
-        last,
-        content="\n".join(filter(None, (last.content, one.content))),
-        reasoning="\n".join(filter(None, (last.reasoning, one.reasoning))),
-        calls=(*last.calls, *one.calls),
+def _side(numbered: tuple[int, Message]) -> str | int:
+    """What messages of one turn have in common; others have nothing in common."""
+    number, one = numbered
+    return one.role if one.role in {"user", "assistant"} else number
+
+
+def _as_one(turn: Sequence[Message]) -> Message:
+    if len(turn) == 1:
+        return turn[0]
+    return dataclasses.replace(
+        turn[0],
+        content="\n".join(filter(None, (one.content for one in turn))),
+        reasoning="\n".join(filter(None, (one.reasoning for one in turn))),
+        calls=tuple(call for one in turn for call in one.calls),
     )
 
 

@@ -15,7 +15,7 @@ from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.fields import Fields
 from localspec.serve.replies.answer_fields import (
@@ -78,8 +78,8 @@ class ChatCompletions:
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
         service = self._service
-        fields = await read_fields(request, service.settings.limits)
-        asked = self.read(fields)
+        fields, asked = await read_body_as(request, service.settings.limits, self.read)
+        service.tell_unknown(PATH, fields.unread())
         answering = await service.answer(
             caller_of(request.scope),
             PATH,
@@ -114,7 +114,7 @@ class ChatCompletions:
             "drop_oldest": False,
             "logprobs": (top or 0) if wanted else None,
         }
-        asked = ChatRequest(
+        return ChatRequest(
             model=fields.text("model"),
             replies=of_choices(request, choices(fields, service.settings)),
             logprobs=wanted,
@@ -122,8 +122,6 @@ class ChatCompletions:
             tools=tools,
             reasoning=fields.choice("reasoning_format", _FORMATS) != "none",
         )
-        service.tell_unknown(PATH, fields.unread())
-        return asked
 
     async def _whole(self, answering: Answering, asked: ChatRequest) -> dict[str, Any]:
         """The answer in one piece."""

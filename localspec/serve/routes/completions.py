@@ -15,7 +15,7 @@ from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored, TokenLogpro
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.fields import Fields
@@ -78,7 +78,8 @@ class Completions:
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
         service = self._service
-        asked = self.read(await read_fields(request, service.settings.limits))
+        fields, asked = await read_body_as(request, service.settings.limits, self.read)
+        service.tell_unknown(PATH, fields.unread())
         answering = await service.answer(
             caller_of(request.scope),
             PATH,
@@ -119,7 +120,7 @@ class Completions:
         ]
         if len(replies) > service.settings.limits.prompts:
             raise fields.refuse("prompt", f"asks for {len(replies)} replies at once")
-        asked = CompletionRequest(
+        return CompletionRequest(
             model=fields.text("model"),
             replies=replies,
             choices=n,
@@ -128,8 +129,6 @@ class Completions:
             scores=scores,
             extras=read_extras(fields),
         )
-        service.tell_unknown(PATH, fields.unread())
-        return asked
 
     async def _whole(self, answering: Answering, asked: CompletionRequest) -> dict[str, Any]:
         """The answer in one piece."""

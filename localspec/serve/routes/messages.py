@@ -12,11 +12,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
+from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import ApiError
+from localspec.serve.http.fields import Fields
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import new_id, own
 from localspec.serve.replies.reply_parts import (
@@ -80,6 +82,13 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
+def _counted(fields: Fields) -> tuple[str | None, ReplyRequest, tuple[str, ...]]:
+    """The model and the prompt of a request whose tokens are counted, and what has no effect."""
+    model = fields.text("model")
+    prompt, _, ignored = read_prompt(fields)
+    return model, made(prompt), ignored
+
+
 class Messages:
     """The endpoints."""
 
@@ -89,8 +98,11 @@ class Messages:
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
         service = self._service
-        fields = await read_fields(request, service.settings.limits)
-        asked = read_messages_request(fields, service.settings)
+        _, asked = await read_body_as(
+            request,
+            service.settings.limits,
+            lambda fields: read_messages_request(fields, service.settings),
+        )
         service.tell_unknown(PATH, asked.ignored)
         caller = caller_of(request.scope)
         answering = await service.answer(caller, PATH, asked.model, [asked.reply])
@@ -102,12 +114,9 @@ class Messages:
     async def count(self, request: Request) -> Response:
         """Count the tokens that a request's prompt would have."""
         service = self._service
-        fields = await read_fields(request, service.settings.limits)
-        model = fields.text("model")
-        prompt, _, ignored = read_prompt(fields)
+        _, (model, asked, ignored) = await read_body_as(request, service.settings.limits, _counted)
         service.tell_unknown(request.url.path, ignored)
-        caller = caller_of(request.scope)
-        work = service.tokenize(caller, model, made(prompt), special=True, bos=True)
+        work = service.tokenize(caller_of(request.scope), model, asked, special=True, bos=True)
         found = await while_connected(request, work)
         return JSONAnswer({"input_tokens": len(found.tokens)})
 

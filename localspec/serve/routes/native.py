@@ -36,6 +36,7 @@ from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body, w
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.fields import parse
+from localspec.serve.http.large_bodies import elsewhere
 
 PREFIX = "/localspec"
 PATH = f"{PREFIX}/reply"
@@ -85,8 +86,8 @@ class Native:
     async def reply(self, request: Request) -> Response:
         """Answer one request, line by line."""
         service = self._service
-        data = parse(await read_body(request, service.settings.limits))
-        asked = _read(lambda: codec.decode(ReplyRequest, data, "request"))
+        raw = await read_body(request, service.settings.limits)
+        asked = await elsewhere(len(raw), lambda: _reply_of(raw))
         answering = await service.answer(caller_of(request.scope), PATH, None, [asked])
         return StreamedAnswer(
             _lines(answering),
@@ -99,10 +100,8 @@ class Native:
     async def examine(self, request: Request) -> Response:
         """Probabilities at one place of a reply."""
         service = self._service
-        data = parse(await read_body(request, service.settings.limits))
-        if not isinstance(data, dict):
-            raise bad_request("the body must be an object")
-        command = _read(lambda: codec.decode(ExamineCommand, {**data, "id": _ID}, "examine"))
+        raw = await read_body(request, service.settings.limits)
+        command = await elsewhere(len(raw), lambda: _examine_of(raw))
         work = service.examine(
             caller_of(request.scope), command.request, command.tokens, command.rival
         )
@@ -115,6 +114,16 @@ async def _lines(answering: Answering) -> AsyncIterator[bytes]:
     async with answering:
         async for _, events in answering:
             yield protocol.encode(ReplyEvents(_ID, tuple(events)))
+
+
+def _reply_of(raw: bytes) -> ReplyRequest:
+    data = parse(raw)
+    return _read(lambda: codec.decode(ReplyRequest, data, "request"))
+
+
+def _examine_of(raw: bytes) -> ExamineCommand:
+    data = parse(raw)
+    return _read(lambda: codec.decode(ExamineCommand, {**data, "id": _ID}, "examine"))
 
 
 def _read(decode: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import ApiError
@@ -48,8 +48,11 @@ class Responses:
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
         service = self._service
-        fields = await read_fields(request, service.settings.limits)
-        asked = read_responses_request(fields, service.settings)
+        _, asked = await read_body_as(
+            request,
+            service.settings.limits,
+            lambda fields: read_responses_request(fields, service.settings),
+        )
         service.tell_unknown(PATH, asked.ignored)
         caller = caller_of(request.scope)
         answering = await service.answer(caller, PATH, asked.model, [asked.reply])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -186,47 +187,58 @@ def _messages(fields: Fields) -> tuple[Message, ...]:
     items = fields.objects("input")
     if not items:
         raise fields.refuse("input", "must be a text or hold at least one item")
-    for item in items:
-        _add(found, item)
-    return named(found)
+    return named([*found, *_turns(map(_message, items))])
 
 
-def _add(found: list[Message], item: Fields) -> None:
-    """Add an item. One turn of the assistant may be several: thinking, a message and calls."""
+def _turns(messages: Iterable[Message]) -> Iterator[Message]:
+    """The turns of the conversation; one of the assistant may be several items: thinking, a
+    message and calls.
+    """
+    turn: list[Message] = []
+    said = False
+    for one in messages:
+        joins = turn and turn[-1].role == one.role == "assistant" and not (said and one.content)
+        if turn and not joins:
+            yield _as_one(turn)
+            turn, said = [], False
+        turn.append(one)
+        said = said or bool(one.content)
+    if turn:
+        yield _as_one(turn)
+
+
+def _as_one(turn: Sequence[Message]) -> Message:
+    if len(turn) == 1:
+        return turn[0]
+    return Message(
+        "assistant",
+        "".join(one.content for one in turn),
+        "".join(one.reasoning for one in turn),
+        tuple(call for one in turn for call in one.calls),
+    )
+
+
+def _message(item: Fields) -> Message:
+    """One item."""
     match item.text("type"):
         case "message" | None:
             role = item.choice("role", _ROLES)
             if role is None:
                 raise item.refuse("role", "is missing")
-            one = Message(cast("Role", role), content(item))
+            return Message(cast("Role", role), content(item))
         case "function_call":
             name = item.text("name")
             if not name:
                 raise item.refuse("name", "is missing")
             call = message_call(item, item.text("call_id") or "", name)
-            one = Message("assistant", "", calls=(call,))
+            return Message("assistant", "", calls=(call,))
         case "reasoning":
-            one = Message("assistant", "", _thought(item))
+            return Message("assistant", "", _thought(item))
         case "function_call_output":
             output = result(item, "output")
-            found.append(Message("tool", output, call_id=item.text("call_id") or ""))
-            return
+            return Message("tool", output, call_id=item.text("call_id") or "")
         case _:
             raise item.refuse("type", "is not an item that this server reads")
-    last = found[-1] if found else None
-    if (
-        last is not None
-        and last.role == one.role == "assistant"
-        and not (last.content and one.content)
-    ):
-        found[-1] = Message(
-            "assistant",
-            last.content + one.content,
-            last.reasoning + one.reasoning,
-            (*last.calls, *one.calls),
-        )
-    else:
-        found.append(one)
 
 
 def _thought(item: Fields) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -11,15 +12,18 @@ from starlette.routing import BaseRoute, Route
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, read_fields, while_connected
+from localspec.serve.http.bodies import JSONAnswer, read_body_as, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.fields import Fields
+from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.replies.logprob_shapes import whole
 from localspec.serve.requests.conversation import read_messages, template_arguments
 from localspec.serve.requests.request_fields import made
 from localspec.serve.requests.tool_fields import read_tools
 
 LARGEST_ID = 1 << 31
+_TOKEN_BYTES = 16
+"""Of an answer, for each token."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -41,31 +45,14 @@ class Tokens:
 
     async def tokenize(self, request: Request) -> Response:
         """Token ids of a text (``content`` or ``prompt``) or of a conversation (``messages``)."""
-        fields = await read_fields(request, self._service.settings.limits)
-        pieces = fields.flag("with_pieces") or fields.flag("return_token_strs") or False
-        bos = fields.flag("add_special")
-        if bos is None:
-            # llama.cpp's field is content, without the token of the beginning; vLLM's is prompt.
-            bos = fields.flag("add_special_tokens")
-            bos = not fields.has("content") if bos is None else bos
-        special = fields.flag("parse_special")
-        asked = self._asked(fields)
+        fields, asked = await read_body_as(request, self._service.settings.limits, _split)
         found = await self._ask(
-            request, fields, asked, special=True if special is None else special, bos=bos
+            request, fields, asked.request, special=asked.special, bos=asked.bos
         )
-        ids: list[Any] = list(found.tokens)
-        answer: dict[str, Any] = {"tokens": ids, "count": len(ids)}
         info = self._service.slot.info
-        if info is not None:
-            answer["max_model_len"] = info.context
-        if pieces and fields.has("with_pieces"):
-            answer["tokens"] = [
-                {"id": token, "piece": _piece(text)}
-                for token, text in zip(found.tokens, found.pieces, strict=True)
-            ]
-        elif pieces:
-            answer["token_strs"] = [whole(text) for text in found.pieces]
-        return JSONAnswer(answer)
+        head = {} if info is None else {"max_model_len": info.context}
+        size = _TOKEN_BYTES * len(found.tokens)
+        return await elsewhere(size, lambda: JSONAnswer(asked.answer(found) | head))
 
     async def about(self, request: Request) -> Response:
         """The tokens that begin and end a text, for clients that split texts by this server."""
@@ -77,29 +64,15 @@ class Tokens:
 
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids."""
-        fields = await read_fields(request, self._service.settings.limits)
-        tokens = fields.items("tokens")
-        if tokens is None:
-            raise fields.refuse("tokens", "is missing")
-        if not all(type(token) is int and 0 <= token < LARGEST_ID for token in tokens):
-            raise fields.refuse("tokens", "must be an array of token ids")
-        found = await self._ask(request, fields, made({"prompt_tokens": tuple(tokens)}))
+        fields, asked = await read_body_as(request, self._service.settings.limits, _joined)
+        found = await self._ask(request, fields, asked)
         return JSONAnswer({"content": found.text, "prompt": found.text})
 
     async def apply_template(self, request: Request) -> Response:
         """The prompt of a conversation as text."""
-        fields = await read_fields(request, self._service.settings.limits)
-        found = await self._ask(request, fields, _conversation(fields))
+        fields, asked = await read_body_as(request, self._service.settings.limits, _conversation)
+        found = await self._ask(request, fields, asked)
         return JSONAnswer({"prompt": found.text})
-
-    def _asked(self, fields: Fields) -> ReplyRequest:
-        if fields.has("messages"):
-            return _conversation(fields)
-        read_tools(fields)  # which a text has no use for
-        for name in ("content", "prompt"):
-            if fields.has(name):
-                return made({"prompt": fields.text(name)})
-        raise fields.refuse("content", "is missing: the text to split")
 
     async def _ask(
         self,
@@ -115,6 +88,73 @@ class Tokens:
         service.tell_unknown(request.url.path, fields.unread())
         work = service.tokenize(caller_of(request.scope), name, asked, special=special, bos=bos)
         return await while_connected(request, work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A request for the tokens of a text."""
+
+    request: ReplyRequest
+    special: bool
+    bos: bool
+    pieces: bool
+    """llama.cpp's form of the tokens with their texts."""
+    texts: bool
+    """vLLM's."""
+
+    def answer(self, found: Tokenized) -> dict[str, Any]:
+        """The fields of the answer."""
+        answer: dict[str, Any] = {"tokens": list(found.tokens), "count": len(found.tokens)}
+        if self.pieces:
+            answer["tokens"] = [
+                {"id": token, "piece": _piece(text)}
+                for token, text in zip(found.tokens, found.pieces, strict=True)
+            ]
+        elif self.texts:
+            answer["token_strs"] = [whole(text) for text in found.pieces]
+        return answer
+
+
+def _split(fields: Fields) -> _Split:
+    """What a body asks to be split.
+
+    Raises:
+        ApiError: it is invalid.
+    """
+    pieces = fields.flag("with_pieces")
+    texts = fields.flag("return_token_strs") or False
+    bos = fields.flag("add_special")
+    if bos is None:
+        # llama.cpp's field is content, without the token of the beginning; vLLM's is prompt.
+        bos = fields.flag("add_special_tokens")
+        bos = not fields.has("content") if bos is None else bos
+    special = fields.flag("parse_special")
+    as_objects = pieces is not None and (pieces or texts)
+    return _Split(_text_of(fields), special is not False, bos, as_objects, texts)
+
+
+def _text_of(fields: Fields) -> ReplyRequest:
+    if fields.has("messages"):
+        return _conversation(fields)
+    read_tools(fields)  # which a text has no use for
+    for name in ("content", "prompt"):
+        if fields.has(name):
+            return made({"prompt": fields.text(name)})
+    raise fields.refuse("content", "is missing: the text to split")
+
+
+def _joined(fields: Fields) -> ReplyRequest:
+    """The tokens that a body asks the text of.
+
+    Raises:
+        ApiError: there are none.
+    """
+    tokens = fields.items("tokens")
+    if tokens is None:
+        raise fields.refuse("tokens", "is missing")
+    if not all(type(token) is int and 0 <= token < LARGEST_ID for token in tokens):
+        raise fields.refuse("tokens", "must be an array of token ids")
+    return made({"prompt_tokens": tuple(tokens)})
 
 
 def _conversation(fields: Fields) -> ReplyRequest:

@@ -9,6 +9,7 @@
 namespace LS_ISA {
 
 constexpr int WIDE = 4 * LANES;  // bytes of a register of codes
+constexpr int COLUMNS = SPAN * LANES;  // of a group, whose blocks lie beside each other register by register
 
 // 32 numbers of a row, rounded to 8 bits; the row's products with codes begin at `start`, which takes the
 // format's OFFSET off.

@@ -12,8 +12,11 @@
 namespace LS_ISA {
 
 constexpr int LANES = 8;
+constexpr int SPAN = 2;  // registers of columns in a group: a number that was made a register serves both
 constexpr int ROWS = 8;
-constexpr int DENSE_ROWS = 4;
+constexpr int DENSE_ROWS = 3;
+// Rows whose products are computed in turns, so that few instructions wait for the one before; measured.
+template <int BITS> constexpr int together() { return BITS == 8 ? 1 : BITS == 5 ? 3 : 4; }
 #ifdef LS_AVX_VNNI
 constexpr int SIGNED_SHIFT = 128;
 #else
@@ -90,51 +93,65 @@ LS_INLINE I four(const int8_t * a) {
     return _mm256_set1_epi32(x);
 }
 
+#define LS_DOTS
+#define LS_KEEP(x) __asm__("" : "+x"(x))  // GCC would change the order, and find too few registers
+
 #ifdef LS_AVX_VNNI
-template <int BITS, int N> LS_INLINE I dot(const W * w, const int8_t * a, int32_t start) {
-    I even = _mm256_set1_epi32(start), odd = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int g = 0; g < N; g += 2) {
-        even = _mm256_dpbusd_avx_epi32(even, w[g], four(a + 4 * g));
-        odd = _mm256_dpbusd_avx_epi32(odd, w[g + 1], four(a + 4 * g + 4));
+// Products of the registers from G on of codes with Q rows, added to their sums.
+template <int G, int END, int Q, class A> LS_INLINE void add_products(const W (*codes)[8], const A * const * a, I (*sum)[SPAN]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < Q; r++) {
+        const I numbers = four(a[r]->q + 4 * G);
+        sum[r][0] = _mm256_dpbusd_avx_epi32(sum[r][0], codes[0][G], numbers);
+        sum[r][1] = _mm256_dpbusd_avx_epi32(sum[r][1], codes[1][G], numbers);
     }
-    return _mm256_add_epi32(even, odd);
+    if constexpr (G + 1 < END) add_products<G + 1, END, Q>(codes, a, sum);
+}
+
+template <int BITS, int FROM, int N, int Q, class A> LS_INLINE void dots(const W (*codes)[8], const A * const * a, I (*sum)[SPAN]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < Q; r++) sum[r][0] = sum[r][1] = all_int(a[r]->start[FROM / 4]);
+    add_products<FROM, FROM + N, Q>(codes, a, sum);
 }
 #else
-#define LS_KEEP(x) __asm__("" : "+x"(x))  // GCC would make one long chain of the sums in 16 bits
-
-LS_INLINE I pairs(const W * w, const int8_t * a) {  // two groups; codes below 64
-    I s = _mm256_add_epi16(_mm256_maddubs_epi16(w[0], four(a)), _mm256_maddubs_epi16(w[1], four(a + 4)));
-    LS_KEEP(s);
-    return s;
-}
-LS_INLINE I quads(const W * w, const int8_t * a) {  // four groups; codes below 32
-    I s = _mm256_add_epi16(pairs(w, a), pairs(w + 2, a + 8));
-    LS_KEEP(s);
-    return s;
+template <int BITS> LS_INLINE I products(W codes, I numbers) {  // BITS 8 means signed codes: their signs go to the numbers
+    return BITS == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(numbers, codes))
+                     : _mm256_maddubs_epi16(codes, numbers);
 }
 
-// BITS 8 means signed codes: magnitudes times numbers with the sign of the code.
-template <int BITS, int N> LS_INLINE I dot(const W * w, const int8_t * a, int32_t start) {
-    const I ones = _mm256_set1_epi16(1);
-    I total = _mm256_set1_epi32(start);
-    if (BITS == 4 && N == 8) {
-        return _mm256_add_epi32(total, _mm256_madd_epi16(_mm256_add_epi16(quads(w, a), quads(w + 4, a + 16)), ones));
-    }
-    if (BITS <= 5) {
-#pragma GCC unroll 2
-        for (int g = 0; g < N; g += 4) total = _mm256_add_epi32(total, _mm256_madd_epi16(quads(w + g, a + 4 * g), ones));
-    } else if (BITS == 6) {
+// Products of the registers from G on of codes with Q rows, added in 16 bits.
+template <int BITS, int FIRST, int G, int END, int Q, class A>
+LS_INLINE void add_products(const W (*codes)[8], const A * const * a, I (*part)[SPAN]) {
 #pragma GCC unroll 4
-        for (int g = 0; g < N; g += 2) total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w + g, a + 4 * g), ones));
-    } else {
-#pragma GCC unroll 8
-        for (int g = 0; g < N; g++) {
-            const I p = _mm256_maddubs_epi16(_mm256_abs_epi8(w[g]), _mm256_sign_epi8(four(a + 4 * g), w[g]));
-            total = _mm256_add_epi32(total, _mm256_madd_epi16(p, ones));
-        }
+    for (int r = 0; r < Q; r++) {
+        const I numbers = four(a[r]->q + 4 * G);
+        const I left = products<BITS>(codes[0][G], numbers), right = products<BITS>(codes[1][G], numbers);
+        part[r][0] = G > FIRST ? _mm256_add_epi16(part[r][0], left) : left;
+        part[r][1] = G > FIRST ? _mm256_add_epi16(part[r][1], right) : right;
+        LS_KEEP(part[r][0]);
+        LS_KEEP(part[r][1]);
     }
-    return total;
+    if constexpr (G + 1 < END) add_products<BITS, FIRST, G + 1, END, Q>(codes, a, part);
+}
+
+// As many registers' products as fit into 16 bits when they are added, then the next ones.
+template <int BITS, int FROM, int G, int END, int Q, class A>
+LS_INLINE void add_fitting(const W (*codes)[8], const A * const * a, I (*sum)[SPAN]) {
+    constexpr int FIT = BITS == 4 ? 8 : BITS == 5 ? 4 : BITS == 6 ? 2 : 1, NEXT = G + FIT < END ? G + FIT : END;
+    const I ones = _mm256_set1_epi16(1);
+    I part[Q][SPAN];
+    add_products<BITS, G, G, NEXT, Q>(codes, a, part);
+#pragma GCC unroll 4
+    for (int r = 0; r < Q; r++) {
+        const I start = all_int(a[r]->start[FROM / 4]);
+        sum[r][0] = _mm256_add_epi32(G > FROM ? sum[r][0] : start, _mm256_madd_epi16(part[r][0], ones));
+        sum[r][1] = _mm256_add_epi32(G > FROM ? sum[r][1] : start, _mm256_madd_epi16(part[r][1], ones));
+    }
+    if constexpr (NEXT < END) add_fitting<BITS, FROM, NEXT, END, Q>(codes, a, sum);
+}
+
+template <int BITS, int FROM, int N, int Q, class A> LS_INLINE void dots(const W (*codes)[8], const A * const * a, I (*sum)[SPAN]) {
+    add_fitting<BITS, FROM, FROM, FROM + N, Q>(codes, a, sum);
 }
 #endif
 

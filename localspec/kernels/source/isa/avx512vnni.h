@@ -10,6 +10,8 @@
 namespace LS_ISA {
 
 constexpr int LANES = 16;
+constexpr int SPAN = 1;         // registers of columns in a group
+template <int BITS> constexpr int together() { return 1; }  // rows whose products are computed in turns
 constexpr int ROWS = 16;        // rows of a tile of quantized products
 constexpr int DENSE_ROWS = 8;   // and of products in floating point
 constexpr int SIGNED_SHIFT = 128;  // what is added to signed codes: vpdpbusd wants unsigned ones

@@ -17,6 +17,8 @@
 namespace LS_ISA {
 
 constexpr int LANES = 8;
+constexpr int SPAN = 1;  // structures of columns in a group
+template <int BITS> constexpr int together() { return 1; }  // rows whose products are computed in turns
 constexpr int ROWS = 8;
 constexpr int DENSE_ROWS = 4;
 constexpr int SIGNED_SHIFT = 0;  // all codes fit into signed bytes, which sdot wants

@@ -1,0 +1,107 @@
+"""Large bodies: read in a thread, in one pass over each text; what they hold is counted."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from localspec.serve.http import bodies
+from localspec.serve.http.fields import Fields, parse
+from localspec.serve.http.large_bodies import LARGE, elsewhere
+from localspec.serve.routes import anthropic_fields, native, responses_fields
+
+PADDED = {"padding": "a" * LARGE}
+HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
+ROUTES = {
+    "/v1/chat/completions": HI,
+    "/v1/completions": {"prompt": "Hi"},
+    "/v1/messages": HI,
+    "/v1/messages/count_tokens": HI,
+    "/v1/responses": {"input": "Hi"},
+    "/tokenize": {"content": "Hi"},
+    "/detokenize": {"tokens": [1, 2]},
+    "/apply-template": HI,
+}
+MANY = 400_000
+"""Of what would take minutes, were each read with all before it."""
+
+
+@pytest.fixture
+def readers(monkeypatch):
+    """The threads in which bodies were read."""
+    found = []
+
+    def noted(raw):
+        found.append(threading.current_thread())
+        return parse(raw)
+
+    for module in (bodies, native):
+        monkeypatch.setattr(module, "parse", noted)
+    return found
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_the_loop_reads_no_large_body(world, readers, path):
+    for body in (ROUTES[path], ROUTES[path] | PADDED):
+        assert (await world.client.post(path, json=body)).status_code == 200
+    small, large = readers
+    assert small is threading.current_thread()
+    assert large is not small
+
+
+@pytest.mark.parametrize("path", ["/localspec/reply", "/localspec/examine"])
+async def test_nor_one_of_our_own_protocol(world, readers, path):
+    await world.client.post(path, json=PADDED)
+    assert readers[0] is not threading.current_thread()
+
+
+async def test_others_are_served_while_a_large_body_is_read(world):
+    go_on = threading.Event()
+    reading = asyncio.create_task(elsewhere(LARGE + 1, go_on.wait))
+    assert (await world.client.post("/v1/chat/completions", json=HI)).status_code == 200
+    assert not reading.done()
+    go_on.set()
+    assert await reading
+
+
+async def test_what_is_wrong_in_a_large_body_is_refused_as_ever(world):
+    body = HI | PADDED | {"temperature": "hot"}
+    answer = await world.client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert "temperature" in answer.json()["error"]["message"]
+    broken = json.dumps(HI | PADDED)[:-1]
+    answer = await world.client.post("/v1/chat/completions", content=broken)
+    assert "not valid JSON" in answer.json()["error"]["message"]
+
+
+async def test_countless_unknown_fields_are_told_of_as_few_are(world):
+    world.service.tell_unknown("/v1/completions", [f"u{i}" for i in range(4 * MANY)])
+    (told,) = world.notices
+    assert told.endswith(f"'u7' and {4 * MANY - 8} more in /v1/completions have no effect")
+
+
+def test_lines_that_change_are_left_out_of_a_prompt_whatever_their_number():
+    text = "\n x-anthropic-billing: 1;\nx-anthropic-b" * MANY + "\n\n  You are\nx-anthropic-c"
+    assert anthropic_fields._steady(text) == "\n  You are\nx-anthropic-c"
+    assert anthropic_fields._steady("  You are") == "  You are"
+    assert anthropic_fields._steady("x-anthropic-only") == ""
+
+
+def test_turns_of_countless_messages_are_put_together_once():
+    said = [{"role": "user", "content": "a" * 100}] * MANY
+    said += [{"role": "assistant", "content": "b"}, {"role": "assistant", "content": ""}]
+    user, assistant = anthropic_fields._messages(Fields({"messages": said}))
+    assert user.content == "\n".join(["a" * 100] * MANY)
+    assert assistant.content == "b"
+
+
+def test_items_of_a_turn_are_put_together_once():
+    items = [{"type": "reasoning", "summary": [{"text": "a" * 100}]}] * MANY
+    items += [{"role": "assistant", "content": text} for text in ("b", "", "c")]
+    items += [{"type": "function_call", "name": "f", "arguments": "{}"}] * 2
+    items += [{"type": "function_call_output", "output": "d"}]
+    first, second, result = responses_fields._messages(Fields({"input": items}))
+    assert (len(first.reasoning), first.content, first.calls) == (100 * MANY, "b", ())
+    assert (second.content, len(second.calls)) == ("c", 2)
+    assert (result.role, result.content) == ("tool", "d")
