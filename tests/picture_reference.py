@@ -46,9 +46,11 @@ class Reference:
         self._sections = fields.get(f"{self._arch}.rope.dimension_sections", [])
         self._width = self._w["token_embd.weight"].shape[1]
 
-    def logits(self, parts: Sequence[Part]) -> Array:
-        """(V,) after the last token of a prompt."""
+    def logits(self, parts: Sequence[Part], *, mistaken: bool = False) -> Array:
+        """(V,) after the last token of a prompt; ``mistaken``: as if pictures were text."""
         x, places, groups = self._inputs(parts)
+        if mistaken:
+            places, groups = np.arange(len(x), dtype=np.float64)[:, None].repeat(3, 1), 0 * groups
         seen = np.arange(len(x))[:, None] >= np.arange(len(x))[None, :]
         if self._arch == "gemma3":  # a picture sees all of itself
             seen |= (groups[:, None] == groups[None, :]) & (groups[:, None] > 0)

@@ -88,9 +88,13 @@ def test_logits_are_those_of_an_independent_computation(
         target.audit(0)
         assert target.length(0) == len(tokens) - 1
         (scores,) = target.score([Work(0, tokens[-1], no_draft("test"))])
-        wanted = Reference(seeing.model).logits([*parts_of(runtime, tokens)])
-        assert np.abs(scores.logits[0] - wanted).max() < 3e-3
-        assert wanted.std() > 0.1
+        reference, parts = Reference(seeing.model), [*parts_of(runtime, tokens)]
+        wanted = reference.logits(parts)
+        error = np.abs(scores.logits[0] - wanted).max()
+        assert error < 0.02  # llama.cpp's kernels round attention
+        if family != "llava":  # whose pictures are like text
+            mistaken = reference.logits(parts, mistaken=True)
+            assert np.abs(mistaken - wanted).max() > 5 * error
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
