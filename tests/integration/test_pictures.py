@@ -405,7 +405,8 @@ def test_heads_draft_after_a_picture(kind: str, tmp_path: Path) -> None:
     """Also for a target with recurrent states, which no truncation brings back."""
     pair = write_pairs(tmp_path)[kind]
     projector = picture_files.write_projector(tmp_path / "mmproj.gguf", "llava")
-    options = pair.options(mmproj=str(projector), remember=False)
+    strict = kind != "mtp on a hybrid"  # which can promise no bits; the others would at a near-tie
+    options = pair.options(mmproj=str(projector), remember=False, strict=strict)
     with Runtime.open(options) as runtime:
         for sampling in (GREEDY, WILD):
             first = asked((user("Hello, what is this?", (ONE, 7)),), sampling=sampling)
@@ -416,6 +417,8 @@ def test_heads_draft_after_a_picture(kind: str, tmp_path: Path) -> None:
             assert list(drafted.stats.by_drafter) == [pair.drafter]
             later = (*first.messages, Message("assistant", drafted.text), user("And?", (OTHER, 4)))
             second = dataclasses.replace(first, messages=later)
+            assert runtime.answer(second).stats.cached_tokens > 64  # the first picture too
+            runtime.forget()
             continued = runtime.answer(second)
             runtime.forget()
             alone = runtime.answer(dataclasses.replace(second, draft=False))
