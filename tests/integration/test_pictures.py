@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -375,6 +377,12 @@ def test_loading_without_pictures_imports_and_loads_nothing_of_them(tmp_path: Pa
         assert runtime.info.sees
         runtime.answer(asked((user("Hello"),)))
         assert runtime.pair.target.pictures is None
+    code = (
+        "import sys; from localspec import Runtime, Message; r = Runtime.open();"
+        "list(r.reply([Message('user', 'Hi')], max_tokens=1)); r.close();"
+        "assert not {'PIL', 'localspec.media'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
 def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
