@@ -44,7 +44,6 @@ ROUTES: tuple[Contribution, ...] = (
     props.routes,
     responses.routes,
     messages.routes,
-    openapi.routes,
     native.routes,
     unsupported.routes,
 )
@@ -61,10 +60,15 @@ SHAPES: Mapping[str, ErrorShape] = {
 def build_app(service: Service) -> ASGIApp:
     """The application of a server."""
     shapes = ErrorShapes(SHAPES)
-    routes = [route for contribute in ROUTES for route in contribute(service)]
-    app = Router(routes, redirect_slashes=False)
+    app = Router(all_routes(service), redirect_slashes=False)
     limited = BodyBudget(app, service.settings.limits.bodies_bytes)
     return PlainPaths(Guard(Boundary(limited, service, shapes), service.settings, shapes))
+
+
+def all_routes(service: Service) -> list[BaseRoute]:
+    """The routes of a server, and the one that describes them."""
+    routes = [route for contribute in ROUTES for route in contribute(service)]
+    return [*routes, *openapi.routes(routes)]
 
 
 class Boundary:
@@ -118,4 +122,4 @@ def _of_route(scope: Scope, error: HTTPException) -> ApiError:
     return ApiError(error.status_code, "the request cannot be answered")
 
 
-__all__ = ["ROUTES", "SHAPES", "Boundary", "Contribution", "build_app"]
+__all__ = ["ROUTES", "SHAPES", "Boundary", "Contribution", "all_routes", "build_app"]

@@ -9,8 +9,8 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.remote.dialects import LOCALSPEC
 from localspec.remote.request_body import body
-from localspec.serve.http.fields import Fields
-from localspec.serve.requests.grammar_fields import read_grammar
+from localspec.serve.http.typed import read
+from localspec.serve.requests.chat import ChatBody
 
 SPECS = [
     GrammarSpec.schema({"type": "integer"}),
@@ -25,4 +25,4 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
 def test_a_localspec_server_gets_every_grammar(spec: GrammarSpec) -> None:
     request = ReplyRequest((Message("user", "x"),), grammar=spec)
-    assert read_grammar(Fields(body(request, "demo", LOCALSPEC, 1))) == spec
+    assert read(ChatBody, body(request, "demo", LOCALSPEC, 1)).followed() == spec

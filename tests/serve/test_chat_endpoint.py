@@ -147,7 +147,7 @@ async def test_a_prediction_is_a_text_or_parts_of_one(world, prediction):
         ("n", "2", "n"),
         ("max_tokens", 0, "max_tokens"),
         ("max_completion_tokens", "many", "max_completion_tokens"),
-        ("stop", [1], "stop"),
+        ("stop", [1], "stop[0]"),
         ("stop", "", "stop"),
         ("stream", "yes", "stream"),
         ("stream_options", [], "stream_options"),

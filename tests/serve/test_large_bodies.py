@@ -7,9 +7,15 @@ import threading
 import pytest
 
 from localspec.serve.http import bodies
-from localspec.serve.http.fields import Fields, parse
+from localspec.serve.http.json_body import parse
 from localspec.serve.http.large_bodies import LARGE, elsewhere
-from localspec.serve.routes import anthropic_fields, native, responses_fields
+from localspec.serve.http.settings import ServeSettings
+from localspec.serve.http.typed import read
+from localspec.serve.requests import anthropic
+from localspec.serve.requests.anthropic import CountBody
+from localspec.serve.requests.offered_tools import OfferedTools
+from localspec.serve.requests.responses import ResponsesBody
+from localspec.serve.routes import native
 
 PADDED = {"padding": "a" * LARGE}
 HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
@@ -83,15 +89,15 @@ async def test_countless_unknown_fields_are_told_of_as_few_are(world):
 
 def test_lines_that_change_are_left_out_of_a_prompt_whatever_their_number():
     text = "\n x-anthropic-billing: 1;\nx-anthropic-b" * MANY + "\n\n  You are\nx-anthropic-c"
-    assert anthropic_fields._steady(text) == "\n  You are\nx-anthropic-c"
-    assert anthropic_fields._steady("  You are") == "  You are"
-    assert anthropic_fields._steady("x-anthropic-only") == ""
+    assert anthropic._steady(text) == "\n  You are\nx-anthropic-c"
+    assert anthropic._steady("  You are") == "  You are"
+    assert anthropic._steady("x-anthropic-only") == ""
 
 
 def test_turns_of_countless_messages_are_put_together_once():
     said = [{"role": "user", "content": "a" * 100}] * MANY
     said += [{"role": "assistant", "content": "b"}, {"role": "assistant", "content": ""}]
-    user, assistant = anthropic_fields._messages(Fields({"messages": said}))
+    user, assistant = read(CountBody, {"messages": said}).prompt_fields(OfferedTools())["messages"]
     assert user.content == "\n".join(["a" * 100] * MANY)
     assert assistant.content == "b"
 
@@ -101,7 +107,11 @@ def test_items_of_a_turn_are_put_together_once():
     items += [{"role": "assistant", "content": text} for text in ("b", "", "c")]
     items += [{"type": "function_call", "name": "f", "arguments": "{}"}] * 2
     items += [{"type": "function_call_output", "output": "d"}]
-    first, second, result = responses_fields._messages(Fields({"input": items}))
+    first, second, result = (
+        read(ResponsesBody, ResponsesBody.completed({"input": items}))
+        .reply(OfferedTools(), ServeSettings())
+        .messages
+    )
     assert (len(first.reasoning), first.content, first.calls) == (100 * MANY, "b", ())
     assert (second.content, len(second.calls)) == ("c", 2)
     assert (result.role, result.content) == ("tool", "d")

@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
-import copy
 import random
 
 import jsonschema
 import pytest
+from fake_serving import World
 from fuzz_server import Fuzzer
 from neighbours import neighbour
 from served import served
-from starlette.routing import Route
 
-from localspec.serve.app import ROUTES
+from localspec.core import settings_schema
+from localspec.core.setting_spec import Scope
+from localspec.serve.app import all_routes
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.routes import openapi, openapi_examples
+from localspec.serve.routes import examples, openapi
+from localspec.serve.routes.endpoint import Endpoint
+
+EXAMPLES = {
+    "/v1/chat/completions": examples.CHAT,
+    "/v1/completions": examples.COMPLETION,
+    "/v1/responses": examples.RESPONSE,
+    "/v1/messages": examples.MESSAGE,
+    "/v1/messages/count_tokens": examples.COUNT,
+    "/tokenize": examples.TOKENIZE,
+    "/detokenize": examples.DETOKENIZE,
+    "/apply-template": examples.TEMPLATE,
+}
+REPLIES = [*EXAMPLES][:4]
+
+
+@pytest.fixture(scope="module")
+def described():
+    """The description, and a check of bodies by path."""
+    found = openapi.description(all_routes(World().service))
+    judges = {}
+    for path, operations in found["paths"].items():
+        if "requestBody" in operations.get("post", {}):
+            content = operations["post"]["requestBody"]["content"]["application/json"]
+            schema = content["schema"] | {"components": found["components"]}
+            judges[path] = jsonschema.Draft202012Validator(schema)
+    return found, judges
 
 
 def test_every_path_is_described(world):
-    described = set(openapi.OPERATIONS)
-    for operation in openapi.OPERATIONS.values():
-        described |= set(operation.aliases)
-    routes = [route for contribute in ROUTES for route in contribute(world.service)]
-    assert all(isinstance(route, Route) for route in routes)
-    assert {route.path.replace(":path", "") for route in routes} == described
-    for route in routes:
-        operation = openapi.OPERATIONS.get(route.path.replace(":path", ""))
-        if operation is not None:
-            assert operation.method.upper() in route.methods
+    routes = all_routes(world.service)
+    paths = openapi.description(routes)["paths"]
+    handlers = {(route.path_format, *route.methods - {"HEAD"}) for route in routes}
+    named = {route.path_format for route in routes if isinstance(route, Endpoint)}
+    assert set(paths) == named
+    assert {(path, method.upper()) for path, one in paths.items() for method in one} <= handlers
+    aliases = {route.path_format for route in routes} - named
+    assert aliases == {
+        *("/models", "/v1/health", "/readyz", "/embeddings"),
+        *("/chat/completions", "/completions", "/responses"),
+    }
+
+
+@pytest.mark.parametrize("path", REPLIES)
+def test_every_sampling_setting_is_a_field_of_every_request_for_a_reply(described, path):
+    found, judges = described
+    properties = fields(found, judges[path].schema)
+    for spec in settings_schema.of(Scope.SAMPLING):
+        assert properties[spec.name]["description"].startswith(spec.help)
+    assert {"repetition_penalty", "repeat_last_n"} <= set(properties)
+    assert ("best_of" in properties) == ("completions" in path)
 
 
 async def test_the_description_is_served_and_refers_to_nothing_that_is_missing(world):
@@ -49,55 +87,107 @@ def _refs(value):
             yield from _refs(inside)
 
 
-@pytest.mark.parametrize("path", [p for p, o in openapi.OPERATIONS.items() if o.example])
-def test_examples_fit_their_schemas(path):
-    described = copy.deepcopy(openapi.description())
-    content = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-    schema = content["schema"] | {"components": described["components"]}
-    jsonschema.validate(content["example"], schema)
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_examples_fit_their_schemas(described, path):
+    found, judges = described
+    content = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    assert content["example"] == EXAMPLES[path]
+    judges[path].validate(EXAMPLES[path])
 
 
 def test_neighbours_differ_and_are_the_same_each_time():
-    chat = openapi_examples.CHAT
+    chat = examples.CHAT
     made = [neighbour(chat, random.Random(seed)) for seed in range(50)]
     assert sum(body != chat for body in made) > 45
     assert repr(made) == repr([neighbour(chat, random.Random(seed)) for seed in range(50)])
-    assert openapi.OPERATIONS["/v1/chat/completions"].example == openapi_examples.CHAT
 
 
 BEYOND_SCHEMAS = (
     "nested too deep",
-    "are not a JSON object",  # arguments of a call that are a text
+    "not a JSON object",  # arguments of a call that are a text
     "two tools named",
     "exclude each other",
+    "more than one grammar",
     "there are no tools",
     "names a tool",
     "needs logprobs: true",
     "best_of",
+    "this schema is not JSON",  # a text
+    "an object in braces",
+    "the grammar is empty",
+    "choices must not be empty",
 )
 """What answers say to requests that fit their schema: no schema has these rules."""
 
 
-@pytest.mark.parametrize(
-    "path", [p for p, o in openapi.OPERATIONS.items() if o.example and "localspec" not in p]
-)
-async def test_what_the_description_allows_is_answered_and_what_it_forbids_refused(world, path):
+@pytest.mark.parametrize("path", EXAMPLES)
+async def test_what_the_description_allows_is_answered_and_what_it_forbids_refused(
+    world, described, path
+):
     await world.slot.load()
-    described = copy.deepcopy(openapi.description())
-    content = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-    schema = content["schema"] | {"components": described["components"]}
-    fits = jsonschema.Draft202012Validator(schema)
-    example = openapi.OPERATIONS[path].example
     chance = random.Random(path)
     for _ in range(120):
-        body = neighbour(example, chance) | {"model": None}
-        answer = await world.client.post(path, json=body)
-        wrong = jsonschema.exceptions.best_match(fits.iter_errors(body))
-        if answer.status_code == 200:
-            assert wrong is None, body
-        elif wrong is None:
-            message = answer.json()["error"]["message"]
-            assert any(known in message for known in BEYOND_SCHEMAS), (message, body)
+        body = neighbour(EXAMPLES[path], chance) | {"model": None}
+        await agreed(world, described, path, body)
+
+
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+LEAST = {
+    "/v1/chat/completions": HI,
+    "/v1/completions": {"prompt": "a"},
+    "/v1/responses": {"input": "a"},
+    "/v1/messages": HI | {"max_tokens": 3},
+    "/v1/messages/count_tokens": HI,
+    "/tokenize": {"content": "a"},
+    "/detokenize": {"tokens": [1]},
+    "/apply-template": HI,
+}
+"""A valid body for each path."""
+ODD = {
+    "/v1/responses": {"tools": [{"type": "web", "name": "a b", "parameters": {"required": [1]}}]},
+    "/v1/messages": {"tools": [{"type": "web", "name": "a b", "input_schema": {"required": [1]}}]},
+    "/v1/chat/completions": {"response_format": {"type": "text", "schema": 5}},
+    "/v1/completions": {"response_format": {"type": "text", "json_schema": {"schema": 5}}},
+}
+"""What is wrong in a part that is not looked at."""
+VALUES = (-1, 0, 1.0, 2, 1.5, "", "x", True, [], ["a"], [[1]], {}, {"a": 1})
+"""What a field may be tried with."""
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+async def test_description_and_server_agree_on_every_field(world, described, path):
+    await world.slot.load()
+    found, judges = described
+    for name in fields(found, judges[path].schema):
+        for value in VALUES:
+            await agreed(world, described, path, LEAST[path] | {name: value})
+
+
+@pytest.mark.parametrize("path", ODD)
+async def test_what_is_not_looked_at_may_be_anything(world, described, path):
+    body = LEAST[path] | ODD[path]
+    assert (await world.client.post(path, json=body)).status_code == 200
+    await agreed(world, described, path, body)
+
+
+def fields(found, schema):
+    """The fields of a body: its own, and those of the types that it is made of."""
+    own = found["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    more = (fields(found, part) for part in own.get("allOf", ()))
+    return own["properties"] | {name: of for part in more for name, of in part.items()}
+
+
+async def agreed(world, described, path, body):
+    """Ask, and hold the answer against the schema."""
+    answer = await world.client.post(path, json=body)
+    if answer.status_code == 404:  # the model, which a schema does not know
+        return
+    wrong = jsonschema.exceptions.best_match(described[1][path].iter_errors(body))
+    if answer.status_code == 200:
+        assert wrong is None, body
+    elif wrong is None:
+        message = answer.json()["error"]["message"]
+        assert any(known in message for known in BEYOND_SCHEMAS), (message, body)
 
 
 @pytest.mark.slow

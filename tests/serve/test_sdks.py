@@ -347,7 +347,7 @@ def test_a_response_of_a_schema(api):
         ({"input": [{"type": "item_reference", "id": "x"}]}, "not an item that this server reads"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "reads no images"),
         ({"tool_choice": "required"}, "there are no tools"),
-        ({"tool_choice": {"type": "web_search"}}, "tool_choice must be"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice.type must be function"),
     ],
 )
 def test_a_response_that_cannot_be_given_is_refused(api, wrong, said):

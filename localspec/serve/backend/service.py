@@ -22,7 +22,7 @@ from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.caller import Caller
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine, stopping
-from localspec.serve.http.fields import shown
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.settings import ServeSettings
 
 _TOKENIZED = 1 << 15

@@ -17,8 +17,8 @@ from localspec.errors import LocalspecError
 from localspec.serve.http.body_budget import share_of
 from localspec.serve.http.error_shapes import OPENAI, ErrorShape
 from localspec.serve.http.errors import ApiError, of_engine
-from localspec.serve.http.fields import Fields, parse
 from localspec.serve.http.half_closed import FILLER_KEY
+from localspec.serve.http.json_body import parse
 from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import COMMENT, dumps
@@ -39,22 +39,17 @@ class JSONAnswer(JSONResponse):
 
 
 async def read_body_as(
-    request: Request, limits: Limits, read: Callable[[Fields], _T]
-) -> tuple[Fields, _T]:
-    """The JSON object of a request's body, and what ``read`` makes of it; in a thread, where the
-    body is large.
+    request: Request, limits: Limits, read: Callable[[dict[str, Any], int], _T]
+) -> _T:
+    """What ``read`` makes of the JSON object of a request's body and of its bytes; in a thread,
+    where the body is large.
 
     Raises:
         ApiError: there is none, it is too large or too slow, or ``read`` raises it.
         GoneError: the client left while it sent.
     """
     raw = await read_body(request, limits)
-
-    def work() -> tuple[Fields, _T]:
-        fields = Fields(parse(raw))
-        return fields, read(fields)
-
-    return await elsewhere(len(raw), work)
+    return await elsewhere(len(raw), lambda: read(parse(raw), len(raw)))
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:

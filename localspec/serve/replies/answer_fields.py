@@ -11,7 +11,7 @@ from localspec import __version__
 from localspec.core.events import FinishReason, Notice, Reply, ReplyEvent, Token
 from localspec.core.logprobs import PromptScored
 from localspec.serve.replies.logprob_shapes import vllm_prompt
-from localspec.serve.requests.request_fields import Extras
+from localspec.serve.requests.generation import Extras
 
 REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
 """``finish_reason``. Interrupted replies end with an error instead, see `Answering`."""

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class CallDelta(Struct, frozen=True):
     """A part of a call of a tool."""
 
     index: int
@@ -22,8 +21,7 @@ class CallDelta:
     """The next characters of the arguments, a JSON object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Struct, frozen=True):
     """The parts that some events add to a reply."""
 
     content: str = ""

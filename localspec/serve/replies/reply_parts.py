@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(Struct, frozen=True):
     """More of the thinking."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """More of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallBegin:
+class CallBegin(Struct, frozen=True):
     """A call of a tool begins; its arguments follow."""
 
     index: int
@@ -30,16 +28,14 @@ class CallBegin:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(Struct, frozen=True):
     """More of the JSON object of a call's arguments."""
 
     index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(Struct, frozen=True):
     """The arguments of a call end."""
 
     index: int
@@ -66,8 +62,7 @@ def merged(parts: Iterable[Part]) -> list[Part]:
     return found
 
 
-@dataclass(slots=True)
-class WholeCall:
+class WholeCall(Struct):
     """A call of a tool."""
 
     id: str
@@ -77,13 +72,12 @@ class WholeCall:
     complete: bool = False
 
 
-@dataclass(slots=True)
-class WholeReply:
+class WholeReply(Struct):
     """All parts of a reply."""
 
     reasoning: str = ""
     content: str = ""
-    calls: list[WholeCall] = field(default_factory=list)
+    calls: list[WholeCall] = []
 
     @classmethod
     def of(cls, parts: Iterable[Part]) -> WholeReply:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-from starlette.requests import Request
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
-from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
 from localspec.serve.http.caller import caller_of
-from localspec.serve.http.fields import Fields
 from localspec.serve.replies.answer_fields import (
     REASONS,
     extra,
@@ -30,32 +28,34 @@ from localspec.serve.replies.deltas import CallDelta, Delta
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.replies.reply_reader import PartDeltas, ReplyReader
 from localspec.serve.replies.usage import measurements, usage
-from localspec.serve.requests.conversation import read_messages, template_arguments
-from localspec.serve.requests.request_fields import (
-    Extras,
-    choices,
-    of_choices,
-    read_extras,
-    read_request,
-)
-from localspec.serve.requests.tool_fields import OfferedTools, read_tools
+from localspec.serve.requests.chat import ChatBody, ConversationBody
+from localspec.serve.requests.generation import Extras, of_choices
+from localspec.serve.requests.offered_tools import OfferedTools
+from localspec.serve.routes import examples
+from localspec.serve.routes.answers import ChatCompletion
 from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
+from localspec.serve.routes.endpoint import Received, post
 
 PATH = "/v1/chat/completions"
-_FORMATS = ("auto", "none", "deepseek")
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """Both paths that clients use."""
-    endpoint = ChatCompletions(service)
-    return [Route(path, endpoint.answer, methods=["POST"]) for path in (PATH, "/chat/completions")]
+    return post(
+        service,
+        (PATH, "/chat/completions"),
+        ChatCompletions(service).answer,
+        "A reply to a conversation, in OpenAI's shape",
+        body=ChatBody,
+        answer=ChatCompletion,
+        stream=True,
+        example=examples.CHAT,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """A request, read."""
 
-    model: str | None
     replies: list[ReplyRequest]
     """One for each choice."""
     logprobs: bool
@@ -75,15 +75,14 @@ class ChatCompletions:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, received: Received[ChatBody]) -> Response:
         """Answer one request."""
-        service = self._service
-        fields, asked = await read_body_as(request, service.settings.limits, self.read)
-        service.tell_unknown(PATH, fields.unread())
+        service, request = self._service, received.http
+        asked = await received.apart(lambda: self._read(received))
         answering = await service.answer(
             caller_of(request.scope),
             PATH,
-            asked.model,
+            received.body.model,
             asked.replies,
             strict=asked.extras.strict,
         )
@@ -92,35 +91,17 @@ class ChatCompletions:
             return StreamedAnswer(stream.parts(), service.settings.limits)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
-    def read(self, fields: Fields) -> ChatRequest:
-        """The request in a body.
-
-        Raises:
-            ApiError: it is invalid.
-        """
-        service = self._service
-        wanted = fields.flag("logprobs") or False
-        top = fields.whole("top_logprobs", 0, MOST_ALTERNATIVES)
-        if top and not wanted:
-            raise fields.refuse("top_logprobs", "needs logprobs: true")
-        limit = fields.limit("max_completion_tokens", 1) or fields.limit("max_tokens", 1)
-        fields.ignore("max_tokens")
-        request = read_request(fields, service.settings, max_tokens=limit)
-        tools = read_tools(fields)
-        request |= tools.fields(request["grammar"]) | {
-            "messages": read_messages(fields),
-            "template_arguments": template_arguments(fields),
-            "markers": True,
-            "drop_oldest": False,
-            "logprobs": (top or 0) if wanted else None,
-        }
+    def _read(self, received: Received[ChatBody]) -> ChatRequest:
+        body, settings = received.body, self._service.settings
+        prompt = received.part(ConversationBody)
+        tools = prompt.offered(received.given)
+        request = body.request(prompt, tools, settings)
         return ChatRequest(
-            model=fields.text("model"),
-            replies=of_choices(request, choices(fields, service.settings)),
-            logprobs=wanted,
-            extras=read_extras(fields),
+            replies=of_choices(request, body.choices(settings)),
+            logprobs=body.logprobs or False,
+            extras=body.extras(),
             tools=tools,
-            reasoning=fields.choice("reasoning_format", _FORMATS) != "none",
+            reasoning=body.reasoning_format != "none",
         )
 
     async def _whole(self, answering: Answering, asked: ChatRequest) -> dict[str, Any]:
@@ -249,6 +230,3 @@ def _reason(reply: Reply, deltas: PartDeltas) -> str:
     if deltas.called and not deltas.cut and reply.finish_reason == "stop":
         return "tool_calls"
     return REASONS[reply.finish_reason]
-
-
-__all__ = ["PATH", "ChatCompletions", "ChatRequest", "ChatStream"]

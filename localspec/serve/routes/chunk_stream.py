@@ -12,7 +12,7 @@ from localspec.serve.http.sse import DONE, Chunks
 from localspec.serve.replies.answer_fields import head, own
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
-from localspec.serve.requests.request_fields import Extras
+from localspec.serve.requests.generation import Extras
 
 Chunk = dict[str, Any]
 """A chunk without the fields that all chunks of a stream have."""

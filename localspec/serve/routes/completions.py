@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
+from msgspec import Struct
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
-from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored, TokenLogprobs
+from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.error_shapes import OpenAIShape
-from localspec.serve.http.fields import Fields
+from localspec.serve.http.errors import bad_request
 from localspec.serve.replies.answer_fields import (
     REASONS,
     extra,
@@ -29,35 +28,36 @@ from localspec.serve.replies.answer_fields import (
 )
 from localspec.serve.replies.logprob_shapes import TextLogprobs
 from localspec.serve.replies.usage import measurements, usage
-from localspec.serve.requests.prompt_fields import read_prompts
-from localspec.serve.requests.request_fields import (
-    Extras,
-    choices,
-    of_choices,
-    read_extras,
-    read_request,
-)
+from localspec.serve.requests.completion import CompletionBody
+from localspec.serve.requests.generation import Extras, of_choices
+from localspec.serve.routes import examples
+from localspec.serve.routes.answers import Completion
 from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
+from localspec.serve.routes.endpoint import Received, post
 
 PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
 SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
-_DEFAULT_TOKENS = 16
-"""OpenAI's length of a reply where a request names none."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """Both paths that clients use."""
-    endpoint = Completions(service)
-    return [Route(path, endpoint.answer, methods=["POST"]) for path in PATHS]
+    return post(
+        service,
+        PATHS,
+        Completions(service).answer,
+        "The rest of a text, in OpenAI's shape",
+        body=CompletionBody,
+        answer=Completion,
+        stream=True,
+        example=examples.COMPLETION,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class CompletionRequest:
+class CompletionRequest(Struct, frozen=True):
     """A request, read."""
 
-    model: str | None
     replies: list[ReplyRequest]
     """The choices of each prompt."""
     choices: int
@@ -75,15 +75,14 @@ class Completions:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, received: Received[CompletionBody]) -> Response:
         """Answer one request."""
-        service = self._service
-        fields, asked = await read_body_as(request, service.settings.limits, self.read)
-        service.tell_unknown(PATH, fields.unread())
+        service, request = self._service, received.http
+        asked = await received.apart(lambda: self._read(received.body))
         answering = await service.answer(
             caller_of(request.scope),
             PATH,
-            asked.model,
+            received.body.model,
             asked.replies,
             strict=asked.extras.strict,
         )
@@ -92,42 +91,21 @@ class Completions:
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
-    def read(self, fields: Fields) -> CompletionRequest:
-        """The request in a body.
-
-        Raises:
-            ApiError: it is invalid.
-        """
-        service = self._service
-        echo = fields.flag("echo") or False
-        logprobs = fields.whole("logprobs", 0, MOST_ALTERNATIVES)
-        limit = fields.limit("max_tokens", 0)
-        default = None if fields.has("max_tokens") else _DEFAULT_TOKENS
-        request = read_request(
-            fields,
-            service.settings,
-            max_tokens=default if limit is None else limit,
-        )
-        scores = request["prompt_logprobs"] is not None
-        request |= {"logprobs": logprobs}
-        if echo and logprobs is not None:
-            request["prompt_logprobs"] = max(logprobs, request["prompt_logprobs"] or 0)
-        n = choices(fields, service.settings)
+    def _read(self, body: CompletionBody) -> CompletionRequest:
+        settings = self._service.settings
+        request, n, most = body.request(settings), body.choices(settings), settings.limits.prompts
         replies = [
-            reply
-            for prompt in read_prompts(fields, service.settings.limits.prompts)
-            for reply in of_choices(request | prompt, n)
+            reply for prompt in body.prompts(most) for reply in of_choices(request | prompt, n)
         ]
-        if len(replies) > service.settings.limits.prompts:
-            raise fields.refuse("prompt", f"asks for {len(replies)} replies at once")
+        if len(replies) > most:
+            raise bad_request(f"prompt asks for {len(replies)} replies at once", "prompt")
         return CompletionRequest(
-            model=fields.text("model"),
             replies=replies,
             choices=n,
-            echo=echo,
-            logprobs=logprobs,
-            scores=scores,
-            extras=read_extras(fields),
+            echo=body.echo or False,
+            logprobs=body.logprobs,
+            scores=body.prompt_logprobs is not None,
+            extras=body.extras(),
         )
 
     async def _whole(self, answering: Answering, asked: CompletionRequest) -> dict[str, Any]:
@@ -147,8 +125,7 @@ class Completions:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompt:
+class _Prompt(Struct, frozen=True):
     """The prompt of a reply, as far as the answer repeats it."""
 
     text: str = ""
@@ -259,14 +236,3 @@ class CompletionStream(ChunkStream):
             reason = REASONS[last.reply.finish_reason]
             found.append(self._last_chunk(index, {"text": ""}, reason, events, last.reply))
         return found
-
-
-__all__ = [
-    "PATH",
-    "PATHS",
-    "SHAPE",
-    "CompletionRequest",
-    "CompletionStream",
-    "Completions",
-    "routes",
-]

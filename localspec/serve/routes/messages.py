@@ -7,18 +7,17 @@ from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from starlette.requests import Request
+from msgspec import Struct
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import ApiError
-from localspec.serve.http.fields import Fields
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import new_id, own
 from localspec.serve.replies.reply_parts import (
@@ -34,12 +33,12 @@ from localspec.serve.replies.reply_parts import (
 from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
-from localspec.serve.requests.request_fields import Extras, made
-from localspec.serve.routes.anthropic_fields import (
-    MessagesRequest,
-    read_messages_request,
-    read_prompt,
-)
+from localspec.serve.requests.anthropic import CountBody, MessagesBody
+from localspec.serve.requests.generation import Extras, made
+from localspec.serve.requests.offered_tools import OfferedTools
+from localspec.serve.routes import examples
+from localspec.serve.routes.answers import AnthropicError, Count, MessageAnswer
+from localspec.serve.routes.endpoint import Received, post
 
 PATH = "/v1/messages"
 _PREFIX = "toolu_"
@@ -77,16 +76,37 @@ def routes(service: Service) -> list[BaseRoute]:
     """The endpoints."""
     messages = Messages(service)
     return [
-        Route(PATH, messages.answer, methods=["POST"]),
-        Route(f"{PATH}/count_tokens", messages.count, methods=["POST"]),
+        *post(
+            service,
+            PATH,
+            messages.answer,
+            "A message in Anthropic's shape",
+            body=MessagesBody,
+            answer=MessageAnswer,
+            stream=True,
+            error=AnthropicError,
+            example=examples.MESSAGE,
+        ),
+        *post(
+            service,
+            f"{PATH}/count_tokens",
+            messages.count,
+            "The tokens that the prompt of a message has",
+            body=CountBody,
+            answer=Count,
+            error=AnthropicError,
+            example=examples.COUNT,
+        ),
     ]
 
 
-def _counted(fields: Fields) -> tuple[str | None, ReplyRequest, tuple[str, ...]]:
-    """The model and the prompt of a request whose tokens are counted, and what has no effect."""
-    model = fields.text("model")
-    prompt, _, ignored = read_prompt(fields)
-    return model, made(prompt), ignored
+class MessagesRequest(Struct, frozen=True):
+    """A request, read."""
+
+    reply: ReplyRequest
+    tools: OfferedTools
+    ignored: list[str]
+    """What the log says of tools without effect."""
 
 
 class Messages:
@@ -95,30 +115,30 @@ class Messages:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, received: Received[MessagesBody]) -> Response:
         """Answer one request."""
-        service = self._service
-        _, asked = await read_body_as(
-            request,
-            service.settings.limits,
-            lambda fields: read_messages_request(fields, service.settings),
-        )
+        service, request, body = self._service, received.http, received.body
+        asked = await received.apart(lambda: self._read(received))
         service.tell_unknown(PATH, asked.ignored)
-        caller = caller_of(request.scope)
-        answering = await service.answer(caller, PATH, asked.model, [asked.reply])
-        if asked.stream:
+        answering = await service.answer(caller_of(request.scope), PATH, body.model, [asked.reply])
+        if body.stream:
             stream = MessageStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=ANTHROPIC)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
-    async def count(self, request: Request) -> Response:
+    async def count(self, received: Received[CountBody]) -> Response:
         """Count the tokens that a request's prompt would have."""
-        service = self._service
-        _, (model, asked, ignored) = await read_body_as(request, service.settings.limits, _counted)
-        service.tell_unknown(request.url.path, ignored)
-        work = service.tokenize(caller_of(request.scope), model, asked, special=True, bos=True)
-        found = await while_connected(request, work)
+        body, caller = received.body, caller_of(received.http.scope)
+        asked = await received.apart(lambda: made(body.prompt_fields(body.offered())))
+        work = self._service.tokenize(caller, body.model, asked, special=True, bos=True)
+        found = await while_connected(received.http, work)
         return JSONAnswer({"input_tokens": len(found.tokens)})
+
+    def _read(self, received: Received[MessagesBody]) -> MessagesRequest:
+        prompt = received.part(CountBody)
+        tools = prompt.offered()
+        reply = received.body.reply(prompt, tools, self._service.settings)
+        return MessagesRequest(reply, tools, prompt.other_tools)
 
     async def _whole(self, answering: Answering, asked: MessagesRequest) -> dict[str, Any]:
         """The answer in one piece."""
@@ -271,6 +291,3 @@ class MessageStream:
             "localspec": own(events, reply, Extras()),
         }
         return [stop, {"type": "message_stop"}]
-
-
-__all__ = ["ANTHROPIC", "PATH", "MessageStream", "Messages", "routes"]

@@ -8,13 +8,15 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.serve.backend.model_names import ListedModel
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
+from localspec.serve.routes.answers import Model, Models
+from localspec.serve.routes.endpoint import get
 
 _ANTHROPIC = "anthropic-version"
 """Header that clients of Anthropic's API send."""
@@ -24,14 +26,11 @@ def routes(service: Service) -> list[BaseRoute]:
     """Which models there are, and whether the server is ready."""
     about = About(service)
     return [
-        Route("/v1/models", about.models, methods=["GET"]),
-        Route("/models", about.models, methods=["GET"]),
-        Route("/v1/models/{name:path}", about.model, methods=["GET"]),
-        Route("/health", about.health, methods=["GET"]),
-        Route("/v1/health", about.health, methods=["GET"]),
-        Route("/readyz", about.health, methods=["GET"]),
-        Route("/livez", about.alive, methods=["GET"]),
-        Route("/version", about.version, methods=["GET"]),
+        *get(("/v1/models", "/models"), about.models, "The models that requests may name", Models),
+        *get("/v1/models/{name:path}", about.model, "One model", Model),
+        *get(("/health", "/v1/health", "/readyz"), about.health, "Whether the model is ready"),
+        *get("/livez", about.alive, "Whether the server answers"),
+        *get("/version", about.version, "The version of localspec"),
     ]
 
 
@@ -129,6 +128,3 @@ class About:
                 "speculation": {"state": info.speculation.state, "reason": info.speculation.reason},
             }
         return entry | {"localspec": own}
-
-
-__all__ = ["About", "routes"]

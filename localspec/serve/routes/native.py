@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.core import codec
 from localspec.core.events import ModelInfo
@@ -35,8 +35,10 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import ApiError, bad_request
-from localspec.serve.http.fields import parse
+from localspec.serve.http.json_body import parse
 from localspec.serve.http.large_bodies import elsewhere
+from localspec.serve.routes import examples
+from localspec.serve.routes.endpoint import get, post_untyped
 
 PREFIX = "/localspec"
 PATH = f"{PREFIX}/reply"
@@ -51,9 +53,21 @@ def routes(service: Service) -> list[BaseRoute]:
     """The paths."""
     own = Native(service)
     return [
-        Route(f"{PREFIX}/info", own.info, methods=["GET"]),
-        Route(PATH, own.reply, methods=["POST"]),
-        Route(f"{PREFIX}/examine", own.examine, methods=["POST"]),
+        *get(f"{PREFIX}/info", own.info, "What is loaded, in full"),
+        *post_untyped(
+            PATH,
+            own.reply,
+            "A reply as the engine protocol has it, one message a line",
+            example=examples.NATIVE,
+            media_type=MEDIA_TYPE,
+        ),
+        *post_untyped(
+            f"{PREFIX}/examine",
+            own.examine,
+            "Probabilities at one place of a reply, as the engine protocol has them",
+            example=examples.EXAMINE,
+            media_type=MEDIA_TYPE,
+        ),
     ]
 
 
@@ -145,6 +159,3 @@ def _shown(info: ModelInfo) -> ModelInfo:
     return dataclasses.replace(
         info, target=Path(info.target).name, draft=draft, name=name, notices=()
     )
-
-
-__all__ = ["MEDIA_TYPE", "PATH", "PREFIX", "SHAPE", "Native", "routes"]

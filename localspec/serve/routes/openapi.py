@@ -1,24 +1,22 @@
 """``/openapi.json``: the description of this server, for people, for generators of clients and for
-fuzzers.
+fuzzers. It is made of the endpoints, and of the types that read their requests.
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec import __version__
-from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
-from localspec.serve.routes import openapi_examples as examples
-from localspec.serve.routes import openapi_requests as requests
-from localspec.serve.routes.openapi_components import COMPONENTS, EVENT
-from localspec.serve.routes.openapi_shapes import ANY_OBJECT, TEXT, Schema, ref
+from localspec.serve.http.typed import Fields
+from localspec.serve.routes.answers import Event
+from localspec.serve.routes.endpoint import Endpoint, Operation, get
 
 PATH = "/openapi.json"
 _FAILURES = {
@@ -34,159 +32,37 @@ _FAILURES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
-    """One method of a path."""
-
-    summary: str
-    answer: str
-    """Name of the schema of its answer; "" for a text."""
-    body: Schema | None = None
-    stream: bool = False
-    aliases: tuple[str, ...] = ()
-    """Further paths."""
-    error: str = "Error"
-    parameter: str = ""
-    """Name of the parameter in the path."""
-    example: Schema = field(default_factory=dict)
-    """A body with most of its fields."""
-    media_type: str = "application/json"
-    """Media type of the answer."""
-
-    @property
-    def method(self) -> str:
-        """GET without a body, POST with one."""
-        return "get" if self.body is None else "post"
-
-    def described(self, name: str) -> Schema:
-        """The operation in OpenAPI's form."""
-        found: Schema = {
-            "summary": self.summary,
-            "operationId": name,
-            "responses": {"200": self._answer(), **self._failures()},
-        }
-        if self.parameter:
-            found["parameters"] = [
-                {"name": self.parameter, "in": "path", "required": True, "schema": TEXT}
-            ]
-        if self.body is not None:
-            content: Schema = {"schema": self.body}
-            if self.example:
-                content["example"] = self.example
-            content = {"application/json": content}
-            found["requestBody"] = {"required": True, "content": content}
-        return found
-
-    def _answer(self) -> Schema:
-        kind = self.media_type if self.body is not None else "text/plain"
-        content: Schema = {kind: {"schema": TEXT}}
-        if self.answer:
-            content = {self.media_type: {"schema": ref(self.answer)}}
-        if self.stream:
-            content["text/event-stream"] = {"schema": EVENT}
-        return {"description": "the answer", "content": content}
-
-    def _failures(self) -> Schema:
-        content = {"application/json": {"schema": ref(self.error)}}
-        return {
-            status: {"description": why, "content": content} for status, why in _FAILURES.items()
-        }
+def routes(others: Iterable[BaseRoute]) -> list[BaseRoute]:
+    """The endpoint; ``others`` are all that it describes besides itself."""
+    page = Page(others)
+    own = get(PATH, page.answer, "This description")
+    page.describe(own)
+    return own
 
 
-OPERATIONS: dict[str, _Operation] = {
-    "/v1/models": _Operation("The models that requests may name", "Models", aliases=("/models",)),
-    "/v1/models/{name}": _Operation("One model", "Model", parameter="name"),
-    "/health": _Operation(
-        "Whether the model is ready", "Object", aliases=("/v1/health", "/readyz")
-    ),
-    "/livez": _Operation("Whether the server answers", "Object"),
-    "/version": _Operation("The version of localspec", "Object"),
-    "/metrics": _Operation("Counters in the form of Prometheus", ""),
-    "/props": _Operation(
-        "The server and the defaults of requests, as llama.cpp has them", "Object"
-    ),
-    "/slots": _Operation("The replies that run, as llama.cpp has them", "Objects"),
-    "/v1/embeddings": _Operation(
-        "Refused: this server has no embeddings",
-        "Object",
-        ANY_OBJECT,
-        aliases=("/embeddings",),
-    ),
-    "/v1/chat/completions": _Operation(
-        "A reply to a conversation, in OpenAI's shape",
-        "ChatCompletion",
-        requests.CHAT,
-        example=examples.CHAT,
-        stream=True,
-        aliases=("/chat/completions",),
-    ),
-    "/v1/completions": _Operation(
-        "The rest of a text, in OpenAI's shape",
-        "Completion",
-        requests.COMPLETION,
-        example=examples.COMPLETION,
-        stream=True,
-        aliases=("/completions",),
-    ),
-    "/v1/responses": _Operation(
-        "A response in OpenAI's newer shape; nothing is stored",
-        "Response",
-        requests.RESPONSE,
-        example=examples.RESPONSE,
-        stream=True,
-        aliases=("/responses",),
-    ),
-    "/v1/messages": _Operation(
-        "A message in Anthropic's shape",
-        "Message",
-        requests.MESSAGE,
-        example=examples.MESSAGE,
-        stream=True,
-        error="AnthropicError",
-    ),
-    "/v1/messages/count_tokens": _Operation(
-        "The tokens that the prompt of a message has",
-        "Count",
-        requests.COUNT,
-        example=examples.COUNT,
-        error="AnthropicError",
-    ),
-    "/localspec/info": _Operation("What is loaded, in full", "Object"),
-    "/localspec/reply": _Operation(
-        "A reply as the engine protocol has it, one message a line",
-        "",
-        ANY_OBJECT,
-        example=examples.NATIVE,
-        media_type="application/x-ndjson",
-    ),
-    "/localspec/examine": _Operation(
-        "Probabilities at one place of a reply, as the engine protocol has them",
-        "",
-        ANY_OBJECT,
-        example=examples.EXAMINE,
-        media_type="application/x-ndjson",
-    ),
-    "/tokenize": _Operation(
-        "The tokens of a text or conversation",
-        "Tokens",
-        requests.TOKENIZE,
-        example=examples.TOKENIZE,
-    ),
-    "/detokenize": _Operation(
-        "The text of tokens", "Text", requests.DETOKENIZE, example=examples.DETOKENIZE
-    ),
-    "/tokenizer_info": _Operation("The tokens that begin and end a text", "Object"),
-    "/apply-template": _Operation(
-        "The prompt of a conversation", "Prompt", requests.TEMPLATE, example=examples.TEMPLATE
-    ),
-    PATH: _Operation("This description", "Object"),
-}
-"""The operations by path."""
+class Page:
+    """The endpoint."""
+
+    def __init__(self, described: Iterable[BaseRoute]) -> None:
+        self._endpoints = [*described]
+        self._description: dict[str, Any] | None = None
+
+    def describe(self, more: Iterable[BaseRoute]) -> None:
+        """Describe further endpoints."""
+        self._endpoints += more
+
+    async def answer(self, request: Request) -> Response:
+        """The whole description; it is the same for every model and address."""
+        del request
+        if self._description is None:
+            self._description = description(self._endpoints)
+        return JSONAnswer(self._description)
 
 
-@functools.cache
-def description() -> dict[str, Any]:
-    """The whole description; it is the same for every model and address."""
+def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:
+    """The description of the endpoints among ``routes``."""
+    endpoints = [route for route in routes if isinstance(route, Endpoint)]
+    schemas = _Schemas(endpoints)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -195,30 +71,84 @@ def description() -> dict[str, Any]:
             "description": "Exact speculative decoding behind the APIs of OpenAI and Anthropic.",
         },
         "paths": {
-            path: {
-                operation.method: operation.described(
-                    "_".join(part.strip("{}.") for part in path.split("/") if part)
-                )
-            }
-            for path, operation in OPERATIONS.items()
+            endpoint.path_format: {endpoint.operation.method.lower(): _operation(endpoint, schemas)}
+            for endpoint in endpoints
         },
         "components": {
-            "schemas": COMPONENTS,
+            "schemas": schemas.components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoint."""
-    del service
-    return [Route(PATH, _answer, methods=["GET"])]
+class _Schemas:
+    """The JSON schemas of all types of some endpoints."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        operations = [endpoint.operation for endpoint in endpoints]
+        types = [kind for one in operations for kind in (one.body, one.answer, one.error)]
+        types += [part for one in operations for part in getattr(one.body, "parts", ())]
+        types = [*{repr(kind): kind for kind in (*types, Event) if kind is not None}.values()]
+        schemas, self.components = msgspec.json.schema_components(
+            types, ref_template="#/components/schemas/{name}"
+        )
+        self._by_type = dict(zip(map(repr, types), schemas, strict=True))
+        for kind in _below(Fields):
+            if kind.__name__ in self.components:
+                _add(self.components[kind.__name__], kind.also)
+                parts = [self.of(part) for part in getattr(kind, "parts", ())]
+                self.components[kind.__name__] |= {"allOf": parts} if parts else {}
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """The schema of a type; that of a text for None."""
+        return {"type": "string"} if kind is None else self._by_type[repr(kind)]
 
 
-async def _answer(request: Request) -> Response:
-    del request
-    return JSONAnswer(description())
+def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(schema.get(key), dict):
+            _add(schema[key], value)
+        else:
+            schema[key] = value
 
 
-__all__ = ["OPERATIONS", "PATH", "description", "routes"]
+def _below(kind: type[Fields]) -> Iterator[type[Fields]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _below(below)
+
+
+def _operation(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+    operation = endpoint.operation
+    failure = {"application/json": {"schema": schemas.of(operation.error)}}
+    found: dict[str, Any] = {
+        "summary": operation.summary,
+        "operationId": "_".join(
+            part.strip("{}.") for part in endpoint.path_format.split("/") if part
+        ),
+        "responses": {
+            "200": _answer(operation, schemas),
+            **{s: {"description": why, "content": failure} for s, why in _FAILURES.items()},
+        },
+    }
+    if endpoint.param_convertors:
+        found["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in endpoint.param_convertors
+        ]
+    if operation.body is not None:
+        content = {"schema": schemas.of(operation.body)}
+        if operation.example:
+            content["example"] = operation.example
+        found["requestBody"] = {"required": True, "content": {"application/json": content}}
+    return found
+
+
+def _answer(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+    text = operation.answer is None and operation.body is None
+    kind = "text/plain" if text else operation.media_type
+    content = {kind: {"schema": schemas.of(operation.answer)}}
+    if operation.stream:
+        content["text/event-stream"] = {"schema": schemas.of(Event)}
+    return {"description": "the answer", "content": content}

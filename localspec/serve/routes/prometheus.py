@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.serve.backend.metrics import Histogram, Metrics
 from localspec.serve.backend.service import Service
+from localspec.serve.routes.endpoint import get
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _Row = tuple[str, str, str, float]
@@ -20,7 +21,8 @@ _Row = tuple[str, str, str, float]
 
 def routes(service: Service) -> list[BaseRoute]:
     """The endpoint."""
-    return [Route("/metrics", MetricsPage(service).answer, methods=["GET"])]
+    page = MetricsPage(service)
+    return get("/metrics", page.answer, "Counters in the form of Prometheus", None)
 
 
 class MetricsPage:
@@ -133,6 +135,3 @@ def _histogram(name: str, text: str, histogram: Histogram) -> list[str]:
 
 def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-__all__ = ["MEDIA_TYPE", "MetricsPage", "page", "routes"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.core import settings_schema as schema
@@ -18,13 +18,16 @@ from localspec.serve.backend.records import ReplyRecord
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+from localspec.serve.routes.answers import Anything
+from localspec.serve.routes.endpoint import get
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """The endpoints."""
+    props, slots = Props(service), Slots(service)
     return [
-        Route("/props", Props(service).answer, methods=["GET"]),
-        Route("/slots", Slots(service).answer, methods=["GET"]),
+        *get("/props", props.answer, "The server and its defaults, as llama.cpp has them"),
+        *get("/slots", slots.answer, "The replies that run, as llama.cpp has them", list[Anything]),
     ]
 
 
@@ -101,6 +104,3 @@ class Slots:
                 }
             )
         return slots
-
-
-__all__ = ["Props", "Slots", "routes"]

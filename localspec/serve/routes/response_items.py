@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from localspec.core.events import ReplyEvent, Token
 from localspec.serve.replies.answer_fields import new_id
@@ -27,8 +28,7 @@ _KINDS = {
 """Beginning of the id of an item, and type of its content, by the type of the item."""
 
 
-@dataclass(slots=True)
-class Item:
+class Item(Struct):
     """One item, with the text so far."""
 
     kind: str
@@ -37,7 +37,7 @@ class Item:
     text: str = ""
     call_id: str = ""
     name: str = ""
-    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[dict[str, Any]] = []
     status: str = "in_progress"
 
     @property

@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from starlette.requests import Request
+from msgspec import Struct
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
+from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body_as, while_connected
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import ApiError
@@ -23,9 +24,13 @@ from localspec.serve.replies.answer_fields import new_id, own
 from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
-from localspec.serve.requests.request_fields import Extras
+from localspec.serve.requests.generation import Extras
+from localspec.serve.requests.offered_tools import OfferedTools
+from localspec.serve.requests.responses import ResponsesBody
+from localspec.serve.routes import examples
+from localspec.serve.routes.answers import ResponseAnswer
+from localspec.serve.routes.endpoint import Received, post
 from localspec.serve.routes.response_items import ResponseItems
-from localspec.serve.routes.responses_fields import ResponsesRequest, read_responses_request
 
 PATH = "/v1/responses"
 PATHS = (PATH, "/responses")
@@ -35,8 +40,26 @@ SHAPE = OpenAIShape("input")
 
 def routes(service: Service) -> list[BaseRoute]:
     """Both paths that clients use."""
-    endpoint = Responses(service)
-    return [Route(path, endpoint.answer, methods=["POST"]) for path in PATHS]
+    return post(
+        service,
+        PATHS,
+        Responses(service).answer,
+        "A response in OpenAI's newer shape; nothing is stored",
+        body=ResponsesBody,
+        answer=ResponseAnswer,
+        stream=True,
+        example=examples.RESPONSE,
+    )
+
+
+class ResponsesRequest(Struct, frozen=True):
+    """A request, read."""
+
+    reply: ReplyRequest
+    tools: OfferedTools
+    logprobs: bool
+    echo: dict[str, Any]
+    """Fields of the response that repeat the request."""
 
 
 class Responses:
@@ -45,21 +68,21 @@ class Responses:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, received: Received[ResponsesBody]) -> Response:
         """Answer one request."""
-        service = self._service
-        _, asked = await read_body_as(
-            request,
-            service.settings.limits,
-            lambda fields: read_responses_request(fields, service.settings),
-        )
-        service.tell_unknown(PATH, asked.ignored)
-        caller = caller_of(request.scope)
-        answering = await service.answer(caller, PATH, asked.model, [asked.reply])
-        if asked.stream:
+        service, request, body = self._service, received.http, received.body
+        asked = await received.apart(lambda: self._read(received))
+        answering = await service.answer(caller_of(request.scope), PATH, body.model, [asked.reply])
+        if body.stream:
             stream = ResponseStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+
+    def _read(self, received: Received[ResponsesBody]) -> ResponsesRequest:
+        body = received.body
+        tools = body.offered()
+        reply = body.reply(tools, self._service.settings)
+        return ResponsesRequest(reply, tools, body.wants_logprobs, body.echo(received.given))
 
     async def _whole(self, answering: Answering, asked: ResponsesRequest) -> dict[str, Any]:
         """The answer in one piece."""
@@ -170,6 +193,3 @@ class ResponseStream:
             response = building.finished(events, last.reply)
             found.append({"type": f"response.{name}", "response": response})
         return found
-
-
-__all__ = ["PATH", "PATHS", "SHAPE", "ResponseStream", "Responses", "routes"]

@@ -6,10 +6,12 @@ from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from localspec.serve.backend.service import Service
 from localspec.serve.http.errors import ApiError
+from localspec.serve.routes.answers import Anything
+from localspec.serve.routes.endpoint import post_untyped
 
 _EMBEDDINGS = ("/v1/embeddings", "/embeddings")
 
@@ -17,7 +19,8 @@ _EMBEDDINGS = ("/v1/embeddings", "/embeddings")
 def routes(service: Service) -> list[BaseRoute]:
     """The paths."""
     del service
-    return [Route(path, embeddings, methods=["POST"]) for path in _EMBEDDINGS]
+    said = "Refused: this server has no embeddings"
+    return post_untyped(_EMBEDDINGS, embeddings, said, answer=Anything)
 
 
 async def embeddings(request: Request) -> Response:
@@ -34,6 +37,3 @@ async def embeddings(request: Request) -> Response:
         kind="invalid_request_error",
         code="not_supported",
     )
-
-
-__all__ = ["routes"]

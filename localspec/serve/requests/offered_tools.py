@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta, Struct
 
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.errors import UsageError
 from localspec.grammar import tools
 from localspec.grammar.tool_families import Tool
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.fields import Fields
+from localspec.serve.http.typed import Fields
+from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.generation import Name
 
 MOST_TOOLS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTools:
+class OfferedTools(Struct, frozen=True):
     """The tools that a request offers to the model."""
 
     text: str | None = None
@@ -74,39 +76,74 @@ def offered(
         raise bad_request(str(error), place) from None
 
 
-def read_tools(fields: Fields) -> OfferedTools:
-    """``tools``, ``tool_choice`` and ``parallel_tool_calls`` of a chat request.
+NAME_SCHEMA: dict[str, Any] = {"pattern": "^[A-Za-z0-9_.-]{1,128}$"}
+PARAMETERS_SCHEMA: dict[str, Any] = {
+    "properties": {
+        "type": {"const": "object"},
+        "properties": {
+            "type": ["object", "null"],
+            "additionalProperties": {"anyOf": [{"type": "object"}, {"const": True}]},
+        },
+        "required": {"type": ["array", "null"], "items": {"type": "string"}},
+    }
+}
+"""What `localspec.grammar.tools` requires of a tool's name and parameters."""
+_PARAMETERS = Meta(description="a JSON schema of an object", extra_json_schema=PARAMETERS_SCHEMA)
+Strict = Annotated[bool, Meta(description="refuse keywords that cannot be followed")]
+ChoiceWord = Literal["none", "auto", "required"]
+
+
+class Function(Fields):
+    """A function that the model may call."""
+
+    name: Annotated[str, Meta(extra_json_schema=NAME_SCHEMA)]
+    description: str | None = None
+    parameters: Annotated[dict[str, Any], _PARAMETERS] | None = None
+    strict: Strict | None = None
+
+
+class ChatTool(Fields, kw_only=True):
+    """A tool of a chat."""
+
+    type: Literal["function"] | None = None
+    function: Function
+
+
+class NamedFunction(Fields):
+    """The function of a `NamedTool`."""
+
+    name: Name
+
+    def __post_init__(self) -> None:
+        if self.name in get_args(ChoiceWord):
+            raise FieldError("name", f"names a tool {self.name!r}, which is not offered")
+
+
+class NamedTool(Fields, kw_only=True):
+    """The tool that must be called."""
+
+    type: Literal["function"] | None = None
+    function: NamedFunction
+
+
+_CHOICE = Meta(
+    extra={
+        REFUSAL: 'must be none, auto, required or {"type": "function", "function": {"name": ...}}'
+    }
+)
+ToolChoice = Annotated[ChoiceWord | NamedTool, _CHOICE]
+
+
+def chat_tools(
+    given: Sequence[Mapping[str, Any]] | None,
+    choice: ChoiceWord | NamedTool | None,
+    *,
+    several: bool,
+) -> OfferedTools:
+    """The tools of a chat, as its body has them: the chat template is given all of their fields.
 
     Raises:
         ApiError: one is invalid.
     """
-    given = []
-    for tool in fields.objects("tools") or ():
-        tool.choice("type", ("function",))
-        function = tool.object("function")
-        if function is None:
-            raise tool.refuse("function", "is missing")
-        function.text("description")
-        function.flag("strict")
-        given.append(tool.as_dict())
-    parallel = fields.flag("parallel_tool_calls")
-    return offered(given, _choice(fields), several=parallel is not False)
-
-
-def _choice(fields: Fields) -> str:
-    value = fields.raw("tool_choice")
-    if value is None or isinstance(value, str):
-        return fields.choice("tool_choice", ("none", "auto", "required")) or "auto"
-    wanted = fields.object("tool_choice")
-    function = wanted.object("function") if wanted is not None else None
-    name = function.text("name") if function is not None else None
-    if name is None:
-        raise fields.refuse(
-            "tool_choice", 'must be none, auto, required or {"type": "function", "function": ...}'
-        )
-    if name in {"none", "auto", "required"}:
-        raise fields.refuse("tool_choice", f"names a tool {name!r}, which is not offered")
-    return name
-
-
-__all__ = ["MOST_TOOLS", "OfferedTools", "offered", "read_tools"]
+    name = choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
+    return offered(given or (), name, several=several)

@@ -141,16 +141,3 @@ EXAMINE: dict[str, Any] = {
     "tokens": [17],
     "rival": 18,
 }
-
-__all__ = [
-    "CHAT",
-    "COMPLETION",
-    "COUNT",
-    "DETOKENIZE",
-    "EXAMINE",
-    "MESSAGE",
-    "NATIVE",
-    "RESPONSE",
-    "TEMPLATE",
-    "TOKENIZE",
-]

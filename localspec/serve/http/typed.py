@@ -1,0 +1,112 @@
+"""Typed requests: a class of msgspec says which fields a JSON object has. From it come the check of
+what a client sends, the defaults, and the JSON schema in ``/openapi.json``.
+
+A field with ``| None = None`` may be left out, and null counts as absent, as OpenAI's clients mean
+it. What no type can say is checked by a method that raises `FieldError`, and told to readers of the
+description by `Fields.also` or ``extra_json_schema``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from localspec.core.setting_spec import AUTO, Kind, SettingSpec
+from localspec.errors import UsageError
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.wording import made_whole, worded
+
+T = TypeVar("T")
+_MOST_WHOLE = 16
+"""Fields and arrays of a body that may have numbers such as 1.0 in place of whole ones."""
+_NUMBERS = {Kind.NUMBER: "number", Kind.WHOLE: "integer"}
+
+
+class Fields(Struct, kw_only=True):
+    """An object of a request. Fields that are not declared are allowed, and have no effect."""
+
+    also: ClassVar[dict[str, Any]] = {}
+    """Keys of its JSON schema that its types do not say."""
+
+
+class Body(Fields, kw_only=True):
+    """The object that is the body of a request."""
+
+    parts: ClassVar[tuple[type[Body], ...]] = ()
+    """Types that read further fields of the same object: the prompt of a chat, for one, is also
+    that of other endpoints."""
+    without_effect: ClassVar[tuple[str, ...]] = ()
+    """Fields that clients often send and that have nothing to change here: the log leaves them
+    out."""
+
+    @classmethod
+    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The object with what its types need and clients may leave out."""
+        return given
+
+    def ignored(self, given: dict[str, Any]) -> list[str]:
+        """Names of what has no effect in ``given``, the object that this was read from."""
+        kinds = (type(self), *self.parts)
+        known = {n for kind in kinds for n in (*kind.__struct_fields__, *kind.without_effect)}
+        return [name for name in given if name not in known]
+
+
+def read(kind: type[T], given: Any) -> T:
+    """The value of a type that a body holds.
+
+    Raises:
+        ApiError: 400, with the place of the first field that is wrong.
+    """
+    for _ in range(_MOST_WHOLE):
+        try:
+            return msgspec.convert(given, kind)
+        except msgspec.ValidationError as error:
+            if not made_whole(given, error):
+                wrong = worded(kind, given, error)
+                said = wrong.message or f"{wrong.place or 'the body'} {wrong.what}"
+                raise bad_request(said, wrong.place or None) from None
+    raise bad_request("the body has too many whole numbers with a point: write 1, not 1.0")
+
+
+def setting(spec: SettingSpec[Any], *, minus_one: str = "") -> Meta:
+    """Annotates a field with the JSON schema of a setting, whose row also checks its values, in
+    `checked`; ``minus_one`` says what -1 means where that is a value too.
+    """
+    text = f"{spec.help}; {minus_one}" if minus_one else spec.help
+    return Meta(description=text, extra_json_schema=_described(spec, minus_one=bool(minus_one)))
+
+
+def _described(spec: SettingSpec[Any], *, minus_one: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": _NUMBERS.get(spec.kind, "string")}
+    if spec.kind is Kind.CHOICE:
+        found["enum"] = list(spec.choices)
+    limits = {"minimum": spec.low, "maximum": spec.high}
+    found |= {name: value for name, value in limits.items() if value is not None}
+    others: list[dict[str, Any]] = [{"type": "null"}]
+    if spec.smallest is not None:
+        others.append({"const": 0})
+        found["minimum"] = spec.smallest
+    if minus_one:
+        others.append({"const": -1})
+    if spec.auto:
+        others.append({"enum": ["", AUTO]})
+    return {"anyOf": [found, *others]}
+
+
+def checked(name: str, spec: SettingSpec[Any], value: object) -> Any:
+    """The value of a setting in the field ``name``; None if it is absent or automatic.
+
+    Raises:
+        ApiError: the row of the setting refuses it.
+    """
+    if value is None:
+        return None
+    try:
+        if spec.kind is Kind.WHOLE and isinstance(value, float) and value.is_integer():
+            value = int(value)  # to JSON 1.0 is a whole number
+        return spec.check(value)
+    except UsageError as error:
+        own = name.rpartition(".")[2]
+        raise bad_request(str(error).replace(spec.name, own, 1), name) from None

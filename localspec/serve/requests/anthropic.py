@@ -1,0 +1,419 @@
+"""Requests in the shape of Anthropic's messages."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from localspec.core.events import Message, MessageCall
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import UsageError
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.settings import ServeSettings
+from localspec.serve.http.typed import Body, Fields
+from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.chat_messages import (
+    UNREADABLE,
+    Arguments,
+    message_call,
+    named,
+)
+from localspec.serve.requests.generation import GenerationBody, Name, Stops, made, texts
+from localspec.serve.requests.grammars import JsonSchema
+from localspec.serve.requests.offered_tools import (
+    NAME_SCHEMA,
+    PARAMETERS_SCHEMA,
+    OfferedTools,
+    Strict,
+    offered,
+)
+
+_CHANGING = "x-anthropic-"
+"""Begins blocks of the system prompt that differ with each request, such as Claude Code's
+x-anthropic-billing-header: with one in front, no prompt would begin as the last one did."""
+_LINES = re.compile(rf"(?:\s*+{_CHANGING}[^\n]*+(?:\n|\Z))++")
+"""Such lines at the beginning of a text, read once from left to right."""
+_NOT_TEXT = Meta(extra={REFUSAL: "must be text: this model reads no images, PDFs or files"})
+
+
+class TextBlock(Fields, tag_field="type", tag="text"):
+    """A text."""
+
+    text: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The text."""
+        return self.text or ""
+
+
+class TextSource(Fields):
+    """The content of a `FileBlock`."""
+
+    type: Annotated[Literal["text"], _NOT_TEXT]
+    data: str | None = None
+
+
+class FileBlock(Fields, tag_field="type", tag="document"):
+    """A file that is a text."""
+
+    source: TextSource
+
+    @property
+    def said(self) -> str:
+        """The text."""
+        return self.source.data or ""
+
+
+class ResultBlock(Fields):
+    """A part of a result; images and files are not refused, see `chat_messages.ResultPart`."""
+
+    type: str | None = None
+    text: str | None = None
+    source: Any = None
+
+    @property
+    def said(self) -> str:
+        """Its text, or what stands for it."""
+        if self.type == "text":
+            return self.text or ""
+        source = self.source if self.type == "document" else None
+        if isinstance(source, dict) and source.get("type") == "text":
+            return str(source.get("data") or "")
+        return UNREADABLE
+
+
+class ToolResultBlock(Fields, tag_field="type", tag="tool_result"):
+    """The result of a call."""
+
+    tool_use_id: str | None = None
+    content: str | list[ResultBlock] | None = None
+    is_error: bool | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        given = self.content or ""
+        text = given if isinstance(given, str) else "\n".join(block.said for block in given)
+        return Message(
+            "tool", f"Error: {text}" if self.is_error else text, call_id=self.tool_use_id or ""
+        )
+
+
+class ToolUseBlock(Fields, tag_field="type", tag="tool_use"):
+    """An earlier call of a tool."""
+
+    name: Name
+    id: str | None = None
+    input: Arguments = None
+
+    def __post_init__(self) -> None:
+        try:
+            self.call()
+        except UsageError as error:
+            raise FieldError("input", "", str(error)) from None
+
+    def call(self) -> MessageCall:
+        """The call."""
+        return message_call(self.id, self.name, self.input)
+
+
+class ThinkingBlock(Fields, tag_field="type", tag="thinking"):
+    """Earlier thinking."""
+
+    thinking: str | None = None
+
+
+class RedactedThinkingBlock(Fields, tag_field="type", tag="redacted_thinking"):
+    """Earlier thinking that nobody can read."""
+
+
+_Text = Annotated[TextBlock | FileBlock, _NOT_TEXT]
+_Said = Annotated[TextBlock | FileBlock | ToolResultBlock, _NOT_TEXT]
+_Thought = Annotated[
+    TextBlock | FileBlock | ToolUseBlock | ThinkingBlock | RedactedThinkingBlock, _NOT_TEXT
+]
+
+
+class SystemTurn(Fields, tag_field="role", tag="system"):
+    """A message of the system between others."""
+
+    content: str | list[_Text]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The message."""
+        return [Message("system", "\n\n".join(_texts(self.content)))]
+
+
+class UserTurn(Fields, tag_field="role", tag="user"):
+    """A message of the user: texts, and results of calls."""
+
+    content: str | list[_Said]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages: one for each result, and for the texts between them."""
+        if isinstance(self.content, str):
+            return [Message("user", self.content)]
+        found: list[Message] = []
+        texts: list[str] = []
+        for block in self.content:
+            if not isinstance(block, ToolResultBlock):
+                texts.append(block.said)
+                continue
+            if texts:
+                found.append(Message("user", "\n".join(texts)))
+                texts = []
+            found.append(block.message)
+        if texts or not found:
+            found.append(Message("user", "\n".join(texts)))
+        return found
+
+
+class AssistantTurn(Fields, tag_field="role", tag="assistant"):
+    """A message of the model: thinking, texts and calls."""
+
+    content: str | list[_Thought]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The message."""
+        if isinstance(self.content, str):
+            return [Message("assistant", self.content)]
+        texts = [b.said for b in self.content if isinstance(b, TextBlock | FileBlock)]
+        thoughts = [b.thinking or "" for b in self.content if isinstance(b, ThinkingBlock)]
+        calls = tuple(block.call() for block in self.content if isinstance(block, ToolUseBlock))
+        return [Message("assistant", "\n".join(texts), "\n".join(thoughts), calls)]
+
+
+class AnthropicTool(Fields):
+    """A tool; those of a type that Anthropic's servers run have no effect."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {
+                "properties": {
+                    "type": {"enum": ["custom", None]},
+                    "name": {"type": "string", **NAME_SCHEMA},
+                    "input_schema": {"type": "object", **PARAMETERS_SCHEMA},
+                },
+                "required": ["name", "input_schema"],
+            },
+            {"properties": {"type": {"not": {"enum": ["custom", None]}}}, "required": ["type"]},
+        ]
+    }
+
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: Strict | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_function and self.input_schema is None:
+            raise FieldError("input_schema", "is missing")
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the model is told of it."""
+        return self.type in {None, "custom"}
+
+    @property
+    def as_chat(self) -> dict[str, Any]:
+        """The tool as OpenAI's chat has it."""
+        function = {"name": self.name, "description": self.description or ""}
+        strict = {"strict": True} if self.strict else {}
+        return {
+            "type": "function",
+            "function": function | {"parameters": self.input_schema, **strict},
+        }
+
+
+class AnthropicToolChoice(Fields):
+    """``tool_choice``."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"properties": {"type": {"not": {"const": "tool"}}}},
+            {"properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]},
+        ]
+    }
+
+    type: Literal["auto", "any", "tool", "none"] | None = None
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.type == "tool" and self.name in {None, "", "none", "auto", "required"}:
+            raise FieldError("name", "must be the name of a tool")
+
+    @property
+    def word(self) -> str:
+        """The choice as OpenAI's chat has it: a word, or the name of a tool."""
+        if self.type == "tool":
+            return self.name or ""
+        return "required" if self.type == "any" else self.type or "auto"
+
+
+class Thinking(Fields):
+    """``thinking``."""
+
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"] | None = None
+
+
+class OutputFormat(Fields):
+    """``output_config.format``."""
+
+    type: Literal["json_schema"] | None = None
+    schema: JsonSchema = None
+
+
+class OutputConfig(Fields):
+    """``output_config``."""
+
+    effort: str | None = None
+    format: OutputFormat | None = None
+
+
+_EMPTY = "must be an array of at least one message"
+Turns = Annotated[
+    list[SystemTurn | UserTurn | AssistantTurn], Meta(min_length=1, extra={REFUSAL: _EMPTY})
+]
+_WITHOUT_EFFECT = (
+    *("cache_control", "container", "context_management", "diagnostics", "inference_geo"),
+    *("mcp_servers", "speed", "user_profile_id", "workspace_id", "betas"),
+)
+
+
+class CountBody(Body, kw_only=True):
+    """The prompt of a message."""
+
+    without_effect: ClassVar[tuple[str, ...]] = _WITHOUT_EFFECT
+
+    model: str | None = None
+    messages: Turns
+    system: str | list[_Text] | None = None
+    tools: list[AnthropicTool] | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+
+    def ignored(self, given: dict[str, Any]) -> list[str]:
+        """Tools that run on Anthropic's servers too: the model is not told of them."""
+        return [*self.other_tools, *super().ignored(given)]
+
+    @property
+    def other_tools(self) -> list[str]:
+        """What the log says of them."""
+        return [f"tools: {tool.type}" for tool in self.tools or () if not tool.is_function]
+
+    def offered(self) -> OfferedTools:
+        """The tools that the model is told of.
+
+        Raises:
+            ApiError: one is invalid.
+        """
+        given = [tool.as_chat for tool in self.tools or () if tool.is_function]
+        choice = self.tool_choice or AnthropicToolChoice()
+        return offered(given, choice.word, several=not choice.disable_parallel_tool_use)
+
+    def prompt_fields(
+        self, tools: OfferedTools, grammar: GrammarSpec | None = None
+    ) -> dict[str, Any]:
+        """The fields of `ReplyRequest` that have the prompt; ``grammar`` is what the reply follows
+        unless ``output_config`` says otherwise.
+
+        Raises:
+            ApiError: it is invalid.
+        """
+        return tools.fields(self._format() or grammar) | {
+            "messages": named((*self._system(), *turns(self._said()))),
+            "template_arguments": json.dumps(self._thinking()),
+            "markers": True,
+            "drop_oldest": False,
+        }
+
+    def _format(self) -> GrammarSpec | None:
+        given = self.output_config.format if self.output_config is not None else None
+        try:
+            return None if given is None else GrammarSpec.schema(given.schema)
+        except UsageError as error:
+            raise bad_request(str(error), "output_config.format.schema") from None
+
+    def _thinking(self) -> dict[str, Any]:
+        """Variables of the chat template: the model thinks where the request says so, as
+        Anthropic's do.
+        """
+        kind = self.thinking.type if self.thinking is not None else None
+        found: dict[str, Any] = {"enable_thinking": kind not in {None, "disabled"}}
+        effort = self.output_config.effort if self.output_config is not None else None
+        return found | ({"reasoning_effort": effort} if effort is not None else {})
+
+    def _system(self) -> list[Message]:
+        kept = [steady for text in _texts(self.system or []) if (steady := _steady(text))]
+        return [Message("system", "\n\n".join(kept))] if kept else []
+
+    def _said(self) -> list[Message]:
+        return [message for turn in self.messages for message in turn.messages]
+
+
+class MessagesBody(GenerationBody, kw_only=True):
+    """What a request for a message has besides its prompt."""
+
+    parts: ClassVar[tuple[type[Body], ...]] = (CountBody,)
+
+    max_tokens: Annotated[int, Meta(ge=1)]
+    stop_sequences: Name | Stops | None = None
+
+    def reply(
+        self, prompt: CountBody, tools: OfferedTools, settings: ServeSettings
+    ) -> ReplyRequest:
+        """The request for a reply.
+
+        Raises:
+            ApiError: it is invalid.
+        """
+        request = self.reply_fields(settings, max_tokens=self.max_tokens)
+        request["stop"] = (*request["stop"], *texts(self.stop_sequences))
+        return made(request | prompt.prompt_fields(tools, request["grammar"]))
+
+
+def _texts(content: str | Sequence[TextBlock | FileBlock]) -> list[str]:
+    return [content] if isinstance(content, str) else [block.said for block in content]
+
+
+def _steady(text: str) -> str:
+    """A block of the system prompt without the lines at its beginning that change."""
+    lines = _LINES.match(text)
+    return text[lines.end() :] if lines is not None else text
+
+
+def turns(messages: Iterable[Message]) -> list[Message]:
+    """The messages; turns of one side that follow each other are one turn."""
+    several = itertools.groupby(enumerate(messages), _side)
+    return [_as_one([one for _, one in turn]) for _, turn in several]
+
+
+def _side(numbered: tuple[int, Message]) -> str | int:
+    """What messages of one turn have in common; others have nothing in common."""
+    number, one = numbered
+    return one.role if one.role in {"user", "assistant"} else number
+
+
+def _as_one(turn: Sequence[Message]) -> Message:
+    if len(turn) == 1:
+        return turn[0]
+    return dataclasses.replace(
+        turn[0],
+        content="\n".join(filter(None, (one.content for one in turn))),
+        reasoning="\n".join(filter(None, (one.reasoning for one in turn))),
+        calls=tuple(call for one in turn for call in one.calls),
+    )

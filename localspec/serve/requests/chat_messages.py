@@ -1,0 +1,214 @@
+"""The messages of a chat request."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+from msgspec import UNSET, Meta, UnsetType
+
+from localspec.core.events import Message, MessageCall, Role
+from localspec.errors import UsageError
+from localspec.serve.http.typed import Fields
+from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.generation import Name
+
+UNREADABLE = "[something other than text, which this model cannot read]"
+"""Stands for images and files in results of tools."""
+_PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
+_TEXTS = ("text", "input_text", "output_text")
+
+
+class TextPart(Fields):
+    """A part of a message."""
+
+    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], _PART]
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def said(self) -> str:
+        """Its text."""
+        return (self.refusal if self.type == "refusal" else self.text) or ""
+
+
+class ResultPart(Fields):
+    """A part of a tool's result. One that is no text is not refused: the user did not send it, and
+    an agent's conversation would end.
+    """
+
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def said(self) -> str:
+        """Its text, or what stands for it."""
+        if self.type == "refusal":
+            return self.refusal or ""
+        return self.text or "" if self.type in _TEXTS else UNREADABLE
+
+
+Content = str | list[TextPart]
+Result = str | list[ResultPart]
+Arguments = Annotated[
+    str | dict[str, Any] | None, Meta(description="a JSON object, or one as text")
+]
+
+
+def text_of(content: str | Sequence[TextPart | ResultPart] | None) -> str:
+    """The text of a content; parts are put together."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.said for part in content)
+
+
+def message_call(
+    call_id: str | None, name: str, arguments: str | dict[str, Any] | None
+) -> MessageCall:
+    """An earlier call of a tool.
+
+    Raises:
+        UsageError: the arguments are neither an object nor one as text.
+    """
+    if isinstance(arguments, dict):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return MessageCall(call_id or "", name, arguments or "{}")
+
+
+class Called(Fields):
+    """A tool that was called."""
+
+    name: Name
+    arguments: Arguments = None
+
+    def __post_init__(self) -> None:
+        self.call()
+
+    def call(self, call_id: str | None = None) -> MessageCall:
+        """The call.
+
+        Raises:
+            FieldError: the arguments are no JSON object.
+        """
+        try:
+            return message_call(call_id, self.name, self.arguments)
+        except UsageError as error:
+            raise FieldError("arguments", "", str(error)) from None
+
+
+class EarlierCall(Fields, kw_only=True):
+    """A call in an earlier message."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: Called
+
+
+class _Spoken(Fields, tag_field="role"):
+    content: Content
+    name: str | None = None
+
+
+class SystemMessage(_Spoken, tag="system"):
+    """A message of the system."""
+
+
+class DeveloperMessage(_Spoken, tag="developer"):
+    """OpenAI's later name of it."""
+
+
+class UserMessage(_Spoken, tag="user"):
+    """A message of the user."""
+
+
+class AssistantMessage(Fields, tag_field="role", tag="assistant"):
+    """A message of the model. null is how OpenAI's own answers write a reply without text."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [{"required": [name]} for name in ("content", "tool_calls", "function_call")]
+    }
+
+    content: Content | UnsetType | None = UNSET
+    tool_calls: list[EarlierCall] | None = None
+    function_call: Annotated[Called, Meta(description="OpenAI's older form")] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.content is UNSET and not self.tool_calls and self.function_call is None:
+            raise FieldError("content", "is missing")
+
+    def message(self) -> Message:
+        """The message."""
+        calls = tuple(call.function.call(call.id) for call in self.tool_calls or ())
+        if self.function_call is not None:
+            calls = (*calls, self.function_call.call())
+        said = "" if isinstance(self.content, UnsetType) else text_of(self.content)
+        return Message("assistant", said, self.reasoning_content or self.reasoning or "", calls)
+
+
+class ToolMessage(Fields, tag_field="role", tag="tool"):
+    """The result of a call."""
+
+    content: Result | None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class FunctionMessage(Fields, tag_field="role", tag="function", kw_only=True):
+    """The older form of it."""
+
+    content: Result | None
+    tool_call_id: str | None = None
+    name: Name
+
+
+ChatMessage = (
+    SystemMessage
+    | DeveloperMessage
+    | UserMessage
+    | AssistantMessage
+    | ToolMessage
+    | FunctionMessage
+)
+ChatMessages = Annotated[
+    list[ChatMessage],
+    Meta(min_length=1, extra={REFUSAL: "must be an array of at least one message"}),
+]
+
+
+def conversation(given: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    """The messages; parts of text in one message are put together."""
+    return named([_message(message) for message in given])
+
+
+def named(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages, results of calls with the name of the tool: some templates show it."""
+    names = {call.id: call.name for message in messages for call in message.calls}
+    return tuple(
+        dataclasses.replace(m, name=names[m.call_id]) if m.call_id in names and not m.name else m
+        for m in messages
+    )
+
+
+def _message(given: ChatMessage) -> Message:
+    if isinstance(given, AssistantMessage):
+        return given.message()
+    if isinstance(given, ToolMessage | FunctionMessage):
+        call_id, name = given.tool_call_id or "", given.name or ""
+        return Message("tool", text_of(given.content), call_id=call_id, name=name)
+    return Message(cast("Role", given.__struct_config__.tag), text_of(given.content))
+
+
+def thinking_arguments(effort: str | None, given: dict[str, Any] | None) -> str | None:
+    """Variables of the chat template: those of the request, and the effort of thinking in the names
+    that templates have for it.
+    """
+    found: dict[str, Any] = {}
+    if effort is not None:
+        found = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+    found |= given or {}
+    return json.dumps(found) if found else None

@@ -1,0 +1,216 @@
+"""The fields of a request that all endpoints for replies share: sampling, limits, drafting."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from localspec.core import settings_schema as schema
+from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import UsageError
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.settings import Limits, ServeSettings
+from localspec.serve.http.typed import Fields, checked, setting
+from localspec.serve.http.wording import REFUSAL
+from localspec.serve.requests.grammars import GrammarFields
+
+MOST_STOPS = 64
+_SEEDS = 1 << 64
+
+Name = Annotated[str, Meta(min_length=1)]
+Alternatives = Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)]
+Stops = Annotated[list[Name], Meta(max_length=MOST_STOPS)]
+TokenLimit = Annotated[
+    int,
+    Meta(
+        ge=-1,
+        description="most tokens of the reply; -1 is no limit",
+        extra_json_schema={"not": {"const": 0}},
+        extra={REFUSAL: "must be a whole number of at least 1, or -1 for no limit"},
+    ),
+]
+"""A largest number of tokens, with -1 as LM Studio and llama.cpp have it."""
+
+
+class Drafting(Fields, forbid_unknown_fields=True):
+    """localspec's own object: how this reply is drafted and verified."""
+
+    verifier: Annotated[Any, setting(schema.VERIFIER)] = None
+    drafter: Annotated[Any, setting(schema.DRAFTER)] = None
+    draft_max: Annotated[Any, setting(schema.DRAFT_MAX)] = None
+    draft_memory: Annotated[bool, Meta(description="draft from earlier requests too")] | None = None
+    origins: Annotated[bool, Meta(description="answer where each token came from")] | None = None
+    strict: Annotated[bool, Meta(description="refuse unless computed in strict mode")] | None = None
+
+
+class PredictedPart(Fields):
+    """A part of a prediction."""
+
+    text: str | None = None
+
+
+class Prediction(Fields, kw_only=True):
+    """OpenAI's predicted output."""
+
+    type: Literal["content"] | None = None
+    content: str | list[PredictedPart]
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text or "" for part in self.content)
+
+
+class GenerationBody(GrammarFields):
+    """The fields."""
+
+    without_effect: ClassVar[tuple[str, ...]] = (
+        *("store", "metadata", "user", "service_tier", "parallel_tool_calls", "verbosity"),
+        *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "cache_prompt"),
+        *("modalities", "skip_special_tokens", "spaces_between_special_tokens", "suffix"),
+        "timings_per_token",
+    )
+
+    model: Annotated[str, Meta(description="a name of /v1/models; absent: the present")] | None = (
+        None
+    )
+    stream: bool | None = None
+    seed: Annotated[Any, setting(schema.SEED)] = None
+    stop: Annotated[Name | Stops, Meta(description="texts that end the reply")] | None = None
+    prediction: str | Prediction | None = None
+    logprobs_mode: LogprobsMode | None = None
+    prompt_logprobs: Alternatives | None = None
+    cache_salt: Annotated[str, Meta(description="keeps what is cached for it apart")] | None = None
+    localspec: Drafting | None = None
+
+    def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
+        """The fields of `ReplyRequest` but the prompt; ``max_tokens`` is what the endpoint read.
+
+        Raises:
+            ApiError: one is invalid.
+        """
+        limit = settings.max_tokens
+        if limit is not None:
+            max_tokens = limit if max_tokens is None else min(limit, max_tokens)
+        own = self.localspec or Drafting()
+        prediction = self.prediction
+        return {
+            "sampling": self.sampling(settings.sampling),
+            "seed": checked("seed", schema.SEED, self.seed),
+            "max_tokens": max_tokens,
+            "stop": texts(self.stop),
+            "grammar": self.followed(),
+            "prediction": prediction.text if isinstance(prediction, Prediction) else prediction,
+            "logprobs_mode": self.logprobs_mode or "raw",
+            "prompt_logprobs": self.prompt_logprobs,
+            "owner": self.cache_salt or "",
+            "verifier": checked("localspec.verifier", schema.VERIFIER, own.verifier),
+            "drafter": checked("localspec.drafter", schema.DRAFTER, own.drafter),
+            "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, own.draft_max),
+            "draft_memory": own.draft_memory is not False,
+        }
+
+
+def texts(given: str | list[str] | None) -> tuple[str, ...]:
+    """The texts of a field that has one or several."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def limit(name: str, given: int | None) -> int | None:
+    """The largest number of tokens that a `TokenLimit` means; None: no limit.
+
+    Raises:
+        ApiError: it is 0.
+    """
+    if given == 0:
+        raise bad_request(f"{name} must be at least 1, or -1 for no limit", name)
+    return None if given == -1 else given
+
+
+class Extras(Struct, frozen=True):
+    """The parts of an answer that a request must ask for."""
+
+    stream: bool = False
+    include_usage: bool = False
+    """Whether a stream ends with a chunk of usage."""
+    token_ids: bool = False
+    """Ids of the tokens of prompt and reply, as vLLM has them."""
+    origins: bool = False
+    """Where each token came from."""
+    strict: bool = False
+    """Whether the reply must be computed in strict mode."""
+    progress: bool = False
+    """Chunks that tell how much of the prompt was read, as llama.cpp has them."""
+
+
+class StreamOptions(Fields):
+    """``stream_options``."""
+
+    include_usage: bool | None = None
+
+
+_CHOICES = Meta(ge=1, extra_json_schema={"maximum": Limits().choices})
+
+
+class ChoicesBody(GenerationBody):
+    """What OpenAI's chat and its completions have besides."""
+
+    n: Annotated[int, _CHOICES] | None = None
+    best_of: Annotated[int, _CHOICES] | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    return_progress: bool | None = None
+
+    def choices(self, settings: ServeSettings) -> int:
+        """``n``.
+
+        Raises:
+            ApiError: it is too many.
+        """
+        n = 1 if self.n is None else self.n
+        if n > settings.limits.choices:
+            raise bad_request(f"n must be at most {settings.limits.choices}", "n")
+        if self.best_of not in {None, n}:
+            raise bad_request("best_of is not supported with another value than n", "best_of")
+        return n
+
+    def extras(self) -> Extras:
+        """The parts of the answer that it asks for."""
+        own = self.localspec or Drafting()
+        options = self.stream_options or StreamOptions()
+        return Extras(
+            stream=self.stream or False,
+            include_usage=options.include_usage or False,
+            token_ids=self.return_token_ids or False,
+            origins=own.origins or False,
+            strict=own.strict or False,
+            progress=self.return_progress or False,
+        )
+
+
+def of_choices(request: dict[str, Any], n: int) -> list[ReplyRequest]:
+    """``n`` requests whose seeds follow each other.
+
+    Raises:
+        ApiError: fields that exclude each other.
+    """
+    seed = request.get("seed")
+    if seed is None:
+        return [made(request)] * n
+    return [made(request | {"seed": seed + i if seed + i < _SEEDS else i}) for i in range(n)]
+
+
+def made(request: dict[str, Any]) -> ReplyRequest:
+    """The request with these fields.
+
+    Raises:
+        ApiError: fields that exclude each other.
+    """
+    try:
+        return ReplyRequest(**request)
+    except UsageError as error:
+        raise bad_request(str(error)) from None

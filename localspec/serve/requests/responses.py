@@ -1,0 +1,372 @@
+"""Requests in the shape of OpenAI's responses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from msgspec import Meta
+
+from localspec.core.events import Message
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import UsageError
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.settings import ServeSettings
+from localspec.serve.http.typed import Fields
+from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.chat import TemplateArguments
+from localspec.serve.requests.chat_messages import (
+    Called,
+    Content,
+    Result,
+    named,
+    text_of,
+    thinking_arguments,
+)
+from localspec.serve.requests.generation import Alternatives, GenerationBody, Name, made
+from localspec.serve.requests.grammars import AnySchema, FormatType
+from localspec.serve.requests.offered_tools import (
+    NAME_SCHEMA,
+    PARAMETERS_SCHEMA,
+    ChoiceWord,
+    OfferedTools,
+    Strict,
+    offered,
+)
+
+_LOGPROBS = "message.output_text.logprobs"
+_NOTHING_STORED = "nothing is stored here: send the whole conversation in input"
+_STORED = {
+    "previous_response_id": "names an earlier response",
+    "conversation": "names a stored conversation",
+    "prompt": "names a stored prompt",
+}
+
+
+class InputMessage(Fields, tag_field="type", tag="message"):
+    """A message; its ``type`` may be left out."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "properties": {"type": {"enum": ["message", None]}},
+        "required": ["role", "content"],
+    }
+
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Content
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        return Message(self.role, text_of(self.content))
+
+
+class InputCall(Called, tag_field="type", tag="function_call"):
+    """An earlier call of a tool."""
+
+    call_id: str | None = None
+
+    @property
+    def message(self) -> Message:
+        """A message that has only this call."""
+        return Message("assistant", "", calls=(self.call(self.call_id),))
+
+
+class InputOutput(Fields, tag_field="type", tag="function_call_output"):
+    """The result of one."""
+
+    output: Result
+    call_id: str | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        return Message("tool", text_of(self.output), call_id=self.call_id or "")
+
+
+class Thought(Fields):
+    """A part of the thinking."""
+
+    text: str | None = None
+
+
+class InputReasoning(Fields, tag_field="type", tag="reasoning"):
+    """Earlier thinking."""
+
+    content: list[Thought] | None = None
+    summary: list[Thought] | None = None
+
+    @property
+    def message(self) -> Message:
+        """A message that has only this thinking."""
+        parts = (*(self.content or ()), *(self.summary or ()))
+        return Message("assistant", "", "\n".join(part.text or "" for part in parts))
+
+
+InputItem = Annotated[
+    InputMessage | InputCall | InputOutput | InputReasoning,
+    Meta(extra={REFUSAL: "is not an item that this server reads"}),
+]
+_NO_INPUT = Meta(min_length=1, extra={REFUSAL: "must be a text or hold at least one item"})
+
+
+class TextFormat(Fields):
+    """``text.format``."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"properties": {"type": {"not": {"const": "json_schema"}}}},
+            {"properties": {"schema": {"not": {"type": "null"}}}, "required": ["schema"]},
+        ]
+    }
+
+    type: FormatType
+    name: str | None = None
+    schema: AnySchema = None
+
+    def __post_init__(self) -> None:
+        if self.type == "json_schema" and self.schema is None:
+            raise FieldError("schema", "is missing")
+
+
+class TextOptions(Fields):
+    """``text``."""
+
+    format: TextFormat | None = None
+
+
+class ReasoningOptions(Fields):
+    """``reasoning``."""
+
+    effort: str | None = None
+
+
+class ResponseTool(Fields):
+    """A tool; those of another type than ``function`` have no effect."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {
+                "properties": {
+                    "type": {"const": "function"},
+                    "name": {"type": "string", **NAME_SCHEMA},
+                    "parameters": PARAMETERS_SCHEMA,
+                },
+                "required": ["name"],
+            },
+            {"properties": {"type": {"not": {"const": "function"}}}},
+        ]
+    }
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: Strict | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the model is told of it."""
+        return self.type == "function"
+
+    @property
+    def as_chat(self) -> dict[str, Any]:
+        """The tool as OpenAI's chat has it."""
+        function: dict[str, Any] = {
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": self.parameters or {},
+        }
+        return {
+            "type": "function",
+            "function": function | ({"strict": True} if self.strict else {}),
+        }
+
+    @property
+    def echoed(self) -> dict[str, Any]:
+        """The tool as the answer repeats it."""
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "strict": self.strict or False,
+        }
+
+
+class NamedResponseTool(Fields):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    name: Name
+
+    def __post_init__(self) -> None:
+        if self.name in get_args(ChoiceWord):
+            raise FieldError("name", "must be the name of a tool")
+
+
+_CHOICE = Meta(extra={REFUSAL: 'must be none, auto, required or {"type": "function", "name": ...}'})
+
+
+class ResponsesBody(GenerationBody, kw_only=True):
+    """The body of a request."""
+
+    without_effect: ClassVar[tuple[str, ...]] = (
+        *GenerationBody.without_effect,
+        *("stream_options", "max_tool_calls", "moderation", "context_management", "image"),
+        *("prompt_cache_options", "background_options", "access_programs", "client_metadata"),
+        "max_tokens",
+    )
+
+    input: str | Annotated[list[InputItem], _NO_INPUT]
+    instructions: str | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    include: str | list[str] | None = None
+    top_logprobs: Alternatives | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    tools: list[ResponseTool] | None = None
+    tool_choice: Annotated[ChoiceWord | NamedResponseTool, _CHOICE] | None = None
+    parallel_tool_calls: bool | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+    chat_template_kwargs: TemplateArguments | None = None
+    background: Literal[False] | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    prompt: None = None
+
+    @classmethod
+    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The body, in which items without a type are messages.
+
+        Raises:
+            ApiError: it refers to something stored.
+        """
+        for name, what in _STORED.items():
+            if given.get(name) is not None:
+                raise bad_request(f"{name} {what}, and {_NOTHING_STORED}", name)
+        if given.get("background") is True:
+            said = "background is not possible: nothing is stored here"
+            raise bad_request(said, "background")
+        items = given.get("input")
+        if not isinstance(items, list):
+            return given
+        typed = [
+            {**item, "type": "message"}
+            if isinstance(item, dict) and item.get("type") is None
+            else item
+            for item in items
+        ]
+        return {**given, "input": typed}
+
+    def ignored(self, given: dict[str, Any]) -> list[str]:
+        """Tools that run on OpenAI's servers too: the model is not told of them."""
+        others = [f"tools: {tool.type}" for tool in self.tools or () if not tool.is_function]
+        return [*others, *super().ignored(given)]
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the answer has log-probabilities."""
+        return _LOGPROBS in (self.include or ()) or bool(self.top_logprobs)
+
+    def offered(self) -> OfferedTools:
+        """The tools that the model is told of.
+
+        Raises:
+            ApiError: one is invalid.
+        """
+        given = [tool.as_chat for tool in self.tools or () if tool.is_function]
+        choice = self.tool_choice
+        name = choice.name if isinstance(choice, NamedResponseTool) else choice or "auto"
+        return offered(given, name, several=self.parallel_tool_calls is not False)
+
+    def reply(self, tools: OfferedTools, settings: ServeSettings) -> ReplyRequest:
+        """The request for a reply.
+
+        Raises:
+            ApiError: it is invalid.
+        """
+        request = self.reply_fields(settings, max_tokens=self.max_output_tokens)
+        effort = self.reasoning.effort if self.reasoning is not None else None
+        request |= tools.fields(self._format() or request["grammar"]) | {
+            "messages": self._messages(),
+            "template_arguments": thinking_arguments(effort, self.chat_template_kwargs),
+            "markers": True,
+            "drop_oldest": self.truncation == "auto",
+            "logprobs": (self.top_logprobs or 0) if self.wants_logprobs else None,
+        }
+        return made(request)
+
+    def echo(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Fields of the answer that repeat the request, which came as ``given``."""
+        text = given.get("text") or {}
+        return {
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": {
+                "effort": self.reasoning.effort if self.reasoning is not None else None,
+                "summary": None,
+            },
+            "store": False,
+            "temperature": _number(given.get("temperature")),
+            "text": {"format": text.get("format") or {"type": "text"}},
+            "tool_choice": given.get("tool_choice") or "auto",
+            "tools": [tool.echoed for tool in self.tools or () if tool.is_function],
+            "top_p": _number(given.get("top_p")),
+            "truncation": self.truncation or "disabled",
+            "user": self.user,
+        }
+
+    def _format(self) -> GrammarSpec | None:
+        given = self.text.format if self.text is not None else None
+        try:
+            if given is None or given.type == "text":
+                return None
+            if given.type == "json_object":
+                return GrammarSpec.json_object()
+            return GrammarSpec.schema(given.schema)
+        except UsageError as error:
+            raise bad_request(f"text.format: {error}", "text.format.schema") from None
+
+    def _messages(self) -> tuple[Message, ...]:
+        head = [Message("system", self.instructions)] if self.instructions else []
+        if isinstance(self.input, str):
+            return (*head, Message("user", self.input))
+        return named([*head, *turns(item.message for item in self.input)])
+
+
+def _number(given: Any) -> float | None:
+    return None if given is None else float(given)
+
+
+def turns(messages: Iterable[Message]) -> Iterator[Message]:
+    """The turns of the conversation; one of the assistant may be several items: thinking, a
+    message and calls.
+    """
+    turn: list[Message] = []
+    said = False
+    for one in messages:
+        joins = turn and turn[-1].role == one.role == "assistant" and not (said and one.content)
+        if turn and not joins:
+            yield _as_one(turn)
+            turn, said = [], False
+        turn.append(one)
+        said = said or bool(one.content)
+    if turn:
+        yield _as_one(turn)
+
+
+def _as_one(turn: Sequence[Message]) -> Message:
+    if len(turn) == 1:
+        return turn[0]
+    return Message(
+        "assistant",
+        "".join(one.content for one in turn),
+        "".join(one.reasoning for one in turn),
+        tuple(call for one in turn for call in one.calls),
+    )

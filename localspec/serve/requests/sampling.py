@@ -1,0 +1,102 @@
+"""The sampling parameters of a request: every row of the settings with that scope is a field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from localspec.core import settings_schema as schema
+from localspec.core.sampling_params import LARGEST_BIAS, Sampling
+from localspec.core.setting_spec import Scope, SettingSpec
+from localspec.errors import UsageError
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.typed import Body, checked, setting
+from localspec.serve.http.wording import kind_of
+
+MOST_BIASES = 8192
+_ALIASES: dict[str, SettingSpec[Any]] = {
+    "repetition_penalty": schema.REPEAT_PENALTY,  # vLLM's name
+    "repeat_last_n": schema.PENALTY_LAST_N,  # llama.cpp's name
+}
+_ALL = {schema.TOP_K: 0, schema.PENALTY_LAST_N: 1 << 30}
+"""Settings of which -1 is all, as llama.cpp and vLLM have it, and what that is here."""
+_SPECS: dict[str, SettingSpec[Any]] = _ALIASES | {
+    spec.name: spec for spec in schema.of(Scope.SAMPLING)
+}
+"""By field; where two say the same, the later one counts: ours."""
+_BIASES = msgspec.Meta(
+    description="numbers that are added to the logits of tokens, by token id",
+    extra_json_schema={
+        "propertyNames": {"pattern": "^[0-9]{1,9}$"},
+        "additionalProperties": {
+            "type": ["number", "null"],
+            "minimum": -LARGEST_BIAS,
+            "maximum": LARGEST_BIAS,
+        },
+        "maxProperties": MOST_BIASES,
+    },
+)
+
+if TYPE_CHECKING:
+    _Settings = Body
+else:
+    _Settings = msgspec.defstruct(
+        "_Settings",
+        [
+            (
+                name,
+                Annotated[Any, setting(spec, minus_one="-1 = all" if spec in _ALL else "")],
+                None,
+            )
+            for name, spec in _SPECS.items()
+        ],
+        bases=(Body,),
+        kw_only=True,
+    )
+
+
+class SamplingFields(_Settings, kw_only=True):
+    """The fields."""
+
+    logit_bias: Annotated[dict[str, Any], _BIASES] | None = None
+
+    def sampling(self, defaults: Sampling) -> Sampling:
+        """The parameters; ``defaults`` are those that the request does not name.
+
+        Raises:
+            ApiError: one is out of range.
+        """
+        values: dict[str, Any] = {
+            spec.name: getattr(defaults, spec.name) for spec in schema.of(Scope.SAMPLING)
+        }
+        for name, spec in _SPECS.items():
+            given = getattr(self, name)
+            value = _ALL[spec] if given == -1 and spec in _ALL else checked(name, spec, given)
+            if value is not None:
+                values[spec.name] = value
+        try:
+            return Sampling(**values, logit_bias=self._biases())
+        except UsageError as error:
+            raise bad_request(str(error), "logit_bias") from None
+
+    def _biases(self) -> tuple[tuple[int, float], ...]:
+        given = self.logit_bias or {}
+        if len(given) > MOST_BIASES:
+            raise bad_request(f"logit_bias has more than {MOST_BIASES} tokens", "logit_bias")
+        for name, value in given.items():
+            place = f"logit_bias.{name}"
+            if not name.isascii() or not name.isdigit() or len(name) > 9:
+                said = f"{place} is not a token id; the keys of logit_bias are token ids"
+                raise bad_request(said, place)
+            if value is not None and type(value) not in {int, float}:
+                raise bad_request(f"{place} must be a number, not {kind_of(value)}", place)
+        return tuple((int(n), _float(n, value)) for n, value in given.items() if value is not None)
+
+
+def _float(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        place = f"logit_bias.{name}"
+        raise bad_request(f"{place} is a number of an impossible size", place) from None

@@ -1,0 +1,135 @@
+"""Endpoints: each says what it answers, and from that come its route, the reading of its requests
+and its part of ``/openapi.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import read_body_as
+from localspec.serve.http.large_bodies import elsewhere
+from localspec.serve.http.typed import Body, read
+from localspec.serve.routes import answers
+
+B = TypeVar("B", bound=Body)
+P = TypeVar("P", bound=Body)
+T = TypeVar("T")
+
+
+class Received(Struct, Generic[B], frozen=True):
+    """A request that was read."""
+
+    http: Request
+    body: B
+    given: dict[str, Any]
+    """The body as it came, for what is passed on as it is: tools and JSON schemas."""
+
+    size: int
+    """Bytes of the body."""
+
+    async def apart(self, work: Callable[[], T]) -> T:
+        """What ``work`` makes of the request: in a thread, where the body is large, so it must
+        touch nothing that belongs to the loop.
+
+        Raises:
+            Exception: what ``work`` raises.
+        """
+        return await elsewhere(self.size, work)
+
+    def part(self, kind: type[P]) -> P:
+        """The body, read as one of its `Body.parts`.
+
+        Raises:
+            ApiError: it is invalid.
+        """
+        return read(kind, kind.completed(self.given))
+
+
+class Operation(Struct, frozen=True):
+    """What the description says of an endpoint."""
+
+    method: str
+    summary: str
+    body: Any = None
+    """Type of the body; None: there is none."""
+    answer: Any = None
+    """Type of the answer; None: it is a text."""
+    stream: bool = False
+    """Whether it may also come as events."""
+    error: Any = answers.Error
+    example: dict[str, Any] = {}
+    """A body with most of its fields."""
+    media_type: str = "application/json"
+    """Of the answer."""
+
+
+class Endpoint(Route):
+    """A route with its description."""
+
+    def __init__(
+        self, path: str, handler: Callable[[Request], Awaitable[Response]], operation: Operation
+    ) -> None:
+        super().__init__(path, handler, methods=[operation.method])
+        self.operation = operation
+
+
+def get(
+    paths: str | Iterable[str],
+    handler: Callable[[Request], Awaitable[Response]],
+    summary: str,
+    answer: Any = answers.Anything,
+) -> list[BaseRoute]:
+    """An endpoint without a body. Of several paths, the first is described."""
+    return _routes(paths, handler, Operation("GET", summary, answer=answer))
+
+
+def post(
+    service: Service,
+    paths: str | Iterable[str],
+    handler: Callable[[Received[B]], Awaitable[Response]],
+    summary: str,
+    *,
+    body: type[B],
+    **described: Any,
+) -> list[BaseRoute]:
+    """An endpoint with a body, which ``handler`` gets as a ``body``; ``described`` are further
+    fields of `Operation`. Of several paths, the first is described.
+    """
+
+    async def answer(request: Request) -> Response:
+        def received_of(given: dict[str, Any], size: int) -> Received[B]:
+            return Received(request, read(body, body.completed(given)), given, size)
+
+        received = await read_body_as(request, service.settings.limits, received_of)
+        service.tell_unknown(path, received.body.ignored(received.given))
+        return await handler(received)
+
+    path = paths if isinstance(paths, str) else next(iter(paths))
+    return _routes(paths, answer, Operation("POST", summary, body, **described))
+
+
+def post_untyped(
+    paths: str | Iterable[str],
+    handler: Callable[[Request], Awaitable[Response]],
+    summary: str,
+    **described: Any,
+) -> list[BaseRoute]:
+    """An endpoint that reads its body itself, or not at all."""
+    return _routes(paths, handler, Operation("POST", summary, answers.Anything, **described))
+
+
+def _routes(
+    paths: str | Iterable[str],
+    handler: Callable[[Request], Awaitable[Response]],
+    operation: Operation,
+) -> list[BaseRoute]:
+    first, *others = (paths,) if isinstance(paths, str) else paths
+    aliases = (Route(path, handler, methods=[operation.method]) for path in others)
+    return [Endpoint(first, handler, operation), *aliases]
