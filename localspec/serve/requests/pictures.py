@@ -63,13 +63,18 @@ def _checked(data: bytes) -> Picture:
     return Picture(data=data)
 
 
-def joined(parts: Iterable[str | Picture]) -> tuple[str, tuple[Picture, ...]]:
-    """The text of a message's parts and its pictures, each on a line of its own."""
-    text, pictures, after = "", list[Picture](), False
+def joined(
+    parts: Iterable[str | Picture], between: str = ""
+) -> tuple[str, tuple[Picture, ...]]:
+    """The text of a message's parts, with ``between`` from one to the next, and its pictures, each
+    on a line of its own.
+    """
+    text, pictures, after, said = "", list[Picture](), False, False
     for part in parts:
         if isinstance(part, str):
-            text += f"\n{part}" if after and part else part
-            after = after and not part
+            begins = "\n" if after and part else between if said and not after else ""
+            text += begins + part
+            after, said = after and not part, True
             continue
         if text and not after:
             text += "\n"
