@@ -63,9 +63,7 @@ def _checked(data: bytes) -> Picture:
     return Picture(data=data)
 
 
-def joined(
-    parts: Iterable[str | Picture], between: str = ""
-) -> tuple[str, tuple[Picture, ...]]:
+def joined(parts: Iterable[str | Picture], between: str = "") -> tuple[str, tuple[Picture, ...]]:
     """The text of a message's parts, with ``between`` from one to the next, and its pictures, each
     on a line of its own.
     """
