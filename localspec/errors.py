@@ -5,6 +5,7 @@
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
+    │   ├── MediaError             2   a picture that is refused, or that this model cannot see
     │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
     │       └── GrammarError       2   a reply cannot follow its grammar any further
     ├── ModelNotFoundError         3   no such name or file, or not there offline
@@ -57,6 +58,10 @@ class UsageError(LocalspecError):
 
 class ContextError(UsageError):
     """A prompt that no context of this size can hold."""
+
+
+class MediaError(UsageError):
+    """A picture that is damaged, too large or of no known kind, or that the model cannot see."""
 
 
 class NothingAllowedError(UsageError):

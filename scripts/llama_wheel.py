@@ -251,7 +251,11 @@ def build_wheel(
 
 KEPT = "source"
 """Folder of a wheel's cache with what plugins are compiled against, see localspec/compiling."""
-_PLUGINS = ("ggml/include/*.h", "ggml/src/*.h", "ggml/src/ggml-cpu/*.h", "ggml/src/ggml-rpc/*")
+_PLUGINS = (
+    *("ggml/include/*.h", "ggml/src/*.h", "ggml/src/ggml-cpu/*.h", "ggml/src/ggml-rpc/*"),
+    *("include/*.h", "tools/mtmd/*.h", "tools/mtmd/*.cpp", "tools/mtmd/debug/*.h"),
+    *("tools/mtmd/models/*.h", "tools/mtmd/models/*.cpp"),
+)
 
 
 def keep_source(source: Path, folder: Path) -> None:

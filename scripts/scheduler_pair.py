@@ -159,6 +159,7 @@ class Control:
 class Pair:
     """The pair that the scheduler runs."""
 
+    sight = None
     cache_bytes = 0
     verifier: Verifier = Match()
     watchdog: None = None

@@ -14,9 +14,11 @@ from hypothesis import settings
 
 from localspec.config import settings as config
 from localspec.errors import LocalspecError
+from localspec.files import native
 from localspec.kernels import build
 from localspec.llama import devices, threads
 from localspec.loading import loader, machine_speed, own_kernels
+from localspec.media import mtmd_library
 from localspec.models.catalog import catalog
 
 # Shared machines stall; a slow example is no failure. The examples are the same at every run: new
@@ -45,6 +47,28 @@ def _kernels() -> Iterator[None]:
             patch.setattr(build, "impossible", lambda: "LOCALSPEC_KERNELS is llama")
         own_kernels.engage(None, make=False)
         yield
+
+
+_MTMD = mtmd_library.place()
+"""Where the user has the library for pictures, which takes minutes to compile."""
+
+
+@pytest.fixture
+def mtmd(request: pytest.FixtureRequest, _own_home: None) -> None:
+    """The library for pictures in the test's own cache: compiled now in a run of all tests, else
+    only used.
+    """
+    if not native.is_stored(_MTMD / mtmd_library.NAME):
+        if request.config.getoption("-m"):
+            pytest.skip(
+                "the library for pictures is not compiled: python -m localspec.media.mtmd_library"
+            )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mtmd_library, "place", lambda: _MTMD)
+            mtmd_library.obtain()
+    here = mtmd_library.place().parent
+    here.parent.mkdir(parents=True, exist_ok=True)
+    here.symlink_to(_MTMD.parent)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from localspec.core.events import Notice
 from localspec.core.target import Work
 from localspec.core.values import Scores, Tokens
 from localspec.drafters.base import Drafter, Off
+from localspec.generation.pictures import Sight
 from localspec.policy import Plain, Policy
 from localspec.testing import Table, TableTarget
 from localspec.verifiers import Match, Verifier
@@ -141,4 +142,5 @@ class Pair:
     verifier: Verifier = field(default_factory=Match)
     stop: Flag = field(default_factory=Flag)
     watchdog: Watchdog | None = None
+    sight: Sight | None = None
     cache_bytes: int = 0

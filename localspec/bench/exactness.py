@@ -16,11 +16,12 @@ import dataclasses
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.bench.lab import Lab
 from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
 from localspec.core.logits import Sampling
+from localspec.core.picture import Picture
 from localspec.runtime import Runtime
 
 _NOISE_PROMPTS = 6
@@ -104,14 +105,16 @@ class Comparing:
         *,
         max_tokens: int,
         seed: int,
+        pictures: tuple[Picture, ...] = (),
     ) -> None:
-        """Compare nothing yet; see `steps`."""
+        """Compare nothing yet; see `steps`. ``pictures`` are in front of every prompt."""
+        self._pictures = pictures
         self._lab = Lab(runtime)
         self._prompts = prompts
         self._sampling = sampling
         self._max_tokens = max_tokens
         self._seed = seed
-        self._scorer = Scorer(runtime)
+        self._scorer = Scorer(runtime, pictures)
         self._noise: list[float] = []
         self._widths: Counter[int] = Counter()
         self._comparisons: list[SettingComparison] = []
@@ -147,8 +150,9 @@ class Comparing:
         lab, most = self._lab, self._max_tokens
         passes = lab.borrow().target.widths
         passes.clear()
-        plain = complete(lab.runtime.answer(request_of(prompt, setting, seed, most, draft=False)))
-        drafted = complete(lab.exercise(request_of(prompt, setting, seed, most, draft=True)))
+        asked = request_of(prompt, setting, seed, most, draft=True, pictures=self._pictures)
+        plain = complete(lab.runtime.answer(replace(asked, draft=False)))
+        drafted = complete(lab.exercise(asked))
         new = [width for width in passes if width > 1 and width not in self._widths]
         self._widths += passes
         self._noise += self._scorer.batch_noise(self._prompts[:_NOISE_PROMPTS], most, new)

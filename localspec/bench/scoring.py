@@ -10,7 +10,9 @@ import numpy as np
 from localspec.bench.lab import Lab
 from localspec.core.events import Message, Reply
 from localspec.core.logits import Sampling
+from localspec.core.media_rows import after, has_rows
 from localspec.core.noise import Noise
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
@@ -45,15 +47,27 @@ class Divergence:
 
 
 def request_of(
-    prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
+    prompt: str,
+    sampling: Sampling,
+    seed: int,
+    max_tokens: int,
+    *,
+    draft: bool,
+    pictures: tuple[Picture, ...] = (),
 ) -> ReplyRequest:
+    """A request with a prompt, and ``pictures`` before it."""
     return ReplyRequest(
-        messages=(Message("user", prompt),),
+        messages=(message_of(prompt, pictures),),
         sampling=sampling,
         seed=seed,
         max_tokens=max_tokens,
         draft=draft,
     )
+
+
+def message_of(prompt: str, pictures: tuple[Picture, ...] = ()) -> Message:
+    """The message with a prompt, and ``pictures`` before it."""
+    return Message("user", f"\n{prompt}" if pictures else prompt, pictures=pictures)
 
 
 def complete(reply: Reply) -> Reply:
@@ -70,8 +84,10 @@ def complete(reply: Reply) -> Reply:
 class Scorer:
     """Reads given tokens through the target and looks at the logits."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, pictures: tuple[Picture, ...] = ()) -> None:
+        """``pictures`` are in front of every prompt."""
         self._runtime = runtime
+        self._pictures = pictures
         self._lab = Lab(runtime)
         self._n_vocab = runtime.pair.target_model.n_vocab
         self._replies: dict[str, tuple[int, ...]] = {}
@@ -94,13 +110,17 @@ class Scorer:
     def _noise_of(self, prompt: str, max_tokens: int, width: int) -> Iterator[float]:
         if prompt not in self._replies:
             greedy = Sampling(temperature=0)
-            request = request_of(prompt, greedy, 0, max_tokens, draft=False)
+            request = request_of(
+                prompt, greedy, 0, max_tokens, draft=False, pictures=self._pictures
+            )
             reply = complete(self._runtime.answer(request))
             self._replies[prompt] = reply.tokens
         reply_tokens = self._replies[prompt]
-        text = [*self._runtime.encode([Message("user", prompt)]), *reply_tokens]
+        text = [*self._encode(prompt), *reply_tokens]
         # Two of the widest passes at least, if the reply is too short with the end of the prompt.
         measured = min(len(text) - 1, max(len(reply_tokens), 2 * _WIDEST))
+        while has_rows(text[-measured - 1 :]):  # there are no logits of pictures
+            measured -= 1
         known, rest = text[:-measured], text[-measured:]
         if prompt not in self._single:
             self._single[prompt] = self._rows(known, rest, 1)
@@ -114,10 +134,10 @@ class Scorer:
         """Largest logit difference at each position of a reply, between single tokens alone and
         passes of `_IN_COMPANY` tokens beside the beginnings of ``others``.
         """
-        text = self._runtime.encode([Message("user", prompt)])
+        text = self._encode(prompt)
         alone = self._rows(text, list(reply), 1)
         for width in _IN_COMPANY:
-            beside = [self._runtime.encode([Message("user", other)]) for other in others]
+            beside = [self._encode(other) for other in others]
             found = self._rows(text, list(reply), width, beside)
             yield from np.abs(alone - found).max(axis=1).tolist()
 
@@ -132,11 +152,14 @@ class Scorer:
             last = plain.tokens[at]
             return Divergence(prompt, at, last, last, np.inf, near_tie=False)
         a, b = plain.tokens[at], drafted.tokens[at]
-        tokens = self._runtime.encode([Message("user", prompt)])
+        tokens = self._encode(prompt)
         row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
         choice = Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
         gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
+
+    def _encode(self, prompt: str) -> list[int]:
+        return self._runtime.encode([message_of(prompt, self._pictures)])
 
     def _rows(
         self,
@@ -153,7 +176,7 @@ class Scorer:
         target = self._lab.borrow().target
         target.read(_SEQ, prompt[:-1])
         for seq, other in enumerate(others, _SEQ + 1):
-            target.read(seq, other[: len(other) // 2])
+            target.read(seq, other[: after(other, len(other) // 2)])
         starts = {seq: target.length(seq) for seq in range(_SEQ + 1, _SEQ + 1 + len(others))}
         tokens = [prompt[-1], *reply[:-1]]
         rows = []
@@ -183,4 +206,4 @@ def _run(seq: int, tokens: Sequence[int]) -> Work:
     return Work(seq, pending, Draft(ids, parents, Proposal.DETERMINISTIC, None, "verify"))
 
 
-__all__ = ["SAFETY", "Divergence", "Scorer", "complete", "request_of"]
+__all__ = ["SAFETY", "Divergence", "Scorer", "complete", "message_of", "request_of"]

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.lab import Lab
+from localspec.bench.scoring import message_of
 from localspec.bench.workloads import Workload
-from localspec.core.events import Finished, Message, Notice, Reply, Round
+from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import Sampling
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import Interrupted
 from localspec.policy.theory import best_fixed, expected_tokens
@@ -107,9 +109,10 @@ def answer(
     *,
     draft: bool,
     draft_memory: bool = False,
+    pictures: tuple[Picture, ...] = (),
 ) -> Answered:
     """One reply, waited for. With ``draft_memory``, replies to the same prompt are drafted from
-    each other.
+    each other. ``pictures`` are in front of the prompt.
 
     Raises:
         Interrupted: it was cut short.
@@ -117,7 +120,7 @@ def answer(
     rounds: list[Round] = []
     notices: list[str] = []
     request = ReplyRequest(
-        messages=(Message("user", prompt),),
+        messages=(message_of(prompt, pictures),),
         sampling=sampling,
         seed=seed,
         max_tokens=max_tokens,
@@ -182,8 +185,10 @@ class Measuring:
         temperatures: Sequence[float],
         *,
         max_tokens: int,
+        pictures: tuple[Picture, ...] = (),
     ) -> None:
-        """Measure nothing yet; see `steps`."""
+        """Measure nothing yet; see `steps`. ``pictures`` are in front of every prompt."""
+        self._pictures = pictures
         self._runtime = runtime
         self._lab = Lab(runtime)
         self._workloads = workloads
@@ -201,7 +206,7 @@ class Measuring:
             LocalspecError: a reply failed.
         """
         first = self._workloads[0].prompts[0]
-        self._spread = _spread(self._runtime, first, self._max_tokens)
+        self._spread = _spread(self._runtime, first, self._max_tokens, self._pictures)
         for temperature in self._temperatures:
             for workload in self._workloads:
                 pairs = []
@@ -227,21 +232,31 @@ class Measuring:
         """The prompt answered plainly and with drafting, in an order that alternates."""
         order = (False, True) if index % 2 == 0 else (True, False)
         replies = {
-            draft: answer(self._runtime, prompt, sampling, index, self._max_tokens, draft=draft)
+            draft: answer(
+                self._runtime,
+                prompt,
+                sampling,
+                index,
+                self._max_tokens,
+                draft=draft,
+                pictures=self._pictures,
+            )
             for draft in order
         }
         self._notices += [text for draft in order for text in replies[draft].notices]
         return replies[False].reply, replies[True]
 
 
-def _spread(runtime: Runtime, prompt: str, max_tokens: int) -> float:
+def _spread(runtime: Runtime, prompt: str, max_tokens: int, pictures: tuple[Picture, ...]) -> float:
     """Warm up, then see how much plain speed varies."""
     sampling = Sampling(temperature=0)
-    answer(runtime, prompt, sampling, 0, max_tokens, draft=True)
-    speeds = [
-        answer(runtime, prompt, sampling, 0, max_tokens, draft=False).reply.stats.tokens_per_second
-        for _ in range(4)
-    ]
+
+    def speed(*, draft: bool) -> float:
+        found = answer(runtime, prompt, sampling, 0, max_tokens, draft=draft, pictures=pictures)
+        return found.reply.stats.tokens_per_second
+
+    speed(draft=True)
+    speeds = [speed(draft=False) for _ in range(4)]
     return (max(speeds) - min(speeds)) / statistics.median(speeds)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
 from localspec.core.events import Finished, Reply
 from localspec.core.logits import Sampling
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import LocalspecError
 from localspec.generation.reply_stream import ReplyStream
@@ -146,15 +147,19 @@ class ComparingTogether:
         together: int,
         max_tokens: int,
         seed: int,
+        pictures: tuple[Picture, ...] = (),
     ) -> None:
-        """Compare nothing yet; see `steps`. The runtime has at least ``together`` sequences."""
+        """Compare nothing yet; see `steps`. The runtime has at least ``together`` sequences.
+        ``pictures`` are in front of the prompts that are compared, not of those beside them.
+        """
+        self._pictures = pictures
         self._runtime = runtime
         self._prompts = prompts
         self._sampling = sampling
         self._together = together
         self._max_tokens = max_tokens
         self._seed = seed
-        self._scorer = Scorer(runtime)
+        self._scorer = Scorer(runtime, pictures)
         self._company = Company(runtime, prompts, together)
         self._noise: list[float] = []
         self._comparisons: list[CompanyComparison] = []
@@ -169,7 +174,14 @@ class ComparingTogether:
             self._comparisons.append(CompanyComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
             yield self._comparisons[-1]
             for i, prompt in enumerate(self._prompts):
-                asked = request_of(prompt, setting, self._seed + i, self._max_tokens, draft=True)
+                asked = request_of(
+                    prompt,
+                    setting,
+                    self._seed + i,
+                    self._max_tokens,
+                    draft=True,
+                    pictures=self._pictures,
+                )
                 self._comparisons[-1] = self._compared(self._comparisons[-1], asked, prompt)
                 yield self._comparisons[-1]
 

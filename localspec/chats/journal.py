@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.chats import calls
+from localspec.chats import calls, pictures
 from localspec.chats.record import ChatRecord, reply_details
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
@@ -77,7 +77,8 @@ class Journal:
         """
         system = [Message("system", self.system)] if self.system else []
         earlier = [told for m in self._messages if m.text for told in _told(m)]
-        return [*system, *earlier, *([] if question is None else [Message("user", question)])]
+        asked = [] if question is None else [pictures.message("user", question)]
+        return [*system, *earlier, *asked]
 
     def begin(self, question: str | None) -> None:
         """Add a question and its empty reply; None where the reply follows results of calls."""
@@ -122,5 +123,5 @@ def _told(message: ChatMessage) -> list[Message]:
     """A message as the model is told of it, with its calls and their results."""
     found, at = calls.saved(message.details)
     if message.role == "user" or at is None:
-        return [Message(message.role, message.text)]
+        return [pictures.message(message.role, message.text)]
     return calls.reply_messages(message.text, found, at)

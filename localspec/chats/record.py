@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from localspec.chats.pictures import named
 from localspec.chats.saver import Saver
 from localspec.chats.values import DRAFT, MODEL, ChatInfo, ChatMessage, title_of
 from localspec.core import codec
@@ -47,7 +48,7 @@ class ChatRecord:
         ``question`` is None where an earlier one is answered again.
         """
         if question is not None and not (self._stored or self.info.named):
-            self.info = dataclasses.replace(self.info, title=title_of(question.text))
+            self.info = dataclasses.replace(self.info, title=title_of(named(question.text)))
         self._stored = True
         begun = reply()
         self._touch(begun.id)

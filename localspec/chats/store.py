@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from localspec.chats import rows, schema, words
+from localspec.chats import pictures, rows, schema, words
 from localspec.chats.conflicts import is_new
 from localspec.chats.saved_states import erase_states
 from localspec.chats.schema import explained, transaction
@@ -181,9 +181,26 @@ class ChatStore:
         """
         with explained(self.path):
             with transaction(self._db):
+                shown = self._pictures(ids)
                 self._db.executemany("DELETE FROM chats WHERE id = ?", [(id,) for id in ids])  # noqa: A001 - as above
                 self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+                unused = [digest for digest in shown if not self._shows(digest)]
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        pictures.erase(unused)
+
+    def _pictures(self, ids: Sequence[str]) -> set[str]:
+        """Digests of the pictures of chats."""
+        texts = [
+            text
+            for id in ids  # noqa: A001 - as above
+            for (text,) in self._db.execute("SELECT text FROM messages WHERE chat = ?", (id,))
+        ]
+        return {found.digest for text in texts for found in pictures.references(text)}
+
+    def _shows(self, digest: str) -> bool:
+        """Whether any message shows a picture."""
+        query = "SELECT 1 FROM messages WHERE instr(text, ?) LIMIT 1"
+        return self._db.execute(query, (f"picture:{digest}",)).fetchone() is not None
 
     def purge(self, days: float = PURGE_DAYS) -> None:
         """Erase what was removed longer ago, and then all saved KV states too."""

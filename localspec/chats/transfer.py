@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from localspec.chats import calls
+from localspec.chats import calls, pictures
 from localspec.chats.tree import Tree
 from localspec.chats.values import (
     ENDINGS,
@@ -69,6 +69,8 @@ class _File:
     format: str
     version: int
     chats: tuple[_Chat, ...]
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    """Files of the pictures that messages show, by their SHA-256."""
 
 
 def form_of(path: Path) -> Literal["json", "markdown"]:
@@ -145,9 +147,14 @@ def to_json(chats: Sequence[Chat]) -> str:
     Raises:
         ChatsFileError: a chat cannot be written as JSON; the message names it.
     """
-    whole = _File(FORMAT, VERSION, tuple(_exported(chat) for chat in chats))
+    texts = (message.text for chat in chats for message in chat.messages)
+    shown = pictures.of_texts(texts)
+    whole = _File(FORMAT, VERSION, tuple(_exported(chat) for chat in chats), shown)
     try:
-        text = json.dumps(codec.encode(whole), ensure_ascii=False, indent=1) + "\n"
+        data = codec.encode(whole)
+        if not shown:
+            del data["pictures"]
+        text = json.dumps(data, ensure_ascii=False, indent=1) + "\n"
     except RecursionError:  # imported by an older localspec
         deep = next(c.info for c in chats if any(_depth(m.details) > _DEEPEST for m in c.messages))
         raise ChatsFileError(
@@ -212,6 +219,7 @@ def from_json(text: str) -> list[Chat]:
 
     Raises:
         ChatsFileError: it is not such a file; the message names the place.
+        ChatsError: its pictures cannot be stored.
     """
     try:
         data = json.loads(text, parse_constant=_refuse)
@@ -237,7 +245,9 @@ def from_json(text: str) -> list[Chat]:
                     f"not an export of localspec: chat {n}: the details of message {m.id} are "
                     "nested too deeply"
                 )
-    return [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
+    found = [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
+    pictures.restore(whole.pictures)
+    return found
 
 
 def _refuse(name: str) -> float:

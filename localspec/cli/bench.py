@@ -11,6 +11,7 @@ import click
 from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
 from localspec.cli.working import Working
@@ -61,6 +62,7 @@ _PEER_LENGTH = 3
     multiple=True,
     help="Draft lengths of that program; may be repeated.",
 )
+@image_flag
 @elsewhere.url_flag
 @elsewhere.plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
@@ -72,6 +74,7 @@ def command(
     peers: tuple[str, ...],
     lengths: tuple[int, ...],
     plot: Path | None,
+    images: tuple[str, ...],
     *,
     details: bool,
     history: bool,
@@ -89,6 +92,10 @@ def command(
     Programs for --against are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
+    pictures = read_images(images)
+    require_messages(pictures, raw=False, url=url or plain_url)
+    if pictures and peers:
+        raise UsageError("--against compares texts alone; leave out --image")
     if url is not None or plain_url is not None:
         _require_local(details=details, history=history, peers=peers, plot=plot)
         return _elsewhere(url, plain_url, model, names, flags, as_json=as_json)
@@ -100,7 +107,7 @@ def command(
     from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
-    options = asked.options
+    options = dataclasses.replace(asked.options, sees=bool(pictures))
     chosen = _chosen(names)
     if plot is not None:
         bench_report.require_matplotlib()
@@ -114,7 +121,9 @@ def command(
         info = runtime.info
         own = next(iter(computing(info.drafters)), None)
         modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), own)
-        measuring = Measuring(runtime, chosen, temperatures, max_tokens=max_tokens)
+        measuring = Measuring(
+            runtime, chosen, temperatures, max_tokens=max_tokens, pictures=pictures
+        )
         working = Working(ctrl_c)
         with Unfinished() as unfinished:
             rows: Rows = (

@@ -255,6 +255,7 @@ def _answer_lines(
             try:
                 if voice.obeys(typed, talk):
                     continue
+                text = talk.said(text)
                 request = ReplyRequest(
                     sampling=talk.sampling,
                     seed=talk.seed,

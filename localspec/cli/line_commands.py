@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from localspec.chats.journal import Journal
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
+from localspec.errors import ChatsError, UsageError
 
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
 _HELP = """\
 /help          these commands
 /new           begin another chat; this one is saved
 /system TEXT   set the system prompt; none removes it, no TEXT shows it
+/image FILE    a picture in front of the next message
 /schema FILE   replies as JSON that fits a schema; off for any text
 /temp X        sampling temperature; 0 is greedy
 /seed N        fixed seed; without N, a new one each time
@@ -36,6 +38,13 @@ class Talk:
     seed: int | None
     grammar: GrammarSpec | None = None
     """The grammar of the next replies."""
+    images: list[str] = field(default_factory=list)
+    """References to pictures in front of the next message."""
+
+    def said(self, text: str) -> str:
+        """A message with the pictures that were put in front of it."""
+        images, self.images = self.images, []
+        return "\n".join([*images, text])
 
     def obey(self, line: str) -> str | None:
         """Run the command in ``line`` and return its answer; None if it is a message to the model.
@@ -52,6 +61,7 @@ class Talk:
             "new": self._new,
             "clear": self._new,
             "system": self._system,
+            "image": self._image,
             "schema": self._schema,
             "temp": self._temperature,
             "seed": self._seed,
@@ -70,6 +80,20 @@ class Talk:
             self.journal.system = None if text == "none" else text
         system = self.journal.system
         return "no system prompt" if system is None else f"system prompt: {system}"
+
+    def _image(self, path: str) -> str:
+        from localspec.chats import pictures
+        from localspec.cli.images import read_images
+
+        if not path:
+            raise UsageError("/image needs a file")
+        (picture,) = read_images([path])
+        name = Path(path).name
+        try:
+            self.images.append(pictures.keep(picture.data, name))
+        except ChatsError as error:
+            raise UsageError(str(error)) from None
+        return f"picture {name}, in front of the next message"
 
     def _schema(self, text: str) -> str:
         from localspec.grammar import reading

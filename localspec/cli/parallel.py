@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, say_over, tell, write_json
-from localspec.cli.prompt_file import PromptLine
+from localspec.cli.prompt_file import Around, PromptLine
 from localspec.cli.run_report import report
 from localspec.cli.scored_output import ScoredOutput
 from localspec.core.events import Finished, Notice, Reply, Token
@@ -39,17 +39,17 @@ class ParallelRun:
         runtime: Runtime,
         lines: Sequence[PromptLine],
         base: ReplyRequest,
+        around: Around,
         *,
-        system: str | None,
-        raw: bool,
         ctrl_c: CtrlC,
     ) -> None:
-        """``base`` is what every request has in common, before its line changes it."""
+        """``base`` and ``around`` are what every request has in common, before its line changes
+        it.
+        """
         self._runtime = runtime
         self._lines = lines
         self._base = base
-        self._system = system
-        self._raw = raw
+        self._around = around
         self._ctrl_c = ctrl_c
         self._live = sys.stderr.isatty()
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class ParallelRun:
         if self._ctrl_c.pressed:
             raise CancelledError
         try:
-            request = line.request(self._base, system=self._system, raw=self._raw)
+            request = line.request(self._base, self._around)
             scored = ScoredOutput(request)
             reply = self._reply(request, scored)
         except LocalspecError as error:

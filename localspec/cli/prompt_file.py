@@ -11,11 +11,31 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.cli.images import asking, read_images
 from localspec.cli.output import decode, lines_of, read_within, require_text
 from localspec.core import codec
 from localspec.core.events import Message
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import LocalspecError, UsageError
+
+_IMAGES = "images"
+"""Key of a JSON line: files of pictures in front of its last message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around the prompts of all lines."""
+
+    system: str | None = None
+    raw: bool = False
+    """Without the chat template."""
+    pictures: tuple[Picture, ...] = ()
+    """In front of each prompt."""
+
+    def messages(self, text: str) -> tuple[Message, ...]:
+        """The conversation for a prompt."""
+        return (*_about(self.system), asking(text, self.pictures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +47,7 @@ class PromptLine:
     text: str
     is_json: bool
 
-    def request(self, base: ReplyRequest, *, system: str | None, raw: bool) -> ReplyRequest:
+    def request(self, base: ReplyRequest, around: Around) -> ReplyRequest:
         """The request of this line: ``base`` with what the line says.
 
         Raises:
@@ -35,11 +55,11 @@ class PromptLine:
         """
         try:
             if self.is_json:
-                return self._from_json(base, system)
+                return self._from_json(base, around)
             text = require_text(self.text)
-            if raw:
+            if around.raw:
                 return dataclasses.replace(base, prompt=text)
-            return dataclasses.replace(base, messages=(*_about(system), Message("user", text)))
+            return dataclasses.replace(base, messages=around.messages(text))
         except json.JSONDecodeError as error:
             raise UsageError(
                 f"line {self.number}: not a JSON object, as on the first line ({error.msg})"
@@ -47,10 +67,11 @@ class PromptLine:
         except (codec.CodecError, RecursionError, LocalspecError) as error:
             raise UsageError(f"line {self.number}: {error}") from None
 
-    def _from_json(self, base: ReplyRequest, system: str | None) -> ReplyRequest:
+    def _from_json(self, base: ReplyRequest, around: Around) -> ReplyRequest:
         data = json.loads(self.text)
         if not isinstance(data, dict):
             raise UsageError("expected a JSON object, as on the first line")
+        pictures = (*around.pictures, *read_images(_files(data.pop(_IMAGES, []))))
         sampling = data.get("sampling", {})
         if isinstance(sampling, dict):
             data["sampling"] = {**codec.encode(base.sampling), **sampling}
@@ -62,9 +83,26 @@ class PromptLine:
         elif not request.messages:
             raise UsageError("neither messages nor a prompt")
         elif request.messages[0].role != "system":
-            messages = (*_about(system), *request.messages)
+            messages = (*_about(around.system), *request.messages)
             request = dataclasses.replace(request, messages=messages)
+        return _with_pictures(request, pictures)
+
+
+def _files(found: object) -> list[str]:
+    if isinstance(found, list) and all(isinstance(file, str) for file in found):
+        return found
+    raise UsageError(f"{_IMAGES!r} must be a list of files")
+
+
+def _with_pictures(request: ReplyRequest, pictures: tuple[Picture, ...]) -> ReplyRequest:
+    """The request with pictures in front of its last message."""
+    if not pictures:
         return request
+    last = request.messages[-1] if request.messages else None
+    if last is None or last.role != "user" or last.pictures:
+        raise UsageError("pictures go in front of a last message of the user; there is none")
+    messages = (*request.messages[:-1], asking(last.content, pictures))
+    return dataclasses.replace(request, messages=messages)
 
 
 def _about(system: str | None) -> tuple[Message, ...]:
@@ -99,4 +137,4 @@ def _is_object(line: str) -> bool:
         return False
 
 
-__all__ = ["PromptLine", "read_prompts"]
+__all__ = ["Around", "PromptLine", "read_prompts"]

@@ -23,14 +23,16 @@ from localspec.cli.flags import (
     sort_flags,
 )
 from localspec.cli.grammar_flags import grammar_flags, take_grammar
+from localspec.cli.images import asking, image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
-from localspec.cli.prompt_file import PromptLine, read_prompts
+from localspec.cli.prompt_file import Around, PromptLine, read_prompts
 from localspec.cli.run_report import Partial, calls_report, report
 from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.core.logprobs import MOST_ALTERNATIVES
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
 @click.option(
     "--stats", is_flag=True, help="Print statistics on stderr even if it is not a terminal."
 )
+@image_flag
 @elsewhere.url_flag
 @tool_flags
 @grammar_flags
@@ -91,6 +94,7 @@ def command(
     stats: bool,
     logprobs: int | None,
     prediction: str | None,
+    images: tuple[str, ...],
     url: str | None,
     allowed: tuple[str, ...],
     folder: str | None,
@@ -106,6 +110,8 @@ def command(
         raise UsageError("--parallel answers with a model of this machine; leave out --url")
     expected = read_prediction(prediction, url)
     require_json(logprobs, url, as_json=as_json or parallel is not None)
+    pictures = read_images(images)
+    require_messages(pictures, raw=raw, url=url)
     text = _text(prompt) if parallel is None else ""
     lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)
@@ -125,18 +131,19 @@ def command(
         logprobs=logprobs,
         prediction=expected,
     )
+    options = dataclasses.replace(asked.options, sees=bool(pictures))
     if parallel is not None:
-        return _answer_all(lines, base, asked.options, system=system, raw=raw)
+        return _answer_all(lines, base, options, pictures, system=system, raw=raw)
     about = (Message("system", system),) if system is not None else ()
     request = dataclasses.replace(
         base,
-        messages=() if raw else (*about, Message("user", text)),
+        messages=() if raw else (*about, asking(text, pictures)),
         prompt=text if raw else None,
     )
     server = elsewhere.chosen(url, model, asked.sampling)
     scored = ScoredOutput(request)
     tools = (allowed, folder)
-    answered = _answer(request, asked.options, server, scored, tools, show=not as_json)
+    answered = _answer(request, options, server, scored, tools, show=not as_json)
     reply, info, stopped, calls = answered
     if as_json:
         write_json({**report(reply, info), **scored.fields(), **calls_report(calls)})
@@ -198,6 +205,7 @@ def _answer_all(
     lines: Sequence[PromptLine],
     base: ReplyRequest,
     options: Options,
+    pictures: Sequence[Picture],
     *,
     system: str | None,
     raw: bool,
@@ -213,7 +221,8 @@ def _answer_all(
         CtrlC() as ctrl_c,
         Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
     ):
-        return ParallelRun(runtime, lines, base, system=system, raw=raw, ctrl_c=ctrl_c).run()
+        asking_with = Around(system, raw=raw, pictures=tuple(pictures))
+        return ParallelRun(runtime, lines, base, asking_with, ctrl_c=ctrl_c).run()
 
 
 def _only(prompts: tuple[str, ...]) -> str | None:

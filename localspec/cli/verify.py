@@ -11,6 +11,7 @@ import click
 from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import (
     decode,
@@ -46,6 +47,7 @@ _MAX_TOKENS = 128
     metavar="N",
     help="Compare replies beside N - 1 others with plain ones alone.",
 )
+@image_flag
 @elsewhere.url_flag
 @elsewhere.plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
@@ -56,6 +58,7 @@ def command(
     prompts: str | None,
     limit: int | None,
     together: int | None,
+    images: tuple[str, ...],
     *,
     url: str | None,
     plain_url: str | None,
@@ -70,6 +73,8 @@ def command(
     replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if a
     divergence is not a near-tie of the target's logits.
     """
+    pictures = read_images(images)
+    require_messages(pictures, raw=False, url=url or plain_url)
     if url is not None or plain_url is not None:
         return _elsewhere(url, plain_url, model, prompts, limit, together, flags, as_json=as_json)
     contain()
@@ -90,7 +95,7 @@ def command(
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
     texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
 
-    options = asked.options
+    options = dataclasses.replace(asked.options, sees=bool(pictures))
     if together is not None:
         options = dataclasses.replace(options, parallel=max(together, options.parallel))
     with (
@@ -109,11 +114,19 @@ def command(
         seed = 1 if asked.seed is None else asked.seed
         facts, working = _facts(runtime.info, options), Working(ctrl_c)
         if together is None:
-            comparing = Comparing(runtime, texts, settings, max_tokens=most, seed=seed)
+            comparing = Comparing(
+                runtime, texts, settings, max_tokens=most, seed=seed, pictures=pictures
+            )
             exact = _compare(comparing, len(texts), facts, working, as_json=as_json).exact
         else:
             beside = ComparingTogether(
-                runtime, texts, settings, together=together, max_tokens=most, seed=seed
+                runtime,
+                texts,
+                settings,
+                together=together,
+                max_tokens=most,
+                seed=seed,
+                pictures=pictures,
             )
             exact = compare_together(beside, len(texts), facts, working, as_json=as_json).exact
     return 0 if exact else 1

@@ -1,11 +1,13 @@
 """Frozen dataclasses to plain JSON values and back, checked strictly against their type hints.
 
 Missing fields take their default; unknown fields, wrong types and NaN are refused with a line that
-names the place. Infinities travel as the strings "inf" and "-inf", since JSON has no word for them.
+names the place. Infinities travel as the strings "inf" and "-inf", since JSON has no word for them,
+and bytes as base64.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import enum
@@ -28,6 +30,8 @@ def encode(value: object) -> Any:
     """A JSON value for a dataclass, or for what a dataclass may hold."""
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, bytes):
+        value = base64.b64encode(value).decode()
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -88,6 +92,11 @@ def _scalar(kind: Any, data: object, where: str) -> Any:
         return data
     if kind is float:
         return _float(data, where)
+    if kind is bytes and isinstance(data, str):
+        try:
+            return base64.b64decode(data, validate=True)
+        except ValueError:
+            raise CodecError(f"{where}: no base64") from None
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(data)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
+from localspec.core.picture import Picture
 from localspec.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupt"]
@@ -70,6 +71,8 @@ class Message:
     """The call whose result a tool's message is."""
     name: str = ""
     """The tool whose result this is, where it is known."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures of a user's message, or of a tool's result, in the order of their places."""
 
     def __post_init__(self) -> None:
         content: object = self.content
@@ -359,3 +362,5 @@ class ModelInfo:
     """The token that prompts begin with, as text; "" where none is added."""
     eos: str = ""
     """The token that ends a text, as text; "" where there is none."""
+    sees: bool = False
+    """Whether there is a projector, with which the target sees pictures."""

@@ -196,8 +196,9 @@ class LogitsProcessor:
 
 def _penalise(row: Logits, lately: Sequence[int], s: Sampling) -> None:
     ids, counts = np.unique(np.asarray(lately, np.int64), return_counts=True)
+    first = int(ids.searchsorted(0))  # below are rows of pictures
     known = int(ids.searchsorted(len(row)))  # a draft's vocabulary may be padded less
-    ids, counts = ids[:known], counts[:known]
+    ids, counts = ids[first:known], counts[first:known]
     seen = row[ids]
     seen = np.where(seen <= 0, seen * s.repeat_penalty, seen / s.repeat_penalty)
     row[ids] = seen - counts * s.frequency_penalty - s.presence_penalty

@@ -14,6 +14,7 @@ from localspec.core.drafter_registry import OFF
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
+from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -108,6 +109,10 @@ class ReplyRequest:
         _require_alternatives("prompt_logprobs", self.prompt_logprobs)
         schema.DRAFTER.require(self.drafter)
         schema.DRAFT_MAX.require(self.draft_max)
+        if sum(len(message.pictures) for message in self.messages) > MOST_PICTURES:
+            raise UsageError(f"a request has at most {MOST_PICTURES} pictures")
+        if self.prompt_logprobs is not None and self.sees:
+            raise UsageError("a prompt with pictures cannot be scored: their rows are no tokens")
         _require_json("tools", self.tools, list)
         _require_json("template arguments", self.template_arguments, dict)
 
@@ -118,6 +123,11 @@ class ReplyRequest:
         return sum(len(text) for text in texts if text)
 
     @property
+    def sees(self) -> bool:
+        """Whether it has pictures."""
+        return any(message.pictures for message in self.messages)
+
+    @property
     def size(self) -> int:
         """Characters of all that it holds, roughly: each of several choices has a copy."""
         texts = (self.prompt, self.prediction, self.tools, self.template_arguments)
@@ -125,7 +135,10 @@ class ReplyRequest:
         return (
             sum(len(text) for text in (*texts, *self.stop) if text)
             + sum(
-                len(one.content) + len(one.reasoning) + sum(len(c.arguments) for c in one.calls)
+                len(one.content)
+                + len(one.reasoning)
+                + sum(len(c.arguments) for c in one.calls)
+                + sum(len(picture.data) for picture in one.pictures)
                 for one in self.messages
             )
             + (len(grammar.text) + sum(map(len, grammar.choices)) if grammar is not None else 0)

@@ -46,6 +46,15 @@ DRAFT: SettingSpec[str | None] = SettingSpec(
     metavar="MODEL",
     flags=("-d",),
 )
+MMPROJ: SettingSpec[str | None] = SettingSpec(
+    name="mmproj",
+    kind=Kind.TEXT,
+    scope=Scope.LOAD,
+    default=None,
+    help="projector with which MODEL sees; none = no pictures, auto = the one beside MODEL",
+    auto=True,
+    metavar="FILE",
+)
 REQUIRE_DRAFT = SettingSpec(
     name="require_draft",
     kind=Kind.SWITCH,
@@ -398,7 +407,7 @@ API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
 )
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
-    *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
+    *(MODEL, DRAFT, MMPROJ, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KERNELS, KV_TYPE),
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
-from localspec.core.values import Draft, Probed, no_draft
+from localspec.core.values import ROOT, Draft, Probed, no_draft
 from localspec.decode.guiding import guided
 from localspec.decode.request import Request
 from localspec.drafters.base import Ask, Drafter
@@ -99,7 +101,27 @@ def propose(
         if r.guided and r.processor.constraint is not None:
             found = r.attempt(partial(_guided, r, drafts[i], target, company))
             drafts[i] = drafts[i] if found is None else found  # it may be empty
-    return drafts
+    return [
+        draft if not len(draft) or draft.tokens.min() >= 0 else _of_text(draft) for draft in drafts
+    ]
+
+
+def _of_text(draft: Draft) -> Draft:
+    """The part of a draft without rows of pictures, which a drafter that copies has met in the
+    text: nothing but tokens can be emitted.
+    """
+    kept: dict[int, int] = {ROOT: ROOT}
+    for node, parent in enumerate(draft.parents.tolist()):
+        if draft.tokens[node] >= 0 and parent in kept:
+            kept[node] = len(kept) - 1
+    nodes = [*kept][1:]
+    return replace(
+        draft,
+        tokens=draft.tokens[nodes],
+        parents=np.array([kept[int(draft.parents[node])] for node in nodes], np.int32),
+        probs=None if draft.probs is None else tuple(draft.probs[node] for node in nodes),
+        forced=frozenset(kept[node] for node in draft.forced if node in kept),
+    )
 
 
 def _guided(r: Request, draft: Draft, target: Target, company: int) -> Draft:

@@ -22,6 +22,8 @@ class Prompt:
     """Messages left out because the context was full."""
     least: int = 0
     """Tokens that it has at least, where it is far too long to be split at all."""
+    held: tuple[object, ...] = ()
+    """What its pictures are read from."""
 
     @property
     def length(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core import media_rows
 from localspec.core.events import Notice, ReplyEvent
 from localspec.core.logprobs import PromptScored
 from localspec.core.target import Target, Work
@@ -58,7 +59,8 @@ class Prefill:
         reused = restored.length
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
         generation.start_reading(reused, restored.saved_seconds)
-        self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, prepared.stable)
+        positions = self._prefix_cache.positions(seq, prompt, prepared.stable)
+        self._checkpoints[seq] = [media_rows.before(prompt, at) for at in positions]
         if reused < len(prompt) - 1:
             events.append(generation.progress(reused))
         if prepared.prompt_scorer is not None:
@@ -91,7 +93,7 @@ class Prefill:
         scorer, events = generation.prepared.prompt_scorer, list[ReplyEvent]()
         left = min([len(prompt) - 1, *checkpoints]) - at
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
-        end = at + min(part, left)
+        end = media_rows.after(prompt, at + min(part, left))
         drafts = self._expects_drafts(generation, drafter, policy, company)
         if at < end:
             start = time.perf_counter()
@@ -104,8 +106,11 @@ class Prefill:
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
-            self._prefix_cache.has_read(seq, prompt[at:end], None if scorer else seconds)
+            seen = media_rows.has_rows(prompt[at:end])  # encoding a picture is not reading
+            if not seen:
+                self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
+            known = None if scorer or seen else seconds
+            self._prefix_cache.has_read(seq, prompt[at:end], known)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
@@ -136,7 +141,7 @@ class Prefill:
     def _read_on(generation: Generation, drafter: Drafter, part: int) -> None:
         seq, tokens = generation.seq, generation.tokens
         upto = len(tokens) - 1 - drafter.unread(seq, tokens) + part
-        drafter.catch_up(seq, tokens, upto)
+        drafter.catch_up(seq, tokens, media_rows.after(tokens, upto))
 
     def _expects_drafts(
         self, generation: Generation, drafter: Drafter, policy: Policy, company: int

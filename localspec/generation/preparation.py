@@ -18,6 +18,7 @@ from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
+from localspec.generation.pictures import Sight, Tell
 from localspec.generation.prepared import Prepared, new_seed
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
@@ -44,9 +45,10 @@ class Preparation:
         judge: Verifier,
         prefix_cache: PrefixCache,
         drafters: Sequence[str] = (),
+        sight: Sight | None = None,
     ) -> None:
         """``judge`` verifies the drafts of requests that name no verifier; ``drafters`` are the
-        names of those that are loaded.
+        names of those that are loaded; ``sight`` is how the model sees, if it does.
         """
         self._drafters = frozenset(drafters) - {OFF}
         self._model = model
@@ -55,10 +57,15 @@ class Preparation:
         self._prefix_cache = prefix_cache
         self._judge = judge
         self._grammars = Grammars(model)
-        self.prompts = PromptBuilder(model, capacity)
+        self.prompts = PromptBuilder(model, capacity, sight)
 
-    def prepared(self, request: ReplyRequest, cancelled: Callable[[], bool]) -> Prepared:
-        """The request with its prompt.
+    def prepared(
+        self,
+        request: ReplyRequest,
+        cancelled: Callable[[], bool],
+        tell: Tell = lambda _: None,
+    ) -> Prepared:
+        """The request with its prompt; ``tell`` is told what takes long.
 
         Raises:
             UsageError: the parameters are invalid, or the template refuses the conversation.
@@ -69,7 +76,7 @@ class Preparation:
         stop, notices = request.stop, list[Notice]()
         if request.grammar is not None:
             _require_a_beginning(request)
-        prompt, conversation = self.prompt(request, cancelled)
+        prompt, conversation = self.prompt(request, cancelled, tell)
         if conversation is not None:
             if not self._cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
@@ -109,7 +116,10 @@ class Preparation:
         return prepared
 
     def prompt(
-        self, request: ReplyRequest, cancelled: Callable[[], bool] = lambda: False
+        self,
+        request: ReplyRequest,
+        cancelled: Callable[[], bool] = lambda: False,
+        tell: Tell = lambda _: None,
     ) -> tuple[list[int], Prompt | None]:
         """The tokens of a request's prompt, and the conversation that they are of; None for a raw
         prompt.
@@ -122,7 +132,7 @@ class Preparation:
         if request.prompt is not None:
             return self.prompts.bare(request.prompt), None
         self.prompts.recall(self._prefix_cache.conversations(request.owner), request.owner)
-        conversation = self.prompts.chat(request, cancelled)
+        conversation = self.prompts.chat(request, cancelled, tell)
         return conversation.tokens, conversation
 
     def _drafting(self, request: ReplyRequest, start: int) -> DraftRules:
@@ -183,7 +193,7 @@ class Preparation:
             family = self.prompts.family(request)
             if not self._grammars.knows(request.grammar, family):
                 return True
-        return request.characters > LARGE
+        return request.characters > LARGE or request.sees
 
     def constraint(
         self,

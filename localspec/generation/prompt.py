@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from localspec.core.events import Message, Reply
+from localspec.core.media_rows import is_row
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
-from localspec.errors import ContextError, UsageError
-from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template
+from localspec.errors import ContextError, MediaError, UsageError
+from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, never
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
+from localspec.generation.pictures import Pictures, Sight, Tell, shown
 from localspec.generation.quoting import Quoting, plain
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Transcript, Transcripts
@@ -77,9 +80,10 @@ class Tokenizer(Protocol):
 class PromptBuilder:
     """Builds the prompts of one model, and reuses the tokens of earlier conversations."""
 
-    def __init__(self, model: Tokenizer, capacity: int) -> None:
-        """``capacity`` is the context size in tokens."""
+    def __init__(self, model: Tokenizer, capacity: int, sight: Sight | None = None) -> None:
+        """``capacity`` is the context size in tokens; ``sight`` how the model sees, if it does."""
         self._model = model
+        self._pictures = Pictures(sight)
         self._capacity = capacity
         bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
         self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
@@ -89,14 +93,20 @@ class PromptBuilder:
         self._transcripts = Transcripts(self._new_transcript)
 
     def _new_transcript(self) -> Transcript:
-        model, bos, quoting = self._model, self._bos, self._quoting
+        model, bos, quoting, pictures = self._model, self._bos, self._quoting, self._pictures
+
+        def continued(text: str, *, bos: bool) -> list[int]:
+            del bos
+            return quoting.continued(text)
+
+        rest = continued if self._begins_spaced else quoting.tokens
         return Transcript(
-            lambda text: quoting.tokens(
-                text, bos=model.adds_bos and not (bos and text.startswith(bos))
+            lambda text: pictures.tokens(
+                text,
+                bos=model.adds_bos and not (bos and text.startswith(bos)),
+                split=quoting.tokens,
             ),
-            quoting.continued
-            if self._begins_spaced
-            else lambda text: quoting.tokens(text, bos=False),
+            lambda text: pictures.tokens(text, bos=False, split=rest),
         )
 
     @functools.cached_property
@@ -107,7 +117,7 @@ class PromptBuilder:
 
     def render(self, messages: Sequence[Message]) -> str:
         """The whole conversation as text, see `Template.render`."""
-        return plain(self._template.render(messages))
+        return shown(plain(self._template.render(messages)))
 
     @functools.cached_property
     def _quoting(self) -> Quoting:
@@ -138,21 +148,45 @@ class PromptBuilder:
             found = found.with_tools(tools, in_text=self.native_tools is None)
         return found
 
-    def chat(self, request: ReplyRequest, cancelled: Callable[[], bool] = lambda: False) -> Prompt:
+    def _messages(
+        self,
+        request: ReplyRequest,
+        cancelled: Callable[[], bool] = never,
+        tell: Tell = lambda _: None,
+    ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
+        """The messages as the template gets them, and what their pictures are read from."""
+        quoted = self._quoting.messages(request.messages)
+        return self._pictures.marked(quoted, cancelled, tell)
+
+    def chat(
+        self,
+        request: ReplyRequest,
+        cancelled: Callable[[], bool] = never,
+        tell: Tell = lambda _: None,
+    ) -> Prompt:
         """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
-        is asked while a template runs that may take long.
+        is asked while a template runs that may take long; ``tell`` is told what takes long.
 
         Raises:
             UsageError, ContextError: see `fit`.
+            MediaError: a picture cannot be read, or the model cannot see.
             Interrupted: ``cancelled`` returned true.
         """
         most = self._capacity if request.max_tokens is None else request.max_tokens
         reserve = max(1, min(most, self._capacity // _RESERVE_FRACTION))
         encode = self._transcripts.of(request.owner).encode
-        template, messages = self._template_of(request), self._quoting.messages(request.messages)
+        template = self._template_of(request)
+        messages, held = self._messages(request, cancelled, tell)
         drop = request.drop_oldest
         size, longest = self._capacity, self._model.n_ctx_train
-        return fit(messages, template, encode, size, reserve, cancelled, drop=drop, longest=longest)
+        found = fit(
+            messages, template, encode, size, reserve, cancelled, drop=drop, longest=longest
+        )
+        if not held:
+            return found
+        if is_row(found.tokens[-1]):
+            raise MediaError("nothing follows the last picture; write a question after it")
+        return replace(found, held=held)
 
     def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
         """Text and tokens of a conversation, whether it fits into the context or not.
@@ -160,16 +194,16 @@ class PromptBuilder:
         Raises:
             UsageError: the template refuses it.
         """
-        messages = self._quoting.messages(request.messages)
+        messages, _ = self._messages(request)
         text = self._template_of(request).render(messages)
-        return plain(text), self._transcripts.of(request.owner).encode(text)
+        return shown(plain(text)), self._transcripts.of(request.owner).encode(text)
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
         does not say. Fewer than all where the template opens a reply, or a thought, in another way
         than it quotes one.
         """
-        messages = kept(self._quoting.messages(request.messages), prompt.dropped)
+        messages = kept(self._messages(request)[0], prompt.dropped)
         if all(m.role in SYSTEM for m in messages) or messages[-1].role == "assistant":
             return None
         later = [*messages, Message("assistant", "."), Message("user", ".")]

@@ -177,7 +177,7 @@ class PromptThread:
             return job.over or self._taker.closed
 
         try:
-            prepared = self._preparation.prepared(job.request, cancelled)
+            prepared = self._preparation.prepared(job.request, cancelled, job.tell)
         except Interrupted:
             job.interrupt.set()  # it ends with `Finished`, as wherever it is interrupted
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply

@@ -38,10 +38,19 @@ class Quoting:
 
     def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """The messages with every control token in the texts of others broken."""
-        return tuple(
-            replace(m, content=self._broken(m.content)) if m.role in _QUOTED else m
-            for m in messages
-        )
+        return tuple(self._quoted(m) if m.role in _QUOTED else m for m in messages)
+
+    def _quoted(self, message: Message) -> Message:
+        """The message with the texts between its pictures broken, and their places moved."""
+        if not message.pictures:
+            return replace(message, content=self._broken(message.content))
+        text, begun, pictures = "", 0, []
+        for picture in message.pictures:
+            text += self._broken(message.content[begun : picture.at])
+            begun = max(begun, picture.at)
+            pictures.append(replace(picture, at=len(text)))
+        text += self._broken(message.content[begun:])
+        return replace(message, content=text, pictures=tuple(pictures))
 
     def _broken(self, text: str) -> str:
         text = text.replace(_SIGN, "\ufffd")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from localspec.core.events import Finished, Reply, ReplyEvent, Speculation, Stats
+from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Speculation, Stats
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.base import Drafter
@@ -78,6 +78,12 @@ class Job:
             if self._state is _State.WAITING:
                 self.end([Finished(_unbegun(self.request.seed))])
         self._owner.wake()
+
+    def tell(self, text: str) -> None:
+        """Hand over a notice while it waits."""
+        with self._lock:
+            if self._state is _State.WAITING:
+                self.mailbox.put([Notice(text)])
 
     def end(self, events: Sequence[ReplyEvent]) -> None:
         """Hand over the last events; an error, where whoever takes them refuses them."""

@@ -11,6 +11,7 @@ from localspec.core.interrupt import StopSignal
 from localspec.core.target import ServingTarget
 from localspec.drafters.base import Drafter
 from localspec.generation.grammars import GrammarModel
+from localspec.generation.pictures import Sight
 from localspec.generation.prompt import Tokenizer
 from localspec.generation.stop_condition import Pieces
 from localspec.policy import Policy
@@ -67,6 +68,11 @@ class RunnablePair(Protocol):
     @property
     def target(self) -> ServingTarget:
         """Scores drafts."""
+        ...
+
+    @property
+    def sight(self) -> Sight | None:
+        """How the target sees; None: it does not."""
         ...
 
     @property

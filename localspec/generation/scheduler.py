@@ -78,6 +78,7 @@ class Scheduler:
             pair.verifier,
             self.prefix_cache,
             drafters=[member.name for member in pair.drafter.members],
+            sight=pair.sight,
         )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from localspec.llama.batch import Batch
@@ -12,8 +13,10 @@ from localspec.llama.tree_layout import Tree
 class BranchSequences:
     """Sequences 1, 2 and so on, each with the first tokens of sequence 0."""
 
-    def __init__(self, memory: Any, count: int) -> None:
+    def __init__(self, memory: Any, count: int, place: Callable[[int], int]) -> None:
+        """``place`` gives the position after so many tokens of sequence 0."""
         self._memory = memory
+        self._place = place
         self.shared = [0] * count
         """Tokens of sequence 0 that each branch's sequence shares, from the first on; after a tree
         more than that, until `cut`."""
@@ -24,7 +27,8 @@ class BranchSequences:
         """Let a branch's sequence hold the first ``length`` tokens of sequence 0."""
         shared = self.shared[branch]
         if shared < length:
-            c_api.llama_memory_seq_cp(self._memory, 0, 1 + branch, shared, length)
+            begin, end = self._place(shared), self._place(length)
+            c_api.llama_memory_seq_cp(self._memory, 0, 1 + branch, begin, end)
             self.shared[branch] = length
 
     def place(self, batch: Batch, tree: Tree, start: int, stem: int) -> None:
@@ -47,7 +51,7 @@ class BranchSequences:
         self._stem_end = None
         for branch, shared in enumerate(self.shared):
             if shared > common:
-                c_api.llama_memory_seq_rm(self._memory, 1 + branch, common, -1)
+                c_api.llama_memory_seq_rm(self._memory, 1 + branch, self._place(common), -1)
                 self.shared[branch] = common
 
 

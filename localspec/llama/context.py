@@ -26,7 +26,9 @@ from localspec.llama.limits import HANDED_OVER, KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.make_context import context_params, make_context
 from localspec.llama.model import Model
-from localspec.llama.sequences import Sequences
+from localspec.llama.picture_rows import PictureRows
+from localspec.llama.projector import Piece
+from localspec.llama.sequences import Sequences, Span
 from localspec.llama.team import team
 from localspec.llama.tree_layout import Tree
 from localspec.processes.activity import doing
@@ -191,7 +193,8 @@ class Context(Sequences):
             start = self._lengths[seq]
             if start + count > self._room:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
-            batch.place(n, self._streams[seq], start, tokens, outputs, count - len(tokens))
+            place = self.place(seq, start)
+            batch.place(n, self._streams[seq], place, tokens, outputs, count - len(tokens))
             n = end
         rows = sum(outputs for _, _, outputs in work)
         every = states or (rows > 0 and self.model.gives_every_row)
@@ -235,6 +238,10 @@ class Context(Sequences):
             # llama.cpp then makes an output of every token, whatever the batch says.
             c_api.llama_set_embeddings(self._ptr, states)
             self._keeps_states = states
+        self._submit(batch, n, outputs)
+
+    def _submit(self, batch: Batch, n: int, outputs: int) -> None:
+        """A pass over the first n rows of a batch, of which so many yield logits."""
         # A stopped pass leaves a recurrent state halfway, and llama.cpp would go on from there.
         whole = self.rollback is not None and (outputs > 0 or n <= OUTPUTS)
         if whole:
@@ -271,7 +278,9 @@ class Context(Sequences):
             raise ContextFullError("the context is full; start a new chat or raise --ctx")
         self._branches.place(batch, tree, start, m)
         batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
-        batch.positions[:m], batch.positions[m:n] = np.arange(start, base), base + tree.depths
+        place = self.place(0, start)
+        batch.positions[:m] = np.arange(place, place + m)
+        batch.positions[m:n] = place + m + tree.depths
         every = states or self.model.gives_every_row
         batch.outputs[: m - 1], batch.outputs[m - 1 : n] = every, 1
         try:
@@ -282,6 +291,37 @@ class Context(Sequences):
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
         return self._rows([n])[0][m - 1 :] if every else self._rows([n - m + 1])[0]
+
+    def read_picture(self, seq: int, piece: Piece) -> None:
+        """Append the rows of a picture, without logits. If it raises, nothing was appended.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        start, rows = self._lengths[seq], piece.rows
+        if start + rows > self._room:
+            raise ContextFullError("the context is full; start a new chat or raise --ctx")
+        if not piece.causal and rows > self.n_batch:
+            raise PassRefusedError(
+                f"a picture of {rows} rows that see each other; a pass has {self.n_batch} at most"
+            )
+        batches = PictureRows(piece, self._streams[seq], self.place(seq, start))
+        if self._keeps_states:
+            c_api.llama_set_embeddings(self._ptr, False)
+            self._keeps_states = False
+        try:
+            c_api.llama_set_causal_attn(self._ptr, piece.causal)
+            for batch, n in batches.parts(self.n_batch):
+                self._submit(batch, n, 0)
+        except LocalspecError:
+            self._undo([seq])
+            raise
+        finally:
+            c_api.llama_set_causal_attn(self._ptr, True)
+        if piece.positions != rows:
+            self.spans[seq].append(Span(start, rows, piece.positions))
+        self._lengths[seq] += rows
+        self._revocable[seq] = 0
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from localspec.core.media_rows import has_rows, runs
 from localspec.core.values import Logits, Tokens
 from localspec.errors import ContextFullError, DecodeError
 from localspec.llama import library
@@ -40,17 +43,35 @@ class LlamaDraftModel:
         room = self._context.n_batch // len(work)
         try:
             last = []
-            for seq, tokens, rows in work:
+            for seq, whole, rows in work:
+                tokens = self._without_pictures(seq, whole)
                 surplus = max(0, len(tokens) - room)
                 if surplus:
                     self._context.read(seq, tokens[:surplus])
                 last.append((seq, tokens[surplus:], rows))
+            if not any(tokens for _, tokens, _ in last):  # pictures alone
+                return [np.empty((0, self.vocabulary), np.float32) for _ in last]
             found = self._context.forward(last)
         except BaseException:
             for seq, length in before:
                 self._context.truncate(seq, length)
             raise
         return [rows[:, : self.vocabulary] for rows in found]
+
+    def _without_pictures(self, seq: int, tokens: Tokens) -> Tokens:
+        """Read the tokens up to the last picture, and return those after it: this model cannot see,
+        and reads what stands around a picture.
+        """
+        if not has_rows(tokens):
+            return tokens
+        parts = [*runs(tokens)]
+        while parts and any(picture for _, _, picture in parts):
+            start, end, picture = parts.pop(0)
+            if picture:
+                self._context.skip(seq, end - start)
+            else:
+                self._context.read(seq, tokens[start:end])
+        return tokens[parts[0][0] :] if parts else tokens[:0]
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""

@@ -35,6 +35,7 @@ __all__ = [
     "errors_since",
     "listening",
     "load_backends",
+    "log_callback",
     "log_to",
     "mark_computing",
     "start",
@@ -72,6 +73,11 @@ def _on_log(level: int, text: bytes | None, _data: object) -> None:
 
 # ctypes callbacks live as long as they are referenced.
 _log_callback: Any = c_api.llama_log_callback(_on_log)
+
+
+def log_callback() -> ctypes.c_void_p:
+    """The function that takes the log, for libraries that log by themselves."""
+    return ctypes.cast(_log_callback, ctypes.c_void_p)
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from localspec.errors import AuditError, DecodeError
 from localspec.llama.branches import BranchSequences
@@ -12,6 +12,18 @@ from localspec.llama.model import Model
 
 _last_position = brief(c_api.llama_memory_seq_pos_max)
 _remove = brief(c_api.llama_memory_seq_rm)
+
+
+class Span(NamedTuple):
+    """A picture in a sequence whose rows share positions (M-RoPE), or were left out: a draft model
+    that cannot see.
+    """
+
+    start: int
+    """Tokens and rows before it."""
+    rows: int
+    positions: int
+    """Positions after it go on as if it were so many tokens."""
 
 
 class Sequences:
@@ -28,7 +40,9 @@ class Sequences:
         self._lengths = [0] * n_seq
         self._streams = list(range(n_seq + branches))
         """Number that llama.cpp has for each sequence, see `stream`; those of branches follow."""
-        self._branches = BranchSequences(memory, branches)
+        self.spans: list[list[Span]] = [[] for _ in range(n_seq)]
+        """Pictures of each sequence, in order, whose rows share positions."""
+        self._branches = BranchSequences(memory, branches, self._shared_place)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self.window = model.window if model.partial_removal else 0
@@ -54,8 +68,33 @@ class Sequences:
         streams[a], streams[b] = streams[b], streams[a]
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence in the cache, as llama.cpp itself has it."""
-        return int(_last_position(self._memory, self._streams[seq])) + 1
+        """Tokens of the sequence in the cache, as llama.cpp itself has it; rows count as tokens."""
+        end = int(_last_position(self._memory, self._streams[seq])) + 1
+        spans = self.spans[seq] if seq < len(self.spans) else self.spans[0]
+        return end if not spans else self._length_at(spans, end)
+
+    @staticmethod
+    def _length_at(spans: list[Span], end: int) -> int:
+        """Tokens and rows of a sequence whose last position is the one before ``end``."""
+        ahead = 0
+        for span in spans:
+            begins = span.start - ahead
+            if end < begins or (end == begins and span.positions):
+                break
+            if end <= begins + span.positions:  # its rows may all have its first position
+                return span.start + span.rows
+            ahead += span.rows - span.positions
+        return end + ahead
+
+    def place(self, seq: int, length: int) -> int:
+        """The position that llama.cpp has for what follows the first ``length`` tokens."""
+        spans = self.spans[seq]
+        if not spans:
+            return length
+        return length - sum(s.rows - s.positions for s in spans if s.start < length)
+
+    def _shared_place(self, length: int) -> int:
+        return self.place(0, length)
 
     def appended(self, seq: int) -> int:
         """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
@@ -72,13 +111,25 @@ class Sequences:
         if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
             # llama.cpp would take the state back further than it kept it, to something else.
             raise DecodeError("this model's recurrent state cannot be taken back so far")
-        if length > 0 and self._begins(seq) > self._sees_from(length):
+        if length > 0 and self._begins(seq) > self._sees_from(self.place(seq, length)):
             # A state from disk has no more of sliding layers than the last token saw.
             raise DecodeError("what this model's sliding layers would see is gone")
-        if not _remove(self._memory, self._streams[seq], length, -1):
+        if not _remove(self._memory, self._streams[seq], self.place(seq, length), -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
+        self.forget_spans(seq, length)
         self._branches.cut(length)
+
+    def skip(self, seq: int, rows: int) -> None:
+        """Count the rows of a picture that is not read."""
+        self.spans[seq].append(Span(self._lengths[seq], rows, 0))
+        self._lengths[seq] += rows
+        self._revocable.pop(seq, None)
+
+    def forget_spans(self, seq: int, length: int) -> None:
+        """Forget the pictures after the first ``length`` tokens, which are gone."""
+        if self.spans[seq]:
+            self.spans[seq] = [span for span in self.spans[seq] if span.start < length]
 
     def can_truncate(self, seq: int, length: int) -> bool:
         """Whether `truncate` to ``length`` would succeed now."""
@@ -87,7 +138,7 @@ class Sequences:
         back = self._lengths[seq] - length
         if self.rollback is not None and back > min(self.rollback, self._revocable.get(seq, 0)):
             return False
-        return self._begins(seq) <= self._sees_from(length)
+        return self._begins(seq) <= self._sees_from(self.place(seq, length))
 
     def _begins(self, seq: int) -> int:
         """First token that all layers still have, which only sliding ones may not."""
@@ -132,7 +183,8 @@ class Sequences:
         for seq in seqs:
             lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
             stream, length = self._streams[seq], self._lengths[seq]
-            if lost or not c_api.llama_memory_seq_rm(self._memory, stream, length, -1):
+            place = self.place(seq, length)
+            if lost or not c_api.llama_memory_seq_rm(self._memory, stream, place, -1):
                 self._lengths[seq] = max(1, self._lengths[seq])
                 self.truncate(seq, 0)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import DecodeError
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
+from localspec.llama.sequences import Span
 
 _PARTIAL = int(c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
 _ON_DEVICE = int(c_api.LLAMA_STATE_SEQ_FLAGS_ON_DEVICE)
@@ -26,18 +28,45 @@ class Snapshot:
     """Flags of llama.cpp's calls for the state of a sequence."""
 
 
+_SPANS = b"pictures"
+"""Ends a state with pictures whose rows share positions: before it stand their spans, and how many
+there are."""
+
+
 def state_size(context: Context, seq: int) -> int:
     """Bytes of `state`."""
-    return int(c_api.llama_state_seq_get_size(context.handle, context.stream(seq)))
+    size = int(c_api.llama_state_seq_get_size(context.handle, context.stream(seq)))
+    return size + len(_packed(context.spans[seq]))
 
 
 def state(context: Context, seq: int) -> memoryview:
     """The sequence's part of the KV cache, to be restored into a context of the same kind."""
     size, stream = state_size(context, seq), context.stream(seq)
-    buffer = (ctypes.c_uint8 * size)()
+    buffer, spans = (ctypes.c_uint8 * size)(), _packed(context.spans[seq])
     with context.model.waiting():
         written = int(c_api.llama_state_seq_get_data(context.handle, buffer, size, stream))
-    return memoryview(buffer).cast("B")[:written]
+    found = memoryview(buffer).cast("B")
+    found[written : written + len(spans)] = spans
+    return found[: written + len(spans)]
+
+
+def _packed(spans: list[Span]) -> bytes:
+    if not spans:
+        return b""
+    numbers = [number for span in spans for number in span]
+    return struct.pack(f"<{len(numbers)}iI", *numbers, len(spans)) + _SPANS
+
+
+def _unpacked(saved: bytearray | memoryview) -> tuple[int, list[Span]]:
+    """The bytes of llama.cpp's own state, and the spans after it."""
+    end = len(saved) - len(_SPANS)
+    if end < 4 or bytes(saved[end:]) != _SPANS:
+        return len(saved), []
+    (count,) = struct.unpack("<I", saved[end - 4 : end])
+    begin = end - 4 - 12 * count
+    if begin < 0:
+        return len(saved), []
+    return begin, [Span(*numbers) for numbers in struct.iter_unpack("<3i", saved[begin : end - 4])]
 
 
 def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
@@ -48,9 +77,11 @@ def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
             empty.
     """
     context.truncate(seq, 0)
+    size, spans = _unpacked(saved)
     buffer, stream = (ctypes.c_uint8 * len(saved)).from_buffer(saved), context.stream(seq)
     with context.model.waiting():
-        read = c_api.llama_state_seq_set_data(context.handle, buffer, len(saved), stream)
+        read = c_api.llama_state_seq_set_data(context.handle, buffer, size, stream)
+    context.spans[seq] = spans
     context.adopt(seq)
     if read == 0:
         context.truncate(seq, 0)
@@ -111,10 +142,11 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     handle, stream, size = context.handle, context.stream(seq), len(before.state)
     buffer = (ctypes.c_uint8 * size).from_buffer(before.state)
     read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, stream, before.flags)
-    memory = c_api.llama_get_memory(handle)
-    if not read or not c_api.llama_memory_seq_rm(memory, stream, before.length, -1):
+    memory, place = c_api.llama_get_memory(handle), context.place(seq, before.length)
+    if not read or not c_api.llama_memory_seq_rm(memory, stream, place, -1):
         context.truncate(seq, 0)
         raise DecodeError("this model's state cannot be taken back")
+    context.forget_spans(seq, before.length)
     context.adopt(seq)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from localspec.core.media_rows import has_rows, runs
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
 from localspec.errors import AuditError, LocalspecError, PassRefusedError
@@ -14,6 +15,7 @@ from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
+from localspec.llama.projector import Projector
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.team import disband
 from localspec.llama.tree_layout import Tree, tree_of
@@ -58,8 +60,15 @@ class LlamaTarget:
         """Recurrent states before the last pass, and what it read."""
         self._unread: dict[int, list[int]] = {}
         """Accepted tokens that the next pass reads first."""
+        self.pictures: Projector | None = None
+        """Knows the rows of the pictures that prompts have, once one was loaded."""
         self.widths: Counter[int] = Counter()
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
+
+    @property
+    def context(self) -> Context:
+        """The context whose cache it owns."""
+        return self._context
 
     @property
     def sequences(self) -> int:
@@ -101,8 +110,31 @@ class LlamaTarget:
         if unread:
             self.widths[len(unread)] += 1
             self._append(seq, unread, None)
-        if tokens:
-            self._append(seq, tokens, on_progress)
+        if not has_rows(tokens):
+            if tokens:
+                self._append(seq, tokens, on_progress)
+            return
+        for start, end, picture in runs(tokens):
+            part = tokens[start:end]
+            if picture:
+                self._append_picture(seq, part)
+            else:
+                self._append(seq, part, None)
+            if on_progress is not None:
+                on_progress(end)
+
+    def _append_picture(self, seq: int, ids: Tokens) -> None:
+        if self.pictures is None:
+            raise PassRefusedError("this target has no encoder for pictures")
+        start, piece = self._context.length(seq), self.pictures.piece([*ids])
+        try:
+            self._context.read_picture(seq, piece)
+        except LocalspecError:
+            self._forget_lost([seq])
+            raise
+        self._cached[seq] = start + len(ids)
+        if self._features is not None:  # heads read hidden states of tokens alone
+            self._features.cut(seq, start)
 
     def _append(self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None) -> None:
         start, done = self._context.length(seq), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from localspec.loading.planning import Planning
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
+from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
 from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
 from localspec.loading.workers import connected
@@ -54,6 +56,8 @@ class LoadedPair:
     """A digest of all that a saved state of the target's KV cache depends on."""
     cache_bytes: int
     """Most memory for saved states of prompts that were read before."""
+    sight: ModelSight
+    """How the target sees pictures, if it can."""
     stop: StopFlag
     """Aborts the running pass when it is set."""
     watchdog: Watchdog | None
@@ -207,10 +211,20 @@ class _Loader:
         off = None if drafters else self._why_off()
         control = policy.off(off) if off is not None else self._control(context, drafting)
         watched = options.threads is None and context.model.on_host
+        owner = LlamaTarget(context, drafting.features, control.times)
+        sight = ModelSight(self.files.target, owner, parts, options)
+        if options.sees:
+            sight.encoder(
+                lambda what: _tell(self.on_event, what), self.cancelled or (lambda: False)
+            )
         return LoadedPair(
-            info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
+            info=dataclasses.replace(
+                self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
+                sees=sight.path is not None,
+            ),
             target_model=context.model,
-            target=LlamaTarget(context, drafting.features, control.times),
+            target=owner,
+            sight=sight,
             drafter=Cascade(_with_prediction(drafters)) if drafters else Off(),
             verifier=judge,
             control=control,

@@ -29,6 +29,8 @@ class Options:
     gpu_layers: int | None = schema.GPU_LAYERS.default
     draft_gpu_layers: int | None = schema.DRAFT_GPU_LAYERS.default
     cpu_experts: int | None = schema.CPU_EXPERTS.default
+    mmproj: str | None = schema.MMPROJ.default
+    """File of the projector, with which the target sees; None: the one beside it, "none": none."""
     rpc: str | None = schema.RPC.default
     """Addresses of workers, see `localspec.rpc.endpoint`."""
     rpc_timeout: float | None = schema.RPC_TIMEOUT.default
@@ -58,6 +60,8 @@ class Options:
     save_states: bool = False
     """Keep states of long prompts, which contain their text, in the cache folder, see
     `Runtime.keep_states`. The engine process alone does it."""
+    sees: bool = False
+    """Load the projector with the model, not with the first picture."""
     smaller: int = 0
     """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 

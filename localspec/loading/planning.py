@@ -8,6 +8,7 @@ from localspec.core.settings_schema import SPARE_JOBS
 from localspec.errors import OutOfMemoryError
 from localspec.llama.remote import RemoteDevices
 from localspec.loading.selection import Selection
+from localspec.loading.sight import projector_bytes
 from localspec.models.catalog.resolve import Resolved
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes
@@ -75,7 +76,8 @@ class Planning:
             strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
-        return fit_files(self.files.target, draft, wishes, remote=self.remote)
+        beside = projector_bytes(self.files.target, options)
+        return fit_files(self.files.target, draft, wishes, remote=self.remote, beside=beside)
 
 
 __all__ = ["Planning"]

@@ -15,6 +15,7 @@ from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.limits import STRICT_BATCH
 from localspec.llama.model import Model
+from localspec.llama.projector import Projector
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.strict import Recipe, StrictContext, strict_context
 from localspec.llama.threads import choose_threads
@@ -26,7 +27,7 @@ from localspec.models.memory.planner import Fit
 _Head = TypeVar("_Head", bound=Head)
 _Context = TypeVar("_Context", bound=Context)
 Progress = Callable[[Loading], None]
-Part = Context | Model | Medusa
+Part = Context | Model | Medusa | Projector
 
 
 @dataclass(slots=True)

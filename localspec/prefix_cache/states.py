@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core import media_rows
 from localspec.core.target import SavesState
 from localspec.drafters.base import DraftState
 
@@ -26,10 +27,11 @@ def token_ids(tokens: Sequence[int] | TokenIds) -> TokenIds:
 
 
 def shared(a: TokenIds, b: TokenIds) -> int:
-    """The number of leading tokens that are equal."""
+    """The number of leading tokens that are equal; of a picture all rows or none."""
     n = min(len(a), len(b))
     differ = np.flatnonzero(a[:n] != b[:n])
-    return int(differ[0]) if len(differ) else n
+    length = int(differ[0]) if len(differ) else n
+    return min(media_rows.before(a, length), media_rows.before(b, length))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

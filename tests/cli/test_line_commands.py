@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from localspec.chats.journal import Journal
@@ -52,6 +54,20 @@ def test_what_is_no_command_goes_to_the_model(talk: Talk, line: str) -> None:
 def test_what_cannot_be_meant_is_said(talk: Talk, line: str) -> None:
     with pytest.raises(UsageError):
         talk.obey(line)
+
+
+def test_a_picture_goes_in_front_of_the_next_message(talk: Talk, tmp_path: Path) -> None:
+    path = tmp_path / "cat.png"
+    path.write_bytes(b"a cat")
+    assert talk.obey(f"/image {path}") == "picture cat.png, in front of the next message"
+    said = talk.said("What is it?")
+    (shown,) = talk.journal.messages(said)[-1].pictures
+    assert (shown.name, Path(shown.path).read_bytes()) == ("cat.png", b"a cat")
+    assert talk.said("And now?") == "And now?"
+    with pytest.raises(UsageError, match="cannot be read"):
+        talk.obey("/image nowhere.png")
+    with pytest.raises(UsageError, match="needs a file"):
+        talk.obey("/image")
 
 
 def test_leaving(talk: Talk) -> None:

@@ -14,7 +14,7 @@ from conftest import Files
 from localspec import cli
 from localspec.cli import parallel
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.prompt_file import read_prompts
+from localspec.cli.prompt_file import Around, read_prompts
 from localspec.core.events import Message
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
@@ -76,7 +76,7 @@ def test_json_lines_may_hold_line_separators_and_begin_with_a_byte_order_mark(
     lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
     file.write_text("\n".join(lines), encoding="utf-8-sig")
     found = read_prompts(str(file))
-    requests = [line.request(ReplyRequest(), system=None, raw=False) for line in found]
+    requests = [line.request(ReplyRequest(), Around()) for line in found]
     assert [request.prompt for request in requests] == texts
 
 
@@ -133,9 +133,7 @@ def test_what_was_answered_before_an_interruption_is_written(
     lines = read_prompts(written(tmp_path, "one", "two", "three", "four"))
     ctrl_c = CtrlC()
     runtime: Any = Slow(ctrl_c)
-    batch = parallel.ParallelRun(
-        runtime, lines, ReplyRequest(), system=None, raw=False, ctrl_c=ctrl_c
-    )
+    batch = parallel.ParallelRun(runtime, lines, ReplyRequest(), Around(), ctrl_c=ctrl_c)
     assert batch.run() == 130
     found = objects(capfd.readouterr().out)
     assert [item["error"] for item in found[:2]] == ["answered one", "answered two"]
@@ -167,9 +165,7 @@ def test_an_interruption_ends_the_run_where_lines_wait_behind_a_reply(
     lines = read_prompts(written(tmp_path, *"abcdefgh"))
     ctrl_c = CtrlC()
     runtime: Any = Running(ctrl_c)
-    batch = parallel.ParallelRun(
-        runtime, lines, ReplyRequest(), system=None, raw=False, ctrl_c=ctrl_c
-    )
+    batch = parallel.ParallelRun(runtime, lines, ReplyRequest(), Around(), ctrl_c=ctrl_c)
     assert batch.run() == 130
     captured = capfd.readouterr()
     assert [item["error"] for item in objects(captured.out)] == ["answered"] * 2
@@ -209,7 +205,7 @@ def test_a_line_changes_only_what_it_names(tmp_path: Path) -> None:
             {"prompt": "raw", "seed": 8},
         )
     )
-    first, second, third = [line.request(base, system="all", raw=False) for line in lines]
+    first, second, third = [line.request(base, Around("all")) for line in lines]
     assert first.messages == (Message("system", "all"), Message("user", "a"))
     assert first.sampling == Sampling(temperature=1.5, top_k=7)
     assert (first.seed, first.max_tokens, first.stop) == (3, 9, ("x",))
@@ -220,6 +216,6 @@ def test_a_line_changes_only_what_it_names(tmp_path: Path) -> None:
 
 def test_braces_in_a_file_of_prompts_are_text(tmp_path: Path) -> None:
     (first, second) = read_prompts(written(tmp_path, "Explain this:", '{"a": 1}'))
-    request = second.request(ReplyRequest(), system=None, raw=False)
+    request = second.request(ReplyRequest(), Around())
     assert not first.is_json
     assert request.messages == (Message("user", '{"a": 1}'),)

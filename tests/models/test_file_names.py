@@ -15,6 +15,7 @@ from localspec.models.hub.file_names import (
     RepoModel,
     candidates,
     choose,
+    projector,
 )
 from localspec.models.hub.links import HubRef, parse_hub_ref
 
@@ -155,3 +156,11 @@ def test_sizes_are_those_of_all_shards() -> None:
         "Q5_K_M"
     ]
     assert len(set(itertools.chain(PREFERENCE))) == len(PREFERENCE)
+
+
+def test_the_projector_of_a_model_is_in_its_folder_and_has_16_bits_where_it_can() -> None:
+    names = ("m-Q4_K_M.gguf", "mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "README.md")
+    entries = [RepoFile(name, 10) for name in (*names, "sub/model-mmproj-q8_0.gguf")]
+    assert projector(entries, "m-Q4_K_M.gguf") == RepoFile("mmproj-F16.gguf", 10)
+    assert projector(entries, "sub/m.gguf") == RepoFile("sub/model-mmproj-q8_0.gguf", 10)
+    assert projector(entries, "other/m.gguf") is None

@@ -824,3 +824,11 @@ def test_memory_of_workers_is_not_this_machines_even_where_that_is_shared(
 ) -> None:
     fit = plan(sized["large"], None, lent(machine(2, host=2, shared=True), 60))
     assert fit.target.gpu_layers == fit.target.n_layers
+
+
+def test_what_stands_beside_a_model_is_left_for_it() -> None:
+    gpu = Gpu("a", "a", 10 << 30, 12 << 30)
+    both = Memory((gpu, gpu), 20 << 30, 32 << 30)
+    assert [g.free >> 30 for g in both.without(3 << 30).gpus] == [7, 10]
+    assert Memory((), 20 << 30, 32 << 30).without(3 << 30).host_free == 17 << 30
+    assert Memory((), 1, 32 << 30).without(3 << 30).host_free == 0

@@ -145,6 +145,15 @@ def test_the_pulled_pair_runs_without_a_network(
     assert "already downloaded" in pull(capfd, "tiny", "--offline")[0]
 
 
+def test_a_projector_beside_the_target_is_named(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commit = pair[0].commit({"mmproj-F16.gguf": b"not read"})
+    (notice,) = pulled(capfd, TARGET, "--dry-run")["notices"]  # type: ignore[misc]
+    assert "sees pictures with mmproj-F16.gguf (8 B) beside it, which is not fetched" in notice
+    assert f"hf download {TARGET} mmproj-F16.gguf --revision {commit}" in notice
+
+
 def test_a_dry_run_reads_headers_only(
     hub: Hub, pair: Pair, models, hf_home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,22 +15,25 @@ import terminals
 from fake_engine import Script
 from hypothesis import given
 from hypothesis import strategies as st
+from picture_files import png
 from textual.app import App
 from textual.theme import BUILTIN_THEMES
 
 from localspec.core.events import Finished, Message, Reply, Speculation, Stats, Token
 from localspec.core.logits import Sampling
+from localspec.core.pixels import Pixels
 from localspec.core.values import Origin
 from localspec.errors import UsageError
 from localspec.loading.options import Options
 from tui.app import ChatApp
 from tui.in_terminal import run
 from tui.input import external_editor, keymap
-from tui.input.attachments import AttachError, attach
+from tui.input.attachments import AttachError, attach, dropped, picture_named
 from tui.input.completion import completions
 from tui.input.external_editor import EditorError
 from tui.input.pastes import Pastes
 from tui.render.thinking import Thought, thought
+from tui.render.thumbnail import thumbnail
 from tui.session.commands import SPECS, Command, CommandError, parse
 from tui.session.conversation import Conversation
 from tui.session.token_runs import Kind, Run, Runs, kind_of, legend, styled
@@ -252,6 +255,53 @@ def test_a_named_file_goes_along_and_other_words_stay_words(tmp_path, monkeypatc
     (tmp_path / "big").write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(AttachError, match="1 MB"):
         attach("@big")
+
+
+def test_pictures_go_in_front_of_the_message(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cat.png").write_bytes(png())
+    (tmp_path / "two words.jpg").write_bytes(png(format="JPEG"))
+    (tmp_path / "a.md").write_text("one", encoding="utf-8")
+    cat = attach("@cat.png").rstrip("\n")
+    assert cat.startswith("![cat.png](picture:")
+    assert attach("@cat.png What is this?") == f"{cat}\nWhat is this?"
+    assert attach("What is this? @cat.png") == f"{cat}\nWhat is this?"
+    assert attach("Is @cat.png, say, a cat?") == f"{cat}\nIs cat.png, say, a cat?"
+    assert attach("See @cat.png.") == f"{cat}\nSee cat.png."
+    both = attach('@cat.png @"two words.jpg" Compare, and read @a.md')
+    assert both.startswith(f"{cat}\n![two words.jpg](picture:")
+    assert both.endswith("Compare, and read @a.md\n\na.md:\n```\none\n```")
+    assert attach(f"{cat}\nWhat is this?") == f"{cat}\nWhat is this?"  # an edited message
+
+
+def test_pictures_that_are_dropped_are_named(tmp_path):
+    cat, other = tmp_path / "cat.png", tmp_path / "my cat.png"
+    cat.write_bytes(png())
+    other.write_bytes(png())
+    (tmp_path / "a.md").write_text("one", encoding="utf-8")
+    assert dropped(str(cat)) == f"@{cat} "
+    assert dropped(f"'{other}'") == f'@"{other}" '
+    assert dropped(str(other).replace(" ", "\\ ") + " ") == f'@"{other}" '
+    assert dropped(f"file://{str(other).replace(' ', '%20')}") == f'@"{other}" '
+    assert dropped(f"{cat} '{other}'") == f'@{cat} @"{other}" '
+    others = ("", "hello", "cat.png", str(tmp_path / "a.md"), f"{cat}\n{cat}", "'", str(tmp_path))
+    assert [dropped(text) for text in others] == [None] * len(others)
+    assert picture_named(str(cat)) == f"@{cat}"
+    with pytest.raises(AttachError, match="is no picture"):
+        picture_named(str(tmp_path / "a.md"))
+    with pytest.raises(AttachError, match="cannot read"):
+        picture_named(str(tmp_path / "nowhere.png"))
+
+
+def test_a_thumbnail_has_two_pixels_in_a_cell():
+    pixels = Pixels(2, 3, bytes(range(18)))
+    first, last = thumbnail(pixels)
+    assert first.text == last.text == "▀▀"
+    assert [span.style for span in first.content.spans] == [
+        "#000102 on #060708",
+        "#030405 on #090a0b",
+    ]
+    assert [span.style for span in last.content.spans] == ["#0c0d0e", "#0f1011"]
 
 
 @given(st.text(max_size=3000), st.text(max_size=50))

@@ -28,6 +28,7 @@ from tui.controllers.tools import ToolController
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
+from tui.input.attachments import AttachError, picture_named
 from tui.input.help_rows import help_rows
 from tui.session import commands
 from tui.session.commands import Value
@@ -180,6 +181,15 @@ class ChatActions:
     def _copy(self, *, code: bool) -> None:
         self.inspector.copy(self._copy_text, code=code)
 
+    def _add_image(self, path: str) -> None:
+        try:
+            word = picture_named(path.strip('"'))
+        except AttachError as error:
+            self._feedback.hint(str(error))
+            return
+        self._composer.put(f"{word} ")
+        self._composer.focus()
+
     def _find(self) -> None:
         self._pointer.leave()
         self.finder.open()
@@ -239,6 +249,7 @@ class ChatActions:
             "resume": lambda start: self.chats.resume(str(start)),
             "export": lambda name: self.library.export(str(name)),
             "import": lambda name: self.library.import_chats(str(name)),
+            "image": lambda path: self._add_image(str(path)),
             "title": lambda title: self.library.rename(str(title)),
             "models": lambda words: self._models.open_picker(str(words)),
             "model": lambda names: self._models.use_model(str(names)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from textual.screen import Screen
 
+from localspec.chats.pictures import shown
 from localspec.chats.words import terms
 from tui.controllers.transcript import Transcript
 from tui.render.text import plain
@@ -62,7 +63,7 @@ class MessageFinder:
         self._hits = [
             (turn, number)
             for turn in (self._session.chat.conversation.turns if self._words else ())
-            for number, _ in enumerate(pattern.finditer(plain(turn.text)))
+            for number, _ in enumerate(pattern.finditer(plain(shown(turn.text))))
         ]
         self._at = len(self._hits) - 1
         self._go()
@@ -87,7 +88,7 @@ class MessageFinder:
         turn = self._session.show_message(message)
         if turn is None:
             return
-        found = next((t for t in [words, *terms(words)] if _finds(t, turn.text)), "")
+        found = next((t for t in [words, *terms(words)] if _finds(t, shown(turn.text))), "")
         await self._show(turn, found, 0)
 
     async def _show(self, turn: ChatTurn, words: str, number: int) -> None:

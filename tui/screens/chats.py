@@ -15,6 +15,7 @@ from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.chats.pictures import shown
 from localspec.chats.transfer import branch
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Listed, date_of
 from localspec.chats.words import has_all, terms
@@ -234,7 +235,7 @@ def _entries(message: ChatMessage, query: str) -> list[Entry]:
     from tui.render.markdown import typeset  # here: it is loaded after the first picture
 
     if message.role == "user":
-        who, entries = _YOU, list[Entry](lines_of(Content(plain(message.text)[:_LONGEST])))
+        who, entries = _YOU, list[Entry](lines_of(Content(plain(shown(message.text))[:_LONGEST])))
     else:
         who, entries = _INDENT, typeset(_answer(plain(message.text)[:_LONGEST], query))
     marked = [

@@ -118,6 +118,7 @@ SPECS = {
     "delete": Spec("/delete", "delete this chat (recoverable for 30 days)", _nothing),
     "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
     "title": Spec("/title TEXT", "name this chat", _text),
+    "image": Spec("/image FILE", "put a picture into the message; @FILE does the same", _text),
     "export": Spec("/export FILE", "write this chat: Markdown (.md, .txt) or .json", _text),
     "import": Spec("/import FILE", "add the chats of a JSON export", _text),
     "system": Spec("/system [TEXT | none]", "see the system prompt, set it, or have none", str),

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
+from localspec.chats import pictures
 from localspec.chats.calls import SavedCall, reply_messages
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
@@ -310,6 +311,7 @@ class Conversation:
 
 def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, ...]:
     messages = [Message("system", system)] if system else []
+    before: list[str] = []
     all_turns = list(turns)
     for turn, answer in zip_longest(all_turns, all_turns[1:]):
         if turn is None or not turn.text:
@@ -319,11 +321,13 @@ def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, .
             continue  # a question that is too long, for example, would fail every later request
         if turn.role == "assistant" and turn.calls_at is not None:
             messages += reply_messages(turn.text, turn.calls, turn.calls_at)
+            before = [messages[-1].content]
         elif messages and messages[-1].role == turn.role:
-            joined = f"{messages.pop().content}\n\n{turn.text}"
-            messages.append(Message(turn.role, joined))
+            before.append(turn.text)
+            messages[-1] = pictures.message(turn.role, "\n\n".join(before))
         else:
-            messages.append(Message(turn.role, turn.text))
+            before = [turn.text]
+            messages.append(pictures.message(turn.role, turn.text))
     return tuple(messages)
 
 

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from tui.input import external_editor, keymap
+from tui.input.attachments import dropped
 from tui.input.completion import Completion, Known, completions
 from tui.input.pastes import Pastes
 from tui.render.text import plain
@@ -92,6 +93,7 @@ class Composer(TextArea):
         event.prevent_default()
         event.stop()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        text = dropped(text) or text
         self.replace(self._pastes.fold(text), *self.selection)
         self.focus()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 
@@ -14,7 +15,10 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.render.lines import Line, lines_of
+from localspec.chats.pictures import Reference, references, shown
+from localspec.core.picture import Picture
+from localspec.errors import LocalspecError
+from tui.render.lines import EMPTY, Line, lines_of
 from tui.render.text import plain
 from tui.render.thinking import Thought, thought, tokens_until
 from tui.session.commands import told_here
@@ -35,7 +39,10 @@ class QuestionView(Lines):
 
     def __init__(self, turn: ChatTurn) -> None:
         self.turn = turn
-        self._whole = plain(turn.text)
+        self._pictures = references(turn.text)
+        self._drawn_pictures: list[Line] = []
+        """What is shown above the text."""
+        self._whole = plain(shown(turn.text))
         lines = self._whole.split("\n")
         self._short = "\n".join(lines[:_FOLDED_LINES])[:_FOLDED_CHARACTERS]
         hidden = len(lines) - self._short.count("\n") - 1
@@ -45,6 +52,17 @@ class QuestionView(Lines):
 
     settled = True
     """Whether all text is typeset."""
+
+    def on_mount(self) -> None:
+        """Draw its pictures, which another process decodes."""
+        if self._pictures:
+            self.run_worker(self._show_pictures())
+
+    async def _show_pictures(self) -> None:
+        for picture in self._pictures:
+            lines = await asyncio.to_thread(_thumbnail, picture)
+            self._drawn_pictures += [*lines, Line(EMPTY)]
+        self.replace(0, self._lines())
 
     def texts(self) -> list[Lines]:
         """The text, unfolded, to search in."""
@@ -58,9 +76,9 @@ class QuestionView(Lines):
 
     def _lines(self) -> list[Line]:
         if not self._folded:
-            return lines_of(Content(self._whole))
+            return [*self._drawn_pictures, *lines_of(Content(self._whole))]
         more = Line(Content.styled(f"{self._more} (click or F7, Alt+O to unfold)", "$quiet"))
-        return [*lines_of(Content(self._short)), more]
+        return [*self._drawn_pictures, *lines_of(Content(self._short)), more]
 
     def on_click(self, event: events.Click) -> None:
         """Fold or unfold."""
@@ -72,6 +90,18 @@ class QuestionView(Lines):
         if self.foldable:
             self._folded = not self._folded
             self.replace(0, self._lines())
+
+
+def _thumbnail(picture: Reference) -> list[Line]:
+    """A picture in small, or why there is none."""
+    from localspec.media import decoding
+    from tui.render.thumbnail import SIZE, thumbnail
+
+    try:
+        data = decoding.file_of(Picture(path=str(picture.path), name=picture.name))
+        return thumbnail(decoding.decoded(data, picture.name, within=SIZE))
+    except LocalspecError as error:
+        return [Line(Content.styled(plain(str(error)), "$quiet"))]
 
 
 class Note(Placed, Static):

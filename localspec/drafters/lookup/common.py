@@ -43,6 +43,9 @@ def legal_part(
     ask: Ask, tokens: list[int], confidences: list[float]
 ) -> tuple[list[int], list[float]]:
     """The part of a draft that the grammar of the request allows, with its confidences."""
+    rows = next((i for i, token in enumerate(tokens) if token < 0), None)
+    if rows is not None:  # what is copied ends at a picture
+        tokens, confidences = tokens[:rows], confidences[:rows]
     legal = ask.legal(tokens)
     if legal == len(tokens):
         return tokens, confidences

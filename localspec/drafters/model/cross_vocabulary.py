@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.core.media_rows import is_row
 from localspec.core.values import Ids, Logits
 from localspec.drafters.model.interface import DraftModel
 
@@ -95,7 +96,8 @@ class TranslatedModel:
             del ends[length:]
 
     def _translated(self, seq: int, tokens: Sequence[int]) -> list[tuple[int, ...]]:
-        parts = [self._translation.read(token) for token in tokens]
+        read = self._translation.read
+        parts = [(token,) if is_row(token) else read(token) for token in tokens]
         if parts and not self._ends.get(seq):
             parts[0] = self._translation.start + parts[0]
         return parts

@@ -21,6 +21,8 @@ _QUANT = re.compile(
     r"|BF16|FP?16|FP?32))(?=$|[-._])",
     re.IGNORECASE,
 )
+_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
+"""Weights of projectors, the best choice first."""
 _NO_MODEL = re.compile(r"mmproj|imatrix|^(?:mtp|eagle3|medusa|dflash|dspark)-", re.IGNORECASE)
 PREFERENCE = (
     *("Q4_K_M", "UD-Q4_K_XL", "Q4_K_L", "UD-Q4_K_M", "Q4_K_S", "IQ4_XS", "IQ4_NL", "Q4_1", "Q4_0"),
@@ -97,6 +99,27 @@ def candidates(entries: Iterable[RepoFile], wanted: HubRef) -> list[RepoModel]:
         RepoModel(prefix, tuple(parts[i] for i in sorted(parts)), count)
         for (prefix, count), parts in groups.items()
     ]
+
+
+def projector(entries: Iterable[RepoFile], model: str) -> RepoFile | None:
+    """The projector in the folder of a model's file, by its name: with 16 bits where there is a
+    choice. None without one.
+    """
+    folder = model.rpartition("/")[0]
+    found = [
+        entry
+        for entry in entries
+        if entry.path.rpartition("/")[0] == folder
+        and entry.path.lower().endswith(".gguf")
+        and "mmproj" in entry.path.rsplit("/", 1)[-1].lower()
+    ]
+
+    def order(entry: RepoFile) -> tuple[int, str]:
+        labels = [_canonical(label) for label in _QUANT.findall(entry.path)]
+        preferred = [_PROJECTORS.index(x) for x in labels if x in _PROJECTORS]
+        return min(preferred, default=len(_PROJECTORS)), entry.path
+
+    return min(found, key=order, default=None)
 
 
 def choose(wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False) -> RepoModel:
@@ -187,5 +210,5 @@ def _whole_first(found: Sequence[RepoModel]) -> list[RepoModel]:
     return list(best.values())
 
 
-__all__ = ["PREFERENCE", "RepoFile", "RepoModel", "candidates", "choose"]
+__all__ = ["PREFERENCE", "RepoFile", "RepoModel", "candidates", "choose", "projector"]
 __all__ += ["listing"]

@@ -76,8 +76,10 @@ def fit_files(
     *,
     measure: bool = False,
     remote: RemoteDevices | None = None,
+    beside: int = 0,
 ) -> Fit:
-    """The best placement of local files here and on the ``remote`` devices; see `plan`.
+    """The best placement of local files here and on the ``remote`` devices; see `plan`. ``beside``
+    bytes are left for something else: a projector.
 
     A draft that is missing, damaged or of an unknown kind is left out; loading it reports why.
     Where memory is tight, estimates are uncertain or a dry run is cheap, and always with
@@ -87,7 +89,7 @@ def fit_files(
         ModelNotFoundError, ModelFileError: the target is missing or damaged.
         OutOfMemoryError: nothing fits; with the numbers.
     """
-    memory = read_memory()
+    memory = read_memory().without(beside)
     if remote is not None:
         memory = memory.with_workers(_gpus(remote))
     files, pair = [target], [sizes_of(target.header)]

@@ -78,6 +78,14 @@ class Memory:
         """The same with devices of workers, which are filled first."""
         return replace(self, gpus=(*gpus, *self.gpus))
 
+    def without(self, n_bytes: int) -> Memory:
+        """The same where something else takes so many bytes, on the first GPU if there is one."""
+        if not self.gpus:
+            return replace(self, host_free=max(0, self.host_free - n_bytes))
+        first, *others = self.gpus
+        first = replace(first, free=max(0, first.free - n_bytes))
+        return replace(self, gpus=(first, *others))
+
     @property
     def gpu_usable(self) -> int:
         """Bytes on all GPUs together to plan with."""

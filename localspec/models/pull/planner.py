@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from localspec.core.units import size
 from localspec.errors import (
     DraftIncompatibleError,
     LocalspecError,
@@ -78,6 +79,7 @@ class _Planner:
         pair = ref.pair if isinstance(ref, PairRef) else None
         target = self.part("target", _source(self.name, ref))
         require_text_model(target.header)
+        self.note_projector(target)
         draft = self.draft_part(pair)
         if draft is not None:
             self.require_match(target, draft)
@@ -116,6 +118,18 @@ class _Planner:
         if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
             why = heads.mtp_problem(header) or f"{header.name} carries no such layer"
             self.notices.append(f"{pair.name} should carry a layer for drafting: {why}")
+
+    def note_projector(self, target: PullPart) -> None:
+        """Note with which file the target sees pictures, if its repository has one."""
+        if target.repo is None:
+            return
+        found = file_names.projector(target.repo.entries, target.entries[0].path)
+        if found is not None:
+            self.notices.append(
+                f"{target.header.name} sees pictures with {found.path} ({size(found.size)}) beside "
+                f"it, which is not fetched: hf download {target.repo.name} {found.path} "
+                f"--revision {target.repo.commit}"
+            )
 
     def require_match(self, target: PullPart, draft: PullPart) -> None:
         mismatch = heads.why_incompatible(target.header, draft.header)

@@ -13,8 +13,9 @@ from msgspec import Meta
 
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
+from localspec.errors import MediaError, UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields
@@ -34,6 +35,7 @@ from localspec.serve.requests.offered_tools import (
     Strict,
     offered,
 )
+from localspec.serve.requests.pictures import joined, picture_at, picture_of
 
 _CHANGING = "x-anthropic-"
 """Begins blocks of the system prompt that differ with each request, such as Claude Code's
@@ -41,6 +43,7 @@ x-anthropic-billing-header: with one in front, no prompt would begin as the last
 _LINES = re.compile(rf"(?:\s*+{_CHANGING}[^\n]*+(?:\n|\Z))++")
 """Such lines at the beginning of a text, read once from left to right."""
 _NOT_TEXT = Meta(extra={REFUSAL: "must be text: this model reads no images, PDFs or files"})
+_UNREAD = Meta(extra={REFUSAL: "must be text or a picture: PDFs and files are not read"})
 
 
 class TextBlock(Fields, tag_field="type", tag="text"):
@@ -70,6 +73,37 @@ class FileBlock(Fields, tag_field="type", tag="document"):
     def said(self) -> str:
         """The text."""
         return self.source.data or ""
+
+
+class ImageSource(Fields):
+    """The bytes of a picture."""
+
+    type: Literal["base64", "url"]
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            self.picture()
+        except MediaError as error:
+            raise FieldError("data" if self.type == "base64" else "url", "", str(error)) from None
+
+    def picture(self) -> Picture:
+        """The picture.
+
+        Raises:
+            MediaError: it is none, or an address.
+        """
+        if self.type == "url":
+            return picture_at(self.url or "")
+        return picture_of(self.data or "", self.media_type)
+
+
+class ImageBlock(Fields, tag_field="type", tag="image"):
+    """A picture."""
+
+    source: ImageSource
 
 
 class ResultBlock(Fields):
@@ -136,7 +170,7 @@ class RedactedThinkingBlock(Fields, tag_field="type", tag="redacted_thinking"):
 
 
 _Text = Annotated[TextBlock | FileBlock, _NOT_TEXT]
-_Said = Annotated[TextBlock | FileBlock | ToolResultBlock, _NOT_TEXT]
+_Said = Annotated[TextBlock | FileBlock | ImageBlock | ToolResultBlock, _UNREAD]
 _Thought = Annotated[
     TextBlock | FileBlock | ToolUseBlock | ThinkingBlock | RedactedThinkingBlock, _NOT_TEXT
 ]
@@ -154,7 +188,7 @@ class SystemTurn(Fields, tag_field="role", tag="system"):
 
 
 class UserTurn(Fields, tag_field="role", tag="user"):
-    """A message of the user: texts, and results of calls."""
+    """A message of the user: texts, pictures, and results of calls."""
 
     content: str | list[_Said]
 
@@ -164,18 +198,25 @@ class UserTurn(Fields, tag_field="role", tag="user"):
         if isinstance(self.content, str):
             return [Message("user", self.content)]
         found: list[Message] = []
-        texts: list[str] = []
+        parts: list[str | Picture] = []
         for block in self.content:
-            if not isinstance(block, ToolResultBlock):
-                texts.append(block.said)
-                continue
-            if texts:
-                found.append(Message("user", "\n".join(texts)))
-                texts = []
-            found.append(block.message)
-        if texts or not found:
-            found.append(Message("user", "\n".join(texts)))
+            if isinstance(block, ImageBlock):
+                parts.append(block.source.picture())
+            elif not isinstance(block, ToolResultBlock):
+                parts.append(block.said)
+            else:
+                if parts:
+                    found.append(_user(parts))
+                    parts = []
+                found.append(block.message)
+        if parts or not found:
+            found.append(_user(parts))
         return found
+
+
+def _user(parts: Sequence[str | Picture]) -> Message:
+    text, pictures = joined(parts, between="\n")
+    return Message("user", text, pictures=pictures)
 
 
 class AssistantTurn(Fields, tag_field="role", tag="assistant"):

@@ -10,15 +10,19 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import UNSET, Meta, UnsetType
 
 from localspec.core.events import Message, MessageCall, Role
-from localspec.errors import UsageError
+from localspec.core.picture import Picture
+from localspec.errors import MediaError, UsageError
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import Name
+from localspec.serve.requests.pictures import joined, picture_at
 
 UNREADABLE = "[something other than text, which this model cannot read]"
 """Stands for images and files in results of tools."""
 _PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
+_USER_PART = Meta(extra={REFUSAL: "must be text or a picture: sound and files are not read"})
 _TEXTS = ("text", "input_text", "output_text")
+_IMAGES = ("image_url", "input_image")
 
 
 class TextPart(Fields):
@@ -31,6 +35,41 @@ class TextPart(Fields):
     @property
     def said(self) -> str:
         """Its text."""
+        return (self.refusal if self.type == "refusal" else self.text) or ""
+
+
+class ImageUrl(Fields):
+    """A picture in a part of a message."""
+
+    url: str
+    detail: str | None = None
+
+
+class UserPart(Fields):
+    """A part of a message of the user: text, or a picture as a data URI."""
+
+    type: Annotated[
+        Literal["text", "input_text", "output_text", "refusal", "image_url", "input_image"],
+        _USER_PART,
+    ]
+    text: str | None = None
+    refusal: str | None = None
+    image_url: ImageUrl | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type in _IMAGES:
+            if self.image_url is None:
+                raise FieldError("image_url", "is missing")
+            try:
+                self.part()
+            except MediaError as error:
+                raise FieldError("image_url", "", str(error)) from None
+
+    def part(self) -> str | Picture:
+        """The text or the picture."""
+        if self.type in _IMAGES:
+            given = self.image_url
+            return picture_at(given.url if isinstance(given, ImageUrl) else given or "")
         return (self.refusal if self.type == "refusal" else self.text) or ""
 
 
@@ -52,6 +91,7 @@ class ResultPart(Fields):
 
 
 Content = str | list[TextPart]
+UserContent = str | list[UserPart]
 Result = str | list[ResultPart]
 Arguments = Annotated[
     str | dict[str, Any] | None, Meta(description="a JSON object, or one as text")
@@ -120,8 +160,11 @@ class DeveloperMessage(_Spoken, tag="developer"):
     """OpenAI's later name of it."""
 
 
-class UserMessage(_Spoken, tag="user"):
+class UserMessage(Fields, tag_field="role", tag="user"):
     """A message of the user."""
+
+    content: UserContent
+    name: str | None = None
 
 
 class AssistantMessage(Fields, tag_field="role", tag="assistant"):
@@ -200,7 +243,17 @@ def _message(given: ChatMessage) -> Message:
     if isinstance(given, ToolMessage | FunctionMessage):
         call_id, name = given.tool_call_id or "", given.name or ""
         return Message("tool", text_of(given.content), call_id=call_id, name=name)
+    if isinstance(given, UserMessage):
+        return said_by("user", given.content)
     return Message(cast("Role", given.__struct_config__.tag), text_of(given.content))
+
+
+def said_by(role: Role, content: UserContent) -> Message:
+    """A message with its pictures; parts are put together."""
+    if isinstance(content, str):
+        return Message(role, content)
+    text, pictures = joined(part.part() for part in content)
+    return Message(role, text, pictures=pictures)
 
 
 def thinking_arguments(effort: str | None, given: dict[str, Any] | None) -> str | None:

@@ -18,9 +18,10 @@ from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat import TemplateArguments
 from localspec.serve.requests.chat_messages import (
     Called,
-    Content,
     Result,
+    UserContent,
     named,
+    said_by,
     text_of,
     thinking_arguments,
 )
@@ -53,12 +54,16 @@ class InputMessage(Fields, tag_field="type", tag="message"):
     }
 
     role: Literal["user", "assistant", "system", "developer"]
-    content: Content
+    content: UserContent
+
+    def __post_init__(self) -> None:
+        if self.role != "user" and self.message.pictures:
+            raise FieldError("content", "must be text: only users show pictures")
 
     @property
     def message(self) -> Message:
         """The message."""
-        return Message(self.role, text_of(self.content))
+        return said_by(self.role, self.content)
 
 
 class InputCall(Called, tag_field="type", tag="function_call"):

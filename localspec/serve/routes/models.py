@@ -122,6 +122,7 @@ class About:
         if model.loaded and info is not None:
             own |= {
                 "backend": info.backend,
+                "sees": info.sees,
                 "drafters": list(info.drafters),
                 "parallel": info.parallel,
                 "strict": bool(info.strict),

@@ -1,0 +1,139 @@
+"""The pictures of saved chats.
+
+The bytes of a picture's file are kept once, by their SHA-256, in a folder beside the chats. The
+text of a message refers to it where it stands: ``![name](picture:SHA256)``. So branches, edits,
+copies and exports of a text keep its pictures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.config import paths
+from localspec.core.events import Message, Role
+from localspec.core.picture import Picture
+from localspec.errors import ChatsError
+from localspec.files import private, whole_file
+
+_REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A picture in the text of a message."""
+
+    name: str
+    digest: str
+    """SHA-256 of the file, in hex."""
+    start: int
+    end: int
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return _folder() / self.digest
+
+
+def _folder() -> Path:
+    return paths.data_dir() / "pictures"
+
+
+def keep(data: bytes, name: str) -> str:
+    """Store the bytes of a picture's file; returns a reference for the text of a message.
+
+    Raises:
+        ChatsError: they cannot be stored.
+    """
+    digest = hashlib.sha256(data).hexdigest()
+    path = _folder() / digest
+    try:
+        private.make(_folder())
+        if not path.is_file():
+            whole_file.replace(path, [data])
+    except OSError as error:
+        raise ChatsError(f"{name} cannot be kept: {error.strerror or error}") from None
+    plain = re.sub(r"[\[\]\s]+", " ", name).strip()[:80] or "picture"
+    return f"![{plain}](picture:{digest})"
+
+
+def references(text: str) -> list[Reference]:
+    """The pictures of a text."""
+    return [Reference(m[1], m[2], *m.span()) for m in _REFERENCE.finditer(text)]
+
+
+def message(role: Role, text: str) -> Message:
+    """A message whose text may refer to pictures. Those that are not there any more leave their
+    names behind.
+    """
+    if role != "user" or "](picture:" not in text:
+        return Message(role, text)
+    said, begun, pictures = "", 0, list[Picture]()
+    for found in references(text):
+        said += text[begun : found.start]
+        begun = found.end
+        if found.path.is_file():
+            pictures.append(Picture(path=str(found.path), at=len(said), name=found.name))
+        else:
+            said += f"[{found.name}: not there any more]"
+    return Message(role, said + text[begun:], pictures=tuple(pictures))
+
+
+def shown(text: str) -> str:
+    """A text with the names of its pictures in place of the references."""
+    return _REFERENCE.sub(lambda found: f"[picture: {found[1]}]", text)
+
+
+def named(text: str) -> str:
+    """A text without its pictures, for a title; their names where there is nothing else."""
+    return _REFERENCE.sub("", text).strip() or shown(text)
+
+
+def erase(digests: Iterable[str]) -> None:
+    """Remove the files of pictures that no chat shows any more.
+
+    Raises:
+        ChatsError: one cannot be removed.
+    """
+    for digest in digests:
+        path = _folder() / digest
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ChatsError(
+                f"{path} is of an erased chat and cannot be removed: {error.strerror}"
+            ) from None
+
+
+def of_texts(texts: Iterable[str]) -> dict[str, bytes]:
+    """The files that texts refer to, as far as they are there, by digest."""
+    found = {ref.digest: ref.path for text in texts for ref in references(text)}
+    return {digest: path.read_bytes() for digest, path in found.items() if path.is_file()}
+
+
+def restore(files: dict[str, Any]) -> None:
+    """Store the files of an import; one whose digest is wrong is left out.
+
+    Raises:
+        ChatsError: they cannot be stored.
+    """
+    for digest, data in files.items():
+        if hashlib.sha256(data).hexdigest() == digest:
+            keep(data, digest)
+
+
+__all__ = [
+    "Reference",
+    "erase",
+    "keep",
+    "message",
+    "named",
+    "of_texts",
+    "references",
+    "restore",
+    "shown",
+]

@@ -1,0 +1,68 @@
+"""``--image FILE``: pictures in front of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from localspec.core.events import Message
+from localspec.core.picture import LARGEST_FILE, Picture
+from localspec.errors import UsageError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def image_flag(function: _Function) -> _Function:
+    """``--image``, which may be repeated."""
+    return click.option(
+        "--image",
+        "images",
+        multiple=True,
+        metavar="FILE",
+        help="A picture in front of the prompt (PNG, JPEG, WEBP, GIF, BMP); may be repeated.",
+    )(function)
+
+
+def read_images(paths: Sequence[str]) -> tuple[Picture, ...]:
+    """The pictures in files, which are read now and decoded later.
+
+    Raises:
+        UsageError: one cannot be read or is too large.
+    """
+    return tuple(_read(path) for path in paths)
+
+
+def _read(path: str) -> Picture:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
+    if len(data) > LARGEST_FILE:
+        raise UsageError(f"{path} is larger than {LARGEST_FILE >> 20} MB, which is the most")
+    if not data:
+        raise UsageError(f"{path} is empty")
+    return Picture(data=data, name=path)
+
+
+def asking(text: str, pictures: Sequence[Picture] = ()) -> Message:
+    """The user's message: pictures, and the text on a line below them."""
+    return Message("user", f"\n{text}" if pictures else text, pictures=tuple(pictures))
+
+
+def require_messages(pictures: Sequence[Picture], *, raw: bool, url: str | None) -> None:
+    """Refuse pictures where nothing can place them.
+
+    Raises:
+        UsageError: with ``--raw``, or for a server elsewhere.
+    """
+    if pictures and raw:
+        raise UsageError("--image needs the chat template, which --raw leaves out")
+    if pictures and url is not None:
+        raise UsageError("--image is for a model of this machine; leave out --url")
+
+
+__all__ = ["asking", "image_flag", "read_images", "require_messages"]

@@ -1,0 +1,30 @@
+"""A picture of a message: the file's bytes, or where it is, and where in the text it stands.
+
+Without numpy: an interface starts sooner that way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MOST_PICTURES = 64
+"""Pictures of one request."""
+LARGEST_FILE = 32 << 20
+"""Bytes of a picture's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture of a message."""
+
+    data: bytes = b""
+    """The file's bytes, as they were sent."""
+    path: str = ""
+    """The file, where ``data`` is empty: it is read when the message is answered."""
+    at: int = 0
+    """Characters of the message's text before it."""
+    name: str = ""
+    """What the user calls it, for messages."""
+
+
+__all__ = ["LARGEST_FILE", "MOST_PICTURES", "Picture"]

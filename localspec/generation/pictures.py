@@ -1,0 +1,184 @@
+"""The pictures of messages, as parts of prompts.
+
+Where a picture stands, the text of a prompt has a *mark* with the digest of its pixels. It goes
+through the chat template as text does; when the text is split into tokens, the picture's rows and
+what the model wants around them take its place. So a text says which pictures are in it, and
+whoever compares texts compares pictures too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from localspec.core.events import Message
+from localspec.core.picture import Picture
+from localspec.core.pixels import Pixels
+from localspec.errors import MediaError
+
+_OPENS, _CLOSES = "\ufdd2", "\ufdd3"
+"""Noncharacters: Unicode keeps them for uses inside a program."""
+_MARK = re.compile(f"{_OPENS}([0-9a-f]{{32}}){_CLOSES}")
+_KEPT_BYTES = 256 << 20
+"""Bytes of encoded pictures that are kept for later requests."""
+_KEPT_FILES = 4096
+"""Files whose pixels are known."""
+_SHOWN = "<image>"
+
+Tell = Callable[[str], None]
+"""Is told in a line what takes long."""
+
+
+class PicturePart(Protocol):
+    """A picture as a part of a prompt."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Rows, see `localspec.core.media_rows`, and the tokens around them."""
+        ...
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its rows, encoded."""
+        ...
+
+
+class Encoder(Protocol):
+    """Makes parts of prompts of pixels; callable from any thread."""
+
+    def tokenized(self, pixels: Pixels) -> PicturePart:
+        """The part for a picture.
+
+        Raises:
+            MediaError: it refuses the picture.
+        """
+        ...
+
+
+class Sight(Protocol):
+    """How a model sees."""
+
+    def encoder(self, tell: Tell, cancelled: Callable[[], bool] = ...) -> Encoder:
+        """Its encoder, compiled and loaded now if it was not needed before.
+
+        Raises:
+            Interrupted: ``cancelled`` returned true.
+            MediaError: the model cannot see; says what to load.
+            LocalspecError: the encoder cannot be loaded.
+        """
+        ...
+
+
+class Pictures:
+    """Decodes the pictures of requests, and knows what stands for their marks."""
+
+    def __init__(self, sight: Sight | None) -> None:
+        """``sight`` None: the model cannot see."""
+        self._sight = sight
+        self._lock = threading.Lock()
+        self._marks: OrderedDict[bytes, str] = OrderedDict()
+        """By the digest of the file, what was used last at the end."""
+        self._parts: weakref.WeakValueDictionary[str, PicturePart] = weakref.WeakValueDictionary()
+        """By mark; requests hold theirs."""
+        self._kept: OrderedDict[str, PicturePart] = OrderedDict()
+        """Those that later requests may have again, what was used last at the end."""
+
+    def marked(
+        self, messages: Sequence[Message], cancelled: Callable[[], bool], tell: Tell
+    ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
+        """The messages with marks in place of their pictures, and what has to be held until they
+        are read. No other text has marks afterwards.
+
+        Raises:
+            MediaError: a picture cannot be read, or the model cannot see.
+            Interrupted: ``cancelled`` returned true.
+        """
+        held: list[object] = []
+        found: list[Message] = []
+        for message in messages:
+            text = without_marks(message.content)
+            if not message.pictures:
+                found.append(message if text is message.content else replace(message, content=text))
+                continue
+            parts, begun = list[str](), 0
+            for picture in message.pictures:
+                mark, part = self._known(picture, cancelled, tell)
+                held.append(part)
+                parts += text[begun : picture.at], mark
+                begun = max(begun, picture.at)
+            parts.append(text[begun:])
+            found.append(replace(message, content="".join(parts), pictures=()))
+        return tuple(found), tuple(held)
+
+    def _known(
+        self, picture: Picture, cancelled: Callable[[], bool], tell: Tell
+    ) -> tuple[str, PicturePart]:
+        """The mark and the part of a picture."""
+        from localspec.media import decoding
+
+        if self._sight is None:
+            raise MediaError("this model cannot see pictures; choose one that does")
+        encoder = self._sight.encoder(
+            tell, cancelled
+        )  # first: a model that cannot see decodes nothing
+        data = decoding.file_of(picture)
+        key = hashlib.sha256(data).digest()
+        with self._lock:
+            mark = self._marks.get(key)
+            part = self._parts.get(mark) if mark is not None else None
+        if mark is None or part is None:
+            pixels = decoding.decoded(data, decoding.called(picture), cancelled)
+            mark = f"{_OPENS}{pixels.digest.hex()[:32]}{_CLOSES}"
+            part = encoder.tokenized(pixels)
+        with self._lock:
+            self._marks[key], self._parts[mark], self._kept[mark] = mark, part, part
+            self._marks.move_to_end(key)
+            self._kept.move_to_end(mark)
+            while len(self._marks) > _KEPT_FILES:
+                self._marks.popitem(last=False)
+            while sum(p.n_bytes for p in self._kept.values()) > _KEPT_BYTES:
+                self._kept.popitem(last=False)
+        return mark, part
+
+    def tokens(self, text: str, *, bos: bool, split: Callable[..., list[int]]) -> list[int]:
+        """The tokens of a text with marks; ``split`` gives those of one without, and takes ``bos``
+        by name.
+        """
+        if _OPENS not in text:
+            return split(text, bos=bos)
+        found: list[int] = []
+        begun = 0
+        for match in _MARK.finditer(text):
+            with self._lock:
+                part = self._parts.get(match[0])
+            if part is None:
+                continue  # of a text that nobody marked
+            between = text[begun : match.start()]
+            if between or (bos and not found):
+                found += split(between, bos=bos and not found)
+            found += part.tokens
+            begun = match.end()
+        if begun < len(text) or not found:
+            found += split(text[begun:], bos=bos and not found)
+        return found
+
+
+def without_marks(text: str) -> str:
+    """The text with its noncharacters replaced, so that it marks nothing."""
+    if _OPENS not in text and _CLOSES not in text:
+        return text
+    return text.replace(_OPENS, "\ufffd").replace(_CLOSES, "\ufffd")
+
+
+def shown(text: str) -> str:
+    """A text with marks as a reader should see it."""
+    return _MARK.sub(_SHOWN, text) if _OPENS in text else text
+
+
+__all__ = ["Encoder", "PicturePart", "Pictures", "Sight", "Tell", "shown", "without_marks"]

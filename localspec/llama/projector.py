@@ -1,0 +1,268 @@
+"""The encoder of pictures that belongs to a model (llama.cpp's mmproj file): pixels to rows."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.media_rows import row_ids
+from localspec.core.pixels import Pixels
+from localspec.errors import AuditError, DecodeError, Interrupted, MediaError, UnsupportedModelError
+from localspec.llama import library, mtmd
+from localspec.llama.abort import StopFlag
+from localspec.llama.devices import backend
+from localspec.llama.heads.tensors import mapped
+from localspec.llama.library import c_api
+from localspec.llama.model import Model
+from localspec.llama.mtmd import IMAGE, EvalCallback, InputText
+from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.model_file import ModelFile
+
+Embeddings = NDArray[np.float32]
+"""(rows, dimensions of the model's input)."""
+_MARKER = b"<__media__>"
+_BREAK = "v.token_embd.img_break"
+_NODES = 16
+"""Nodes of the encoder's graph between two looks whether it should stop."""
+
+
+class Piece:
+    """The rows of a picture that are read together: all of it, or one of its tiles."""
+
+    def __init__(self, owner: Projector, chunk: Any, key: bytes) -> None:
+        """``chunk`` is libmtmd's, and ours to free; ``key`` a digest of what it depends on."""
+        self._owner = owner
+        self._chunk = chunk
+        self._embeddings: Embeddings | None = None
+        call = owner.library
+        self.rows = int(call("input_chunk_get_n_tokens", chunk))
+        self.positions = int(call("input_chunk_get_n_pos", chunk))
+        """Places of the text that it takes; as many as rows, except with M-RoPE."""
+        self.ids = row_ids(key, self.rows)
+        self.causal = not owner.not_causal(chunk)
+        self._free = weakref.finalize(self, call, "input_chunk_free", chunk)
+
+    def embeddings(self) -> Embeddings:
+        """(rows, dimensions), encoded once; to be called by the thread that owns the models.
+
+        Raises:
+            DecodeError: the encoder failed.
+            Interrupted
+        """
+        if self._embeddings is None:
+            self._embeddings = self._owner.encode(self._chunk, self.rows)
+            call = self._owner.library  # the pixels are not needed any more
+            light = call("input_chunk_get_placeholder", self._chunk)
+            self._free()
+            self._chunk = light
+            self._free = weakref.finalize(self, call, "input_chunk_free", light)
+        return self._embeddings
+
+    @property
+    def dimensions(self) -> int:
+        """Positions that llama.cpp wants of each row."""
+        return self._owner.dimensions
+
+    def places(self, start: int) -> NDArray[np.int32]:
+        """(4, rows): positions of the rows in the four dimensions of M-RoPE, where the picture
+        begins at ``start``.
+        """
+        call = self._owner.library
+        image = call("input_chunk_get_tokens_image", self._chunk)
+        found = np.empty((4, self.rows), np.int32)
+        for i in range(self.rows):
+            at = call("image_tokens_get_decoder_pos", image, start, i)
+            found[:, i] = at.t, at.y, at.x, at.z
+        return found
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its rows, encoded."""
+        return 4 * self.rows * self._owner.width
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Tokenized:
+    """A picture as a part of a prompt."""
+
+    tokens: tuple[int, ...]
+    """Rows, and the tokens that the model wants around them."""
+    pieces: tuple[Piece, ...]
+    """To be held until the target has read them."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of its rows, encoded."""
+        return sum(piece.n_bytes for piece in self.pieces)
+
+
+class Projector:
+    """A loaded projector. `tokenized` may be called from any thread, the rest by the one that owns
+    the models.
+    """
+
+    def __init__(
+        self, path: Path, model: Model, library_path: Path, *, threads: int, stop: StopFlag
+    ) -> None:
+        """Load the projector at ``path`` for a loaded model, with libmtmd from ``library_path``;
+        ``stop`` ends the encoding of a picture.
+
+        Raises:
+            UnsupportedModelError: it is damaged, of another model, or of a kind that is not known.
+            LocalspecError: libmtmd cannot be opened.
+        """
+        self.library = mtmd.opened(library_path)
+        self.path = path
+        self._stop = stop
+        self.width = int(c_api.llama_model_n_embd_inp(model.handle))
+        self._key = fingerprint(path).encode()
+        row = mapped(ModelFile(path), (_BREAK,)).get(_BREAK)
+        self._break = None if row is None else row.numbers().reshape(-1)
+        self._asked = 0
+        self._callback: Any = EvalCallback(self._look)
+        params = self.library("context_params_default")
+        params.use_gpu = model.offloads and backend() != "cpu"
+        params.print_timings = params.warmup = False
+        params.n_threads = threads
+        params.media_marker = _MARKER
+        params.cb_eval = ctypes.cast(self._callback, ctypes.c_void_p)
+        library.errors_since(0)
+        with library.listening(alone=False), model.waiting():
+            self._ptr = self.library("init_from_file", str(path).encode(), model.handle, params)
+        if not self._ptr:
+            reason = (library.errors_since() or ["no reason given"])[-1]
+            raise UnsupportedModelError(
+                f"{path.name} does not encode pictures for {model.path.name}: {reason}; name "
+                "another file with --mmproj"
+            )
+        if not self.library("support_vision", self._ptr):
+            self.close()
+            raise UnsupportedModelError(f"{path.name} has no encoder for pictures")
+        self.dimensions = 4 if self.library("decode_use_mrope", self._ptr) else 1
+        """Positions of each row."""
+        self._lock = threading.Lock()
+        self._pieces: weakref.WeakValueDictionary[bytes, Piece] = weakref.WeakValueDictionary()
+
+    def close(self) -> None:
+        """Free it. May be called twice."""
+        if self._ptr:
+            self.library("free", self._ptr)
+            self._ptr = None
+
+    def tokenized(self, pixels: Pixels) -> Tokenized:
+        """A picture as a part of a prompt; it is encoded when it is read.
+
+        Raises:
+            MediaError: the encoder's preprocessing refuses it.
+        """
+        call = self.library
+        chunks = call("input_chunks_init")
+        bitmap = call("bitmap_init", pixels.width, pixels.height, pixels.rgb)
+        text = InputText(_MARKER, len(_MARKER), False, True)
+        bitmaps = (ctypes.c_void_p * 1)(bitmap)
+        try:
+            if call("tokenize", self._ptr, chunks, ctypes.byref(text), bitmaps, 1):
+                raise MediaError(
+                    f"a picture of {pixels.width} x {pixels.height} pixels is refused by the "
+                    f"encoder {self.path.name}"
+                )
+            tokens, pieces = list[int](), list[Piece]()
+            for i in range(call("input_chunks_size", chunks)):
+                chunk = call("input_chunks_get", chunks, i)
+                if call("input_chunk_get_type", chunk) == IMAGE:
+                    piece = self._piece(chunk, pixels, i)
+                    pieces.append(piece)
+                    tokens += piece.ids
+                else:
+                    size = ctypes.c_size_t()
+                    found = call("input_chunk_get_tokens_text", chunk, ctypes.byref(size))
+                    tokens += found[: size.value]
+        finally:
+            call("bitmap_free", bitmap)
+            call("input_chunks_free", chunks)
+        return Tokenized(tuple(tokens), tuple(pieces))
+
+    def _piece(self, chunk: Any, pixels: Pixels, number: int) -> Piece:
+        """The piece of a chunk; the same one for the same pixels."""
+        what = self._key + pixels.digest + number.to_bytes(4, "little")
+        made = Piece(self, self.library("input_chunk_copy", chunk), hashlib.sha256(what).digest())
+        key = _key_of(made.ids)
+        with self._lock:
+            known = self._pieces.get(key)
+            if known is None:
+                self._pieces[key] = known = made
+            return known
+
+    def piece(self, ids: list[int]) -> Piece:
+        """The piece whose rows have these ids.
+
+        Raises:
+            AuditError: there is none: a request did not keep its pictures.
+        """
+        found = self._pieces.get(_key_of(ids))
+        if found is None:
+            raise AuditError(f"{len(ids)} rows of a picture that nobody holds any more")
+        return found
+
+    def not_causal(self, chunk: Any) -> bool:
+        """Whether every row of a chunk sees all others."""
+        return bool(self.library("decode_use_non_causal", self._ptr, chunk))
+
+    def encode(self, chunk: Any, rows: int) -> Embeddings:
+        """(rows, dimensions) of a chunk.
+
+        Raises:
+            DecodeError: the encoder failed.
+            Interrupted
+        """
+        self._asked = 0
+        library.errors_since(0)
+        failed = self.library("encode_chunk", self._ptr, chunk)
+        if self._stop.is_set():  # what it computed is of no use
+            raise Interrupted("interrupted")
+        if failed:
+            reason = (library.errors_since() or ["no reason given"])[0]
+            raise DecodeError(f"the picture could not be encoded: {reason}")
+        found = self.library("get_output_embd", self._ptr)
+        made = np.ctypeslib.as_array(found, shape=(rows, self.width)).copy()
+        if self._break is not None:
+            _repair_breaks(made, self._break)
+        if not np.isfinite(made).all():
+            raise DecodeError(
+                f"{self.path.name} computed values that are not numbers; it may be damaged"
+            )
+        return made
+
+    def _look(self, _node: object, ask: bool, _data: object) -> bool:
+        """Whether a node is to be waited for (``ask``), or whether to go on after it."""
+        if ask:
+            self._asked += 1
+            return self._asked % _NODES == 0
+        return not self._stop.is_set()
+
+
+def _repair_breaks(rows: Embeddings, between: Embeddings) -> None:
+    """Write the row that Pixtral has at the end of each line of a picture. llama.cpp makes it by
+    multiplying memory that nobody has set by zero, which leaves what is not a number there.
+    """
+    same = np.isclose(rows, between, atol=1e-3).all(axis=1) | ~np.isfinite(rows).all(axis=1)
+    places = np.flatnonzero(same)
+    if len(places):
+        line = int(places[0]) + 1
+        if np.array_equal(places, np.arange(line - 1, len(rows), line)):
+            rows[places] = between
+
+
+def _key_of(ids: list[int]) -> bytes:
+    return np.array(ids, np.int32).tobytes()
+
+
+__all__ = ["Embeddings", "Piece", "Projector", "Tokenized"]

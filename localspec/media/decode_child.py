@@ -1,0 +1,110 @@
+"""Decodes pictures within limits of time and memory.
+
+Started as ``python -m localspec.media.decode_child``. One JSON object a line on stdin, one on
+stdout: ``{"data"}`` has a file in base64, and is answered by ``{"width", "height", "rgb"}`` or
+``{"refused": reason}``; with ``{"within": [width, height]}`` it is made that small. A request that
+exceeds a limit ends the process; so does the end of stdin.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import warnings
+from typing import Any
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from localspec.processes.bounded_child import answer_lines, limit_memory
+
+MEMORY = 1 << 30
+"""Bytes of address space."""
+SECONDS = 15.0
+"""Longest time for one picture."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+MOST_PIXELS = 64_000_000
+"""Of a file, as its header has them: what phones take has 50 million."""
+KEPT_PIXELS = 4_000_000
+"""Larger pictures are made smaller: encoders read fewer pixels than that."""
+_LONGEST_SIDE = 16_384
+Image.MAX_IMAGE_PIXELS = None  # we look ourselves, before anything is decoded
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    limit_memory(MEMORY)
+    warnings.simplefilter("ignore")
+    answer_lines(_answer, SECONDS, computing=False)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        made = decoded(base64.b64decode(request["data"]))
+        if request.get("within"):
+            made.thumbnail(tuple(request["within"]))
+    except RefusedError as error:
+        return {"refused": str(error)}
+    except MemoryError:
+        return {"refused": f"decoding it takes more than {MEMORY >> 20} MB of memory"}
+    rgb = base64.b64encode(made.tobytes()).decode("ascii")
+    return {"width": made.width, "height": made.height, "rgb": rgb}
+
+
+class RefusedError(Exception):
+    """The file is no picture, damaged or too large; the text completes "the picture ..."."""
+
+
+def decoded(data: bytes) -> Image.Image:
+    """The picture in a file as RGB: the first frame, turned as its EXIF says, on white where it is
+    transparent, and no larger than `KEPT_PIXELS`.
+
+    Raises:
+        RefusedError: it cannot be decoded, or is too large.
+    """
+    try:
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, binascii.Error):
+        raise RefusedError(
+            f"is damaged or of no known kind: there are {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
+        ) from None
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise RefusedError("has no pixels")
+    if width * height > MOST_PIXELS or max(width, height) > _LONGEST_SIDE:
+        raise RefusedError(
+            f"has {width} x {height} pixels, and {MOST_PIXELS // 1_000_000} million are the most"
+        )
+    try:
+        if image.format == "JPEG":  # decodes to a half, a quarter ... where that is enough
+            image.draft(None, _scaled(width, height))
+        image.load()
+        made = _rgb(ImageOps.exif_transpose(image))
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - decoders raise what they like about damaged files
+        raise RefusedError(f"is damaged: {str(error) or type(error).__name__}"[:200]) from None
+    size = _scaled(*made.size)
+    return made if size == made.size else made.resize(size, Image.Resampling.LANCZOS)
+
+
+def _scaled(width: int, height: int) -> tuple[int, int]:
+    """The size that a picture is kept in."""
+    if width * height <= KEPT_PIXELS:
+        return width, height
+    factor = (KEPT_PIXELS / (width * height)) ** 0.5
+    return max(1, int(width * factor)), max(1, int(height * factor))
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16") or image.mode == "I":  # 16 bits of grey
+        image = image.point(lambda value: value / 256).convert("L")
+    if image.mode in {"RGBA", "LA", "PA", "RGBa", "La"} or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        below = Image.new("RGBA", layer.size, "white")
+        image = Image.alpha_composite(below, layer)
+    return image.convert("RGB")
+
+
+if __name__ == "__main__":
+    main()

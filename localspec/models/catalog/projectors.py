@@ -1,0 +1,83 @@
+"""Projectors: the encoders of pictures beside their models, as repositories hold them (mmproj)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from localspec.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from localspec.models.gguf.header import Header, read_opening
+
+ARCHITECTURE = "clip"
+"""``general.architecture`` of the files."""
+_UNSUPPORTED = frozenset({"hunyuanvl", "deepseek4v"})
+"""Kinds whose rows depend on where in the prompt a picture stands."""
+NOT_CAUSAL = frozenset({"gemma3", "gemma4v", "gemma4uv"})
+"""Kinds for which the model may see all of a picture at once: it is then read in one pass."""
+
+
+def find_projector(target: Header, path: Path) -> Path | None:
+    """The projector in the folder of a target, or next to the file that it links to; None without
+    one. Of several, the one whose name is most like the target's.
+    """
+    folders = dict.fromkeys((path.parent, path.resolve().parent))
+    for folder in folders:
+        found = [file for file in sorted(folder.glob("*.gguf")) if _fits(target, file)]
+        if found:
+            return min(found, key=lambda file: (-_alike(file.name, path.name), file.name))
+    return None
+
+
+def require_projector(path: Path) -> Path:
+    """A projector that the user named.
+
+    Raises:
+        ModelNotFoundError: there is no such file.
+        ModelFileError: it is no projector, or of a kind that is not supported.
+    """
+    if not path.is_file():
+        raise ModelNotFoundError(f"there is no projector {path}")
+    opening = read_opening(path)
+    if opening.get("general.architecture") != ARCHITECTURE:
+        raise ModelFileError(f"{path.name} is no projector (mmproj file); name one with --mmproj")
+    why = _unsupported(opening)
+    if why:
+        raise UnsupportedModelError(f"{path.name} {why}")
+    return path
+
+
+def _fits(target: Header, path: Path) -> bool:
+    opening = read_opening(path)
+    if opening.get("general.architecture") != ARCHITECTURE or _unsupported(opening):
+        return False
+    if not opening.get("clip.has_vision_encoder", False):
+        return False
+    width = target.metadata.get(f"{target.architecture}.embedding_length")
+    made = opening.get("clip.vision.projection_dim")
+    return width is None or made in {None, width} or kind(opening).startswith("qwen3vl")
+
+
+def kind(opening: Mapping[str, object]) -> str:
+    """The kind of a projector, as llama.cpp calls it."""
+    named = opening.get("clip.vision.projector_type") or opening.get("clip.projector_type")
+    return str(named or "mlp")
+
+
+def _unsupported(opening: Mapping[str, object]) -> str:
+    if kind(opening) in _UNSUPPORTED:
+        return (
+            f"is of the kind {kind(opening)}, whose pictures depend on their place in the prompt; "
+            "localspec cannot read those yet"
+        )
+    return ""
+
+
+def _alike(one: str, other: str) -> int:
+    """Characters that two names have in common at their beginning, whatever says mmproj."""
+    one, other = (name.lower().replace("mmproj", "").strip("-_.") for name in (one, other))
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+__all__ = ["ARCHITECTURE", "NOT_CAUSAL", "find_projector", "kind", "require_projector"]

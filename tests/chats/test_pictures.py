@@ -1,0 +1,99 @@
+"""Pictures of chats: kept once, found by the texts that show them, erased with the last of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import stat
+from pathlib import Path
+
+import pytest
+
+from localspec.chats import pictures, transfer
+from localspec.chats.store import ChatStore
+from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
+from localspec.config import paths
+from localspec.errors import ChatsFileError
+
+CAT, DOG = b"a cat", b"a dog"
+
+
+def folder() -> Path:
+    return paths.data_dir() / "pictures"
+
+
+def kept() -> set[bytes]:
+    return {path.read_bytes() for path in folder().iterdir()} if folder().is_dir() else set()
+
+
+def chat(*texts: str) -> Chat:
+    messages = []
+    parent = None
+    for text in texts:
+        messages.append(ChatMessage(new_message_id(parent), parent, "user", text, 1.0))
+        parent = messages[-1].id
+    return Chat(dataclasses.replace(started(), leaf=parent), tuple(messages))
+
+
+def test_a_picture_is_kept_once_and_for_its_owner_alone() -> None:
+    one, other = pictures.keep(CAT, "cat.png"), pictures.keep(CAT, "again [cat].png")
+    (path,) = folder().iterdir()
+    assert path.read_bytes() == CAT
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert one.startswith("![cat.png](picture:")
+    assert other.startswith("![again cat .png](picture:")
+    (found,) = pictures.references(f"see {other}!")
+    assert (found.digest, found.start) == (path.name, 4)
+
+
+def test_a_text_becomes_a_message_with_its_pictures() -> None:
+    text = f"{pictures.keep(CAT, 'cat.png')}\nand {pictures.keep(DOG, 'dog.png')}?"
+    made = pictures.message("user", text)
+    assert made.content == "\nand ?"
+    assert [(p.at, p.name) for p in made.pictures] == [(0, "cat.png"), (5, "dog.png")]
+    assert Path(made.pictures[1].path).read_bytes() == DOG
+    assert pictures.message("assistant", text).pictures == ()
+    assert pictures.shown(text) == "[picture: cat.png]\nand [picture: dog.png]?"
+
+
+def test_a_picture_that_has_gone_leaves_its_name() -> None:
+    text = f"{pictures.keep(CAT, 'cat.png')}\nWhat?"
+    next(folder().iterdir()).unlink()
+    made = pictures.message("user", text)
+    assert made.pictures == ()
+    assert made.content == "[cat.png: not there any more]\nWhat?"
+
+
+def test_a_title_is_made_of_the_question() -> None:
+    reference = pictures.keep(CAT, "cat.png")
+    assert title_of(pictures.named(f"{reference}\nWhat is it?")) == "What is it?"
+    assert title_of(pictures.named(reference)) == "[picture: cat.png]"
+
+
+def test_erasing_a_chat_erases_its_pictures_but_those_of_others() -> None:
+    cat, dog = pictures.keep(CAT, "cat.png"), pictures.keep(DOG, "dog.png")
+    first, second = chat(f"{cat}\nand {dog}"), chat(f"{dog}\nagain")
+    with ChatStore() as store:
+        store.put_chats([first, second])
+        store.erase(first.info.id)
+        assert kept() == {DOG}
+        store.erase(second.info.id)
+        assert kept() == set()
+
+
+def test_an_export_brings_its_pictures_along() -> None:
+    text = transfer.to_json([chat(f"{pictures.keep(CAT, 'cat.png')}\nWhat?")])
+    next(folder().iterdir()).unlink()
+    (found,) = transfer.from_json(text)
+    assert kept() == {CAT}
+    assert pictures.message("user", found.messages[0].text).pictures
+    assert '"pictures"' not in transfer.to_json([chat("No picture.")])
+
+
+def test_an_export_cannot_bring_another_file_for_a_digest() -> None:
+    text = transfer.to_json([chat(f"{pictures.keep(CAT, 'cat.png')}\nWhat?")])
+    next(folder().iterdir()).unlink()
+    transfer.from_json(text.replace("YSBjYXQ=", "YSBkb2c="))
+    assert kept() <= {DOG}
+    assert not any(path.name in text for path in folder().iterdir())
+    with pytest.raises(ChatsFileError, match="no base64"):
+        transfer.from_json(text.replace("YSBjYXQ=", "?"))
