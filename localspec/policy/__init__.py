@@ -32,7 +32,8 @@ class Policy(Protocol):
         ...
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
-        """One plan for each request of the next round; those of foreign ones are not used."""
+        """One plan for each request of the next round; those of requests with a policy of
+        their own are not used."""
         ...
 
     def expects_drafts(self, state: RequestState) -> bool:
@@ -47,8 +48,8 @@ class Policy(Protocol):
         ...
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Take the outcomes of a round, foreign requests included, and the evidence of all drafters
-        on the others.
+        """Take the outcomes of a round, those of other policies included, and the evidence of drafters
+        on its own requests.
         """
         ...
 
@@ -79,7 +80,7 @@ class FixedLength:
         """The same plan for every request."""
         self._round += 1
         for state in states:
-            if state.emitted == 0 and not state.foreign:
+            if state.emitted == 0 and not state.other_policy:
                 self._idle[state.seq] = 0
             self._allowed[state.seq] = state.drafters is None or bool(state.drafters)
         plan = PLAIN if self._round % self._PLAIN_EVERY == 0 else self._plan
@@ -100,7 +101,7 @@ class FixedLength:
         for o in outcomes:
             drafted = bool(o.proposed or o.forced)
             self._idle[o.seq] = 0 if drafted else self._idle.get(o.seq, 0) + 1
-        seconds = max(o.round_s for o in outcomes) - sum(o.apart_s for o in outcomes)
+        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
         self.costs.passed(sum(o.width for o in outcomes), seconds)
 
 

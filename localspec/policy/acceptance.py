@@ -16,6 +16,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -156,7 +157,7 @@ class AcceptanceEstimate:
         """Decayed count of all judged tokens."""
         return float(self.judged.sum())
 
-    def table(self) -> NDArray[np.float64]:
+    def table(self) -> list[float]:
         """(BINS,) cautious estimates of acceptance by bin of confidence."""
         tuning, odds = self.tuning, self._odds_here()
         table = []  # plain numbers: so few are quicker without numpy
@@ -168,7 +169,14 @@ class AcceptanceEstimate:
             p = p * odds / (1 - p + p * odds)
             p -= tuning.caution * math.sqrt(p * (1 - p) / n)
             table.append(min(max(p, 0.0), tuning.ceiling))
-        return np.array(table)
+        return table
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the logarithm of the odds of acceptance in this text, as far as it
+        is known.
+        """
+        return 1 / math.sqrt(self.tuning.spread**-2 + self.recent_variance)
 
     def _odds_here(self) -> float:
         """Factor on the odds of acceptance in this text.
@@ -181,11 +189,12 @@ class AcceptanceEstimate:
         shift = (self.recent_accepted - self.recent_expected) / precision
         return math.exp(max(-tuning.furthest, min(tuning.furthest, shift)))
 
-    def optimistic(self) -> NDArray[np.float64]:
+    def optimistic(self) -> list[float]:
         """(BINS,) estimates of acceptance in a text that suits the drafter."""
         tuning, p = self.tuning, self._calibrated()
         p += tuning.optimism * np.sqrt(p * (1 - p) / (tuning.prior + self.judged))
-        return p.clip(0.0, tuning.ceiling, out=p)
+        found: list[float] = p.clip(0.0, tuning.ceiling).tolist()
+        return found
 
     def _calibrated(self) -> NDArray[np.float64]:
         prior = self.tuning.prior
@@ -194,9 +203,9 @@ class AcceptanceEstimate:
         )
         return expected
 
-    def mean(self, table: NDArray[np.float64]) -> float:
+    def mean(self, table: Sequence[float]) -> float:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""
-        return float(table @ self.recent + self.tuning.unseen) / (float(self.recent.sum()) + 1)
+        return float(self.recent @ table + self.tuning.unseen) / (float(self.recent.sum()) + 1)
 
 
 __all__ = [

@@ -154,8 +154,8 @@ def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        pytest.param(replace(PROMPT, company=4), id="among four"),
-        pytest.param(replace(PROMPT, company=8), id="among eight"),
+        pytest.param(replace(PROMPT, batch=4), id="among four"),
+        pytest.param(replace(PROMPT, batch=8), id="among eight"),
         pytest.param(replace(PROMPT, left=16), id="a reply of 16 tokens"),
         pytest.param(replace(PROMPT, length=4000, unread=4000), id="a prompt of 4,000 tokens"),
     ],
