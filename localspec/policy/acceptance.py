@@ -60,8 +60,6 @@ class AcceptanceTuning:
     """Largest difference of a text in that logarithm."""
     caution: float = 0.2
     """Standard errors subtracted from an estimate that decides about drafting."""
-    optimism: float = 1.0
-    """Standard errors added to an estimate of what the drafter could reach."""
     ceiling: float = 0.995
     """No estimate is higher."""
     carried: float = 0.2
@@ -157,9 +155,13 @@ class AcceptanceEstimate:
         """Decayed count of all judged tokens."""
         return float(self.judged.sum())
 
-    def table(self) -> list[float]:
-        """(BINS,) cautious estimates of acceptance by bin of confidence."""
+    def table(self, better: float = 0.0) -> list[float]:
+        """(BINS,) estimates of acceptance by bin of confidence, in a text that is better than it is
+        believed to be by so many standard deviations.
+        """
         tuning, odds = self.tuning, self._odds_here()
+        if better:
+            odds *= math.exp(better * self.deviation)
         table = []  # plain numbers: so few are quicker without numpy
         for right, accepted, judged in zip(
             tuning.expected, self.accepted.tolist(), self.judged.tolist(), strict=True
@@ -188,20 +190,6 @@ class AcceptanceEstimate:
         precision = tuning.spread**-2 + self.recent_variance
         shift = (self.recent_accepted - self.recent_expected) / precision
         return math.exp(max(-tuning.furthest, min(tuning.furthest, shift)))
-
-    def optimistic(self) -> list[float]:
-        """(BINS,) estimates of acceptance in a text that suits the drafter."""
-        tuning, p = self.tuning, self._calibrated()
-        p += tuning.optimism * np.sqrt(p * (1 - p) / (tuning.prior + self.judged))
-        found: list[float] = p.clip(0.0, tuning.ceiling).tolist()
-        return found
-
-    def _calibrated(self) -> NDArray[np.float64]:
-        prior = self.tuning.prior
-        expected: NDArray[np.float64] = (prior * np.array(self.tuning.expected) + self.accepted) / (
-            prior + self.judged
-        )
-        return expected
 
     def mean(self, table: Sequence[float]) -> float:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""

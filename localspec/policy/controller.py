@@ -29,8 +29,8 @@ from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTu
 from localspec.policy.budgets import Looks, ReplyBudget, SessionBudget
 from localspec.policy.costs import Costs
 from localspec.policy.decide import BEHIND, Budgets, Decision, Option, decide
-from localspec.policy.gain import MARGIN, Expected, prospect
-from localspec.policy.prices import Curve, PriceList, Prices, row_factors
+from localspec.policy.gain import DOUBT, MARGIN, Expected, prospect
+from localspec.policy.prices import RECENT, Curve, PriceList, Prices, row_factors
 from localspec.policy.reasons import Guesses, Seen, why_parked
 from localspec.policy.storage import Knowledge
 
@@ -48,8 +48,6 @@ READING = 0.12
 """Share of a reply's time for which a drafter reads the prompt of which little is known."""
 TRIED = 3
 """Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
-FREQUENCY = 0.25
-"""Weight of a round in how often a request drafts."""
 LONGEST = 1024
 """Most missed tokens that a probe reads: a reply waits for them."""
 
@@ -214,7 +212,7 @@ class Controller:
         drafter = self.drafter(key)
         if prices.most_gain > MARGIN:
             known = drafter.evidence >= JUDGED
-            limit = math.inf if known else READING * whole / n
+            limit = math.inf if known else READING * tokens / n
             each = self._each(state, source, prices, drafter)
             if price <= min(tokens * each, limit):
                 return True
@@ -223,7 +221,7 @@ class Controller:
         best = self._prices.at_best(source, prices)
         look = self._looks.at(("prompt", *key), 1, 8, 0)
         look.since -= 1  # its rounds are prompts
-        worth = tokens * look.chance * prospect(drafter, best)
+        worth = tokens * look.chance * prospect(drafter, best, (DOUBT,))
         if look.due(0) and price <= min(self._session.left, 0.01 * whole, worth):
             look.look(0)
             self._session.spend(price)
@@ -241,7 +239,7 @@ class Controller:
                 return 0.0  # a probe reads too, and shows something
             if reply.guesses.get(source, (0, 0))[1] >= 8:
                 return gain / (1 + gain)
-        return prospect(drafter, prices)
+        return prospect(drafter, prices, (0.0, 1.0))
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -310,7 +308,7 @@ class Controller:
                 self._trial_look(key).used(self._round)
             elif c.probes:
                 self._probe_look((c.source, reply.state.sampling)).look(self._round)
-            elif c.decided in {"gain", "budget"} and c.option.at_best is not None:
+            elif c.decided != "trial" and c.option.at_best is not None:
                 self._trial_look((c.source, reply.state.sampling)).later(self._round)
         if self._requests > 1:
             return DraftPlan(decision.steps)
@@ -359,7 +357,7 @@ class Controller:
         price = self._prices.reading(source, state.unread, self._requests)
         tokens = min(float(state.left), self._usual)
         look = self._probe_look(key)
-        worth = tokens * look.chance * prospect(self.drafter(key), best)
+        worth = tokens * look.chance * prospect(self.drafter(key), best, (DOUBT,))
         if price <= worth:
             return price
         look.later(self._round)
@@ -398,7 +396,7 @@ class Controller:
             drafted = o.proposed > 0
             gain = o.accepted - asking - longer
             reply.budget.settle(1 + o.accepted + o.forced, gain)
-            reply.frequency += FREQUENCY * (drafted - reply.frequency)
+            reply.frequency += RECENT * (drafted - reply.frequency)
             tried = self._settle_trial(o, reply, -gain)
             if o.forced or (drafted and not tried):
                 reply.idle = reply.fruitless = 0
@@ -432,10 +430,7 @@ class Controller:
     def _settle_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
         """Whether a trial was made; the session has paid for it."""
         for c in reply.decision.candidates:
-            tried = c.decided == "trial" or (
-                c.decided == "copies" and c.option.at_best is not None
-            )
-            if c.source == o.source and tried:
+            if c.source == o.source and c.decided == "trial":
                 doubtful = self._prices.doubtful
                 self._session.spend(max(0.0, min(cost, 0.5) if doubtful else cost))
                 if o.proposed:
@@ -457,6 +452,8 @@ class Controller:
         if o.probed is not None:
             spent = o.probed.seconds * plain
             costs.bounded(o.probed.source, o.probed.seconds)
+            price = self._prices.reading(o.probed.source, unread, n)
+            self._prices.has_read(o.probed.source, spent / price)
             self._session.spend(spent)
         if o.source in self._copies:
             if o.draft_s > 0:

@@ -106,7 +106,7 @@ def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision
         candidate = _copying(option, budgets) if option.copies else None
         weighed = None
         if candidate is None:
-            candidate, weighed = _computing(option, unread, budgets)
+            candidate, weighed = _computing(option, unread, budgets, rated=len(options) > 1)
         candidates.append(candidate)
         if candidate.probes:
             probes = (DraftStep(option.source, NOTHING, probe=True),)
@@ -119,27 +119,31 @@ def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision
 
 def _copying(option: Option, budgets: Budgets) -> Candidate:
     """It is always asked, since its answer costs next to nothing: its matches tell the rest."""
+    decided: Decided = "copies"
     if option.answer > max(QUICK, budgets.reply):
-        return Candidate(option.source, "answer", option, budgets)
-    return Candidate(option.source, "copies", option, budgets)
+        decided = "answer"
+    elif option.at_best is not None:
+        tried = weigh(option.expected(), option.at_best, budgets.reply, budgets.others)
+        decided = "trial" if tried.tokens > MARGIN else "copies"
+    return Candidate(option.source, decided, option, budgets)
 
 
 def _computing(
-    option: Option, unread: int, budgets: Budgets
+    option: Option, unread: int, budgets: Budgets, *, rated: bool
 ) -> tuple[Candidate, Weighed | None]:
     """It is asked where that is expected to gain, and else only to find out."""
     source = option.source
     if not option.breadth:
         return Candidate(source, "breadth", option, budgets), None
     decided: Decided = "gain"
-    weighed, gain, expected = None, -option.prices.cost, option.expected()
-    if option.prices.most_gain > MARGIN:
-        gain = expected.gain(option.prices)
-    if gain > MARGIN and unread > BEHIND:
-        decided = "unread"
-    elif gain > MARGIN:
-        weighed = weigh(expected, option.prices, budgets.reply, budgets.others)
-        decided = "asked" if weighed.tokens > MARGIN else "budget"
+    prices, gain, expected = option.prices, -option.prices.cost, option.expected()
+    weighed = None
+    if prices.most_gain > MARGIN and expected.may_gain(prices):
+        weighed = weigh(expected, prices, budgets.reply, budgets.others, rated=rated)
+        gain = weighed.unlimited
+        if gain > MARGIN:
+            paying = weighed.tokens > MARGIN
+            decided = "unread" if unread > BEHIND else "asked" if paying else "budget"
     if decided in {"gain", "budget"} and option.at_best is not None and unread <= BEHIND:
         tried = weigh(expected, option.at_best, budgets.reply, budgets.others)
         if tried.tokens > MARGIN:
@@ -151,9 +155,9 @@ def _computing(
 def _step(candidate: Candidate, weighed: Weighed | None, instead: float) -> DraftStep:
     option, budgets = candidate.option, candidate.budgets
     prices = option.prices
-    if option.at_best is not None and candidate.decided in {"trial", "copies"}:
+    if option.at_best is not None and candidate.decided == "trial":
         prices = option.at_best
-        instead = 1.0 if candidate.decided == "trial" else instead
+        instead = instead if option.copies else 1.0
     pace = GainPace(option.expected, prices, instead, budgets.reply, budgets.others)
     if weighed is None:  # what it costs to look further is nothing
         return DraftStep(option.source, Budget.chain(len(prices.costs)), pace)

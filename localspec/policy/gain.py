@@ -18,8 +18,8 @@ from localspec.core.settings_schema import MAX_K
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.prices import Prices, zero_to
 
-CAUTION = 2.0
-"""Standard deviations by which a text may be worse than it is believed to be."""
+DOUBT = 2.0
+"""Standard deviations by which a text may be worse or better than it is believed to be."""
 MARGIN = 0.03
 """Tokens per round that a drafter that computes must be expected to gain."""
 
@@ -36,7 +36,7 @@ class Expected:
         self.table = text.table() if table is None else table
         """(BINS,) acceptance of a token by its confidence."""
         self.mean = text.mean(self.table)
-        self._worse = math.exp(-CAUTION * text.deviation)
+        self._worse = math.exp(-DOUBT * text.deviation)
         """Factor on the odds of acceptance in the cautious case."""
         self.first = text.first
         self.powers = self.mean ** zero_to(lengths)
@@ -49,8 +49,17 @@ class Expected:
     def gain(self, prices: Prices) -> float:
         """Tokens per round that asking the drafter gains, were every loss affordable."""
         if self._gain is None or self._gain[0] is not prices:
-            self._gain = prices, weigh(self, prices).unlimited
+            weigh(self, prices)
+        assert self._gain is not None  # it was noted
         return self._gain[1]
+
+    def note(self, prices: Prices, gain: float) -> None:
+        """Keep what `gain` has found."""
+        self._gain = prices, gain
+
+    def may_gain(self, prices: Prices) -> bool:
+        """Whether that is more than nothing, as far as it was computed."""
+        return self._gain is None or self._gain[0] is not prices or self._gain[1] > MARGIN
 
     @property
     def firsts(self) -> NDArray[np.float64]:
@@ -59,32 +68,32 @@ class Expected:
         return self.first / total if total > 0 else self.first
 
     def emitted(
-        self, prices: Prices, chance: float | NDArray[np.float64]
+        self, prices: Prices, chance: float | NDArray[np.float64], end: int | None = None
     ) -> NDArray[np.float64]:
-        """(..., K) expected tokens of a round, where the first token is accepted with this chance."""
-        found: NDArray[np.float64] = 1 + chance * self.sums[1 : len(prices.curve)]
+        """(..., K) expected tokens of a round, where the first token is accepted with this chance;
+        of drafts up to ``end`` tokens, if given.
+        """
+        end = len(prices.costs) if end is None else end
+        found: NDArray[np.float64] = 1 + chance * self.sums[1 : end + 1]
         return found
 
-    def shortfall(self, prices: Prices, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """(..., K) expected tokens by which a draft falls short of its cost, where its first token
-        is accepted with this chance.
-
-        E[max(0, L - X)] for a loss L and X accepted tokens, where P(X > j) = s * m^j: L less a term
-        for each token that would make up for a part of it, whole ones first.
-        """
-        reach = self.sums[prices.whole] + prices.part * self.powers[prices.whole]
-        found: NDArray[np.float64] = prices.losses - chance * reach
-        return np.maximum(found, 0.0, out=found)
-
-    def risk(self, prices: Prices, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    def risk(
+        self, prices: Prices, chance: float | NDArray[np.float64], end: int | None = None
+    ) -> NDArray[np.float64]:
         """(..., K) the loss of a draft in the cautious case, in which its first token is accepted
-        less often than with this chance.
+        less often than with this chance; see `emitted`.
 
         sqrt(L E[S]) for the loss L of a rejected draft and its shortfall S <= L: at least the root
         mean square of S, so neither a likely small loss nor an unlikely large one is overlooked.
+        E[S] = E[max(0, L - X)] for X accepted tokens, where P(X > j) = s * m^j: L less a term for
+        each token that would make up for a part of it, whole ones first.
         """
         low = chance * self._worse / (1 - chance + chance * self._worse)
-        found: NDArray[np.float64] = np.sqrt(prices.losses * self.shortfall(prices, low))
+        whole = prices.whole[:end]
+        reach = self.sums[whole] + prices.part[:end] * self.powers[whole]
+        losses = prices.losses[:end]
+        short = losses - low * reach
+        found: NDArray[np.float64] = np.sqrt(losses * np.maximum(short, 0.0, out=short))
         return found
 
     def useful(self, prices: Prices) -> int:
@@ -108,43 +117,56 @@ class Weighed:
 
 
 def weigh(
-    expected: Expected, prices: Prices, allowed: float = math.inf, most: float = math.inf
+    expected: Expected,
+    prices: Prices,
+    allowed: float = math.inf,
+    most: float = math.inf,
+    *,
+    rated: bool = False,
 ) -> Weighed:
     """What asking a drafter brings where a draft may lose ``allowed`` tokens in the cautious case
-    and cost ``most`` if all is rejected.
+    and cost ``most`` if all is rejected; with its rate if that is wanted.
 
     The first q is paid in any case; where its confidence is too low, nothing is drafted.
     """
     cost, end = prices.cost, expected.useful(prices)
     if not end:
+        expected.note(prices, -cost)
         return Weighed(-cost, -cost)
-    depth, considered = len(prices.costs), prices.upto(end)
+    depth, costs = len(prices.costs), prices.costs[:end]
     firsts, chances = expected.firsts, np.array(expected.table)[:, None]
-    emitted = expected.emitted(considered, chances)
-    gains = emitted - considered.costs
-    unlimited = tokens = float(firsts @ np.maximum(0.0, gains.max(axis=1) + cost)) - cost
+    emitted = expected.emitted(prices, chances, end)
+    gains = emitted - costs
+    unlimited = tokens = float(firsts @ np.maximum(gains.max(axis=1) + cost, 0.0)) - cost
     if allowed < math.inf or most < math.inf:
-        refused = expected.risk(considered, chances) > allowed
-        refused |= considered.losses > most
-        gains[refused] = -math.inf
-        emitted[refused] = 0.0
+        refused = expected.risk(prices, chances, end) > allowed
+        if most < math.inf:
+            refused |= prices.losses[:end] > most
+        np.copyto(gains, -math.inf, where=refused)
+        tokens = float(firsts @ np.maximum(gains.max(axis=1) + cost, 0.0)) - cost
         if refused[:, -1].all():
             lengths = np.flatnonzero(~refused.all(axis=0))
             depth = int(lengths[-1]) + 1 if len(lengths) else 0
-        tokens = float(firsts @ np.maximum(0.0, gains.max(axis=1) + cost)) - cost
-    rates = (emitted / considered.costs).max(axis=1)
-    return Weighed(tokens, unlimited, float(firsts @ np.maximum(1.0, rates)), depth)
+        if rated:
+            np.copyto(emitted, 0.0, where=refused)
+    expected.note(prices, unlimited)
+    rate = 1.0
+    if rated:
+        rate = float(firsts @ np.maximum((emitted / costs).max(axis=1), 1.0))
+    return Weighed(tokens, unlimited, rate, depth)
 
 
-def prospect(drafter: AcceptanceEstimate, prices: Prices) -> float:
-    """Tokens that drafting may gain for each token of a text of which nothing is known: between
-    what is expected and what comes with luck, since a text in which it loses is given up soon.
+def prospect(drafter: AcceptanceEstimate, prices: Prices, better: Sequence[float]) -> float:
+    """Tokens that drafting may gain for each token of a text of which nothing is known, where it is
+    better than usual by so many standard deviations: the mean of these cases, without losses, since
+    a text in which drafting loses is given up soon.
     """
     text = drafter.usual_text()
     found = 0.0
-    for table in (text.table(), text.optimistic()):
-        tokens = weigh(Expected(text, len(prices.costs), table), prices).tokens
-        found += max(0.0, tokens) / (1 + max(0.0, tokens)) / 2
+    for deviations in better:
+        expected = Expected(text, len(prices.costs), text.table(deviations))
+        tokens = max(0.0, weigh(expected, prices).tokens)
+        found += tokens / (1 + tokens) / len(better)
     return found
 
 
@@ -180,4 +202,4 @@ def best_fixed(
     return best, chosen
 
 
-__all__ = ["MARGIN", "Expected", "Weighed", "best_fixed", "expected_tokens", "prospect", "weigh"]
+__all__ = ["DOUBT", "MARGIN", "Expected", "Weighed", "best_fixed", "expected_tokens", "prospect", "weigh"]

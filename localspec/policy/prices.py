@@ -27,6 +27,8 @@ DOUBTFUL = 0.35
 """Standard deviation of a cost's logarithm from which on it may well be much less."""
 UNSEEN = 0.4
 """Share of the extra time of wide passes that may be left, if the machine has got faster."""
+RECENT = 0.25
+"""Weight of what was seen last in an estimate that follows it."""
 CONFIRMED_WIDTHS = 8
 """Widths of usual drafts."""
 
@@ -143,6 +145,8 @@ class PriceList:
         """
         self._curves, self._k_max, self._pads = curves, k_max, pads
         self._read_shares = dict(read_shares)
+        self._dearer: dict[str, float] = {}
+        """By drafter: what reading took, as a multiple of what was expected."""
         self.replace({})
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
@@ -245,7 +249,12 @@ class PriceList:
             times = self.costs.verify(max(1, unread)) / self.costs.verify(1)
         else:
             times = max(1.0, share * unread)
-        return self.token(source, requests) * times
+        return self.token(source, requests) * times * self._dearer.get(source, 1.0)
+
+    def has_read(self, source: str, times: float) -> None:
+        """Reading took so many times as long as `reading` said."""
+        before = self._dearer.get(source, 1.0)
+        self._dearer[source] = before * (1 + RECENT * (min(times, 10.0) - 1))
 
 
 __all__ = ["Curve", "PriceList", "Prices", "bucket_of", "most_gain", "quickest", "row_factors"]

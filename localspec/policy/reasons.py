@@ -119,7 +119,7 @@ def sentence(c: Candidate, seen: Seen = NOTHING_SEEN) -> Speculation:
     if c.decided in {"gain", "trial", "copies"} and prices.most_gain <= margin:
         return hopeless(prices, seen.requests, c.option.breadth, margin)
     match c.decided:
-        case "copies":
+        case _ if copies:
             why = nothing_likely(guesses)
         case "unread":
             why = not_read(seen.unread, seen.reads, seen.reading.get(c.source, 0.0))
