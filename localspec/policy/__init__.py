@@ -20,7 +20,7 @@ from localspec.core.plan import (
     RequestState,
 )
 from localspec.policy.costs import Costs
-from localspec.policy.reasons import NOT_ALLOWED, nothing_proposed
+from localspec.policy.reasons import NOT_ALLOWED, QUIET, nothing_proposed
 
 
 class Policy(Protocol):
@@ -58,8 +58,6 @@ class FixedLength:
     """The draft length that the user asked for; one round in 32 is plain, to measure its cost."""
 
     _PLAIN_EVERY = 32
-    _QUIET = 16
-    """Rounds of a reply without a draft after which it is reported as parked."""
 
     def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
         """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
@@ -91,7 +89,7 @@ class FixedLength:
         if not self._allowed.get(seq, True):
             return NOT_ALLOWED
         idle = self._idle.get(seq, 0)
-        return nothing_proposed(idle) if idle >= self._QUIET else Speculation("on")
+        return nothing_proposed(idle) if idle >= QUIET else Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Record the cost of the pass, unless all its requests have failed."""

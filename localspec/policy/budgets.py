@@ -21,6 +21,8 @@ SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
 """Saved at the start, in plain tokens."""
+SEEN = 3
+"""Times that something is seen by itself until it is looked at as seldom as can be."""
 AT_MOST = 3.0
 """Largest savings."""
 
@@ -98,6 +100,13 @@ class Look:
     def later(self, now: int) -> None:
         """A look that is due would not be worth it: ask again after the first interval."""
         self.since = now - self.wait + self.first
+
+    def seen(self, now: int) -> None:
+        """It was seen without a look; often enough, and it is looked at as seldom as can be."""
+        self.since = now
+        self.made += 1
+        if self.made > SEEN:
+            self.wait = self.last
 
     def used(self, now: int) -> None:
         """What it showed is acted on."""

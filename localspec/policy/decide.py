@@ -93,6 +93,11 @@ class Decision:
     candidates: tuple[Candidate, ...]
     """In order of preference."""
 
+    @property
+    def asked(self) -> bool:
+        """Whether a drafter that computes is asked, since that pays."""
+        return any(c.decided == "asked" for c in self.candidates)
+
 
 def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision:
     """The next round of a request whose drafters have not read ``unread`` tokens; ``options`` are

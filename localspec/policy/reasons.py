@@ -5,13 +5,14 @@ Every sentence is made of the candidate that decided the round, and of counts of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from localspec.core.events import Speculation
-from localspec.policy.decide import Candidate
+from localspec.core.plan import Outcome
+from localspec.policy.decide import Candidate, Decision
 from localspec.policy.gain import MARGIN
 from localspec.policy.prices import Prices, most_gain, zero_to
 
@@ -19,9 +20,12 @@ _CHECKING = "checking drafts costs too much here"
 _SLOW = "the draft is too slow here"
 _DELAYS = "drafts would slow the replies beside it"
 _RISK = "not worth the risk yet"
+QUIET = 16
+"""Rounds of a reply without a draft after which it is reported as parked."""
 _ENOUGH = 8
 """Judged guesses of one reply from which on their share is shown for it."""
 
+ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
 """No drafter may draft for the request."""
 NOTHING_YET = Speculation(
@@ -86,20 +90,52 @@ class Seen:
     """Whether they will read them; None where that was not decided yet."""
     reading: Mapping[str, float] = field(default_factory=dict)
     """What that takes, in plain tokens, by drafter."""
-    considered: bool = False
-    """Whether a drafter that computes has computed a token in the last round."""
 
 
 NOTHING_SEEN = Seen()
 
 
-def why_parked(candidates: Sequence[Candidate], seen: Seen) -> Speculation:
+class Status:
+    """Whether a running reply is drafted for, and if not, the reason that decided."""
+
+    def __init__(self) -> None:
+        self._idle = QUIET
+        """Rounds since the last draft, or as many as make it parked."""
+        self._fruitless = 0
+        """Rounds in a row in which a drafter that computes was asked and nothing was drafted."""
+        self._considered = False
+        """Whether such a drafter computed anything in the last of them."""
+        self._said: tuple[Decision, Speculation] | None = None
+
+    def learn(self, o: Outcome, decision: Decision, *, tried: bool) -> None:
+        """A round has ended. A trial is not a sign that drafts pay."""
+        if o.forced or (o.proposed and not tried):
+            self._idle = self._fruitless = 0
+            return
+        self._idle += 1
+        if decision.asked:
+            self._fruitless += 1
+            self._considered = o.considered > 0
+
+    def say(self, decision: Decision, seen: Callable[[], Seen]) -> Speculation:
+        """On, parked or off, as of the last round; the sentence is made when it is asked for."""
+        if self._idle < QUIET or (decision.asked and self._fruitless < QUIET):
+            return ON
+        if self._said is None or self._said[0] is not decision:
+            why = why_parked(decision.candidates, seen(), considered=self._considered)
+            self._said = decision, why
+        return self._said[1]
+
+
+def why_parked(
+    candidates: Sequence[Candidate], seen: Seen, *, considered: bool = False
+) -> Speculation:
     """The reason of the most preferred drafter that computes, else of one that copies."""
     if not candidates:
         return NOT_ALLOWED
     computing = [c for c in candidates if not c.option.copies]
     if computing:
-        why = sentence(computing[0], seen)
+        why = sentence(computing[0], seen, considered=considered)
         if len(computing) > 1 and why.reason is not None:
             return Speculation(why.state, f"{computing[0].source}: {why.reason}", why.brief)
         return why
@@ -107,8 +143,10 @@ def why_parked(candidates: Sequence[Candidate], seen: Seen) -> Speculation:
     return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
 
 
-def sentence(c: Candidate, seen: Seen = NOTHING_SEEN) -> Speculation:
-    """Why one drafter drafts nothing."""
+def sentence(
+    c: Candidate, seen: Seen = NOTHING_SEEN, *, considered: bool = False
+) -> Speculation:
+    """Why one drafter drafts nothing; ``considered``: although it was asked and has computed."""
     prices, copies = c.option.prices, c.option.copies
     guesses = seen.guesses.get(c.source, Guesses(0, 0))
     margin = 0.0 if copies else MARGIN
@@ -124,7 +162,7 @@ def sentence(c: Candidate, seen: Seen = NOTHING_SEEN) -> Speculation:
         case "unread":
             why = not_read(seen.unread, seen.reads, seen.reading.get(c.source, 0.0))
         case "asked":
-            why = unsure(guesses) if seen.considered else NO_ROOM
+            why = unsure(guesses) if considered else NO_ROOM
         case "budget":
             why = not_affordable(c, seen.requests)
         case _:
@@ -308,7 +346,7 @@ def _mean(
 
 
 __all__ = [
-    "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "Guesses", "Seen", "gains_too_little",
+    "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "Guesses", "Seen", "Status", "gains_too_little",
     "hopeless", "not_affordable", "not_read", "nothing_likely", "nothing_proposed", "sentence",
     "unsure", "why_parked",
 ]  # fmt: skip

@@ -19,9 +19,10 @@ from localspec.policy import pace as paces
 from localspec.policy import storage
 from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
-from localspec.policy.controller import LONGEST, Controller
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.gain import Expected
+from localspec.policy.options import LONGEST
 from localspec.policy.pace import GainPace
 from localspec.policy.prices import Prices, bucket_of, quickest, row_factors
 from localspec.policy.storage import Knowledge
