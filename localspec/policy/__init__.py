@@ -33,7 +33,8 @@ class Policy(Protocol):
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan for each request of the next round; those of requests with a policy of
-        their own are not used."""
+        their own are not used.
+        """
         ...
 
     def expects_drafts(self, state: RequestState) -> bool:
@@ -48,8 +49,8 @@ class Policy(Protocol):
         ...
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Take the outcomes of a round, those of other policies included, and the evidence of drafters
-        on its own requests.
+        """Take the outcomes of a round, those of other policies included, and the evidence of
+        drafters on its own requests.
         """
         ...
 

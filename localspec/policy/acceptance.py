@@ -146,7 +146,7 @@ class AcceptanceEstimate:
     def usual_text(self) -> AcceptanceEstimate:
         """An estimate for a text of which nothing is known, to tell what drafting it may win."""
         text = self.new_text()
-        text.first += self.tuning.first_prior * np.array(USUAL)
+        text.first = self.first + self.tuning.first_prior * np.array(USUAL)
         text.recent += self.tuning.first_prior * np.array(USUAL)
         return text
 

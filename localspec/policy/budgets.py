@@ -17,6 +17,8 @@ START = 1.5
 """Tokens that a reply may lose from its first one on."""
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
+CHEAP = 0.3
+"""Tokens that a reply and the session can always spend to find out."""
 SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
@@ -40,6 +42,11 @@ class ReplyBudget:
     def left(self) -> float:
         """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
         return START + SHARE * self.emitted + self.won
+
+    @property
+    def spare(self) -> float:
+        """Tokens that it can lose for certain: a draft that may lose more seldom does."""
+        return CHEAP + SHARE * self.emitted + self.won
 
     def settle(self, emitted: int, gain: float) -> None:
         """A round emitted tokens, with this gain on plain decoding."""
@@ -84,8 +91,10 @@ class Look:
     """Whether the last one may still turn out to be useful."""
 
     def begin(self, now: int) -> None:
-        """What is looked at may have changed: begin with the first interval again."""
-        self.wait, self.since = self.first, now
+        """What is looked at may have changed: begin with the first interval again, which is longer
+        the less looks have been of use.
+        """
+        self.wait, self.since = min(self.last, round(self.first / self.chance)), now
 
     def due(self, now: int) -> bool:
         """Whether as much is unseen as was seen."""
@@ -112,7 +121,7 @@ class Look:
         """What it showed is acted on."""
         self.useful += self.open
         self.open = False
-        self.begin(now)
+        self.wait, self.since = self.first, now
 
     @property
     def chance(self) -> float:

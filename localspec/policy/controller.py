@@ -17,6 +17,7 @@ from localspec.core.branching import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
+from localspec.policy.budgets import CHEAP, Look
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Budgets, decide
 from localspec.policy.options import TRIAL, Options, Reply
@@ -154,7 +155,8 @@ class Controller:
         options, now, state = self._options, self._round, reply.state
         others = [r.budget.left for r in running if r is not reply]
         bearable = factor * max(0.0, min(others)) if others else math.inf
-        budgets = Budgets(reply.budget.left, bearable, options.session.left)
+        looks = min(reply.budget.spare, max(CHEAP, options.session.left))
+        budgets = Budgets(reply.budget.left, bearable, looks)
         found = [options.option(reply, source, factor, now) for source in reply.texts]
         reply.decision = decide(found, state.unread, budgets)
         self._last = state.seq
@@ -175,7 +177,7 @@ class Controller:
         plan, untried = DraftPlan(steps), self._prices.untried()
         return plan.within(untried - 1, NO_LIMIT) if untried else plan
 
-    def _plain_look(self):  # type: ignore[no-untyped-def]
+    def _plain_look(self) -> Look:
         """When a round without a draft measures again what one costs."""
         key = "plain", self._prices.bucket, self._requests
         return self._options.looks.at(key, 8, 128, self._round)

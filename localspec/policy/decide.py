@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localspec.core.branching import Branching
-from localspec.core.plan import NOTHING, Budget, DraftPlan, DraftStep
+from localspec.core.plan import NOTHING, Budget, DraftStep
 from localspec.policy.gain import MARGIN, Expected, Weighed, weigh
 from localspec.policy.pace import GainPace
 from localspec.policy.prices import Prices
@@ -22,7 +22,6 @@ BEHIND = 32
 """Tokens that a drafter may have missed without being charged for reading them."""
 QUICK = 0.01
 """Share of a plain pass that an answer of a drafter that copies may always take."""
-
 Decided = Literal["asked", "trial", "copies", "breadth", "answer", "unread", "gain", "budget"]
 """What a drafter does, or what keeps it from drafting: it is asked, since that pays; it is asked to
 measure what passes cost; it copies, and its matches decide; its trees cost too much; its answer
@@ -60,8 +59,8 @@ class Budgets:
     """By drafts that are expected to pay, in the cautious case."""
     others: float
     """By the other requests of the round, if the draft is rejected; in all."""
-    session: float
-    """By what is done to find out."""
+    looks: float
+    """For certain, by what is done to find out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Candidate:
         b = self.budgets
         return (
             f"{self.source}: {self.decided}{' and probes' * self.probes}, gain {self.gain:.2f}, "
-            f"budgets {b.reply:.2f} {b.others:.2f} {b.session:.2f}"
+            f"budgets {b.reply:.2f} {b.others:.2f} {b.looks:.2f}"
         )
 
 
@@ -97,6 +96,9 @@ class Decision:
     def asked(self) -> bool:
         """Whether a drafter that computes is asked, since that pays."""
         return any(c.decided == "asked" for c in self.candidates)
+
+
+UNDECIDED = Decision((), ())
 
 
 def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision:
@@ -153,7 +155,7 @@ def _computing(
         tried = weigh(expected, option.at_best, budgets.reply, budgets.others)
         if tried.tokens > MARGIN:
             return Candidate(source, "trial", option, budgets, gain), tried
-    probes = decided != "asked" and option.probe <= budgets.session
+    probes = decided != "asked" and option.probe <= budgets.looks
     return Candidate(source, decided, option, budgets, gain, probes), weighed
 
 
@@ -174,4 +176,4 @@ def _step(candidate: Candidate, weighed: Weighed | None, instead: float) -> Draf
     return DraftStep(option.source, budget, pace)
 
 
-__all__ = ["BEHIND", "Budgets", "Candidate", "Decided", "Decision", "Option", "decide"]
+__all__ = ["BEHIND", "UNDECIDED", "Budgets", "Candidate", "Decided", "Decision", "Option", "decide"]

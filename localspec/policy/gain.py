@@ -202,4 +202,13 @@ def best_fixed(
     return best, chosen
 
 
-__all__ = ["DOUBT", "MARGIN", "Expected", "Weighed", "best_fixed", "expected_tokens", "prospect", "weigh"]
+__all__ = [
+    "DOUBT",
+    "MARGIN",
+    "Expected",
+    "Weighed",
+    "best_fixed",
+    "expected_tokens",
+    "prospect",
+    "weigh",
+]

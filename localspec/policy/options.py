@@ -11,7 +11,7 @@ from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
 from localspec.policy.budgets import Look, Looks, ReplyBudget, SessionBudget
-from localspec.policy.decide import Decision, Option
+from localspec.policy.decide import UNDECIDED, Decision, Option
 from localspec.policy.gain import DOUBT, MARGIN, Expected, prospect
 from localspec.policy.prices import RECENT, PriceList, Prices, row_factors
 from localspec.policy.storage import Knowledge
@@ -25,8 +25,7 @@ LIMITED = 40
 JUDGED = 100.0
 """Judged tokens from which on a drafter is known."""
 READING = 0.12
-"""Tokens that reading a prompt may take by a drafter of which little is known, for each expected
-token of the reply."""
+"""Share of a reply's time for which a drafter reads the prompt of which little is known."""
 TRIED = 3
 """Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
 TRIAL = 0.5
@@ -50,7 +49,7 @@ class Reply:
     budget: ReplyBudget = field(default_factory=ReplyBudget)
     frequency: float = 0.5
     """How often it drafts."""
-    decision: Decision = Decision((), ())
+    decision: Decision = UNDECIDED
     """That of the last round."""
     guesses: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(Predictions that were right, predictions in all) by drafter."""
@@ -166,7 +165,8 @@ class Options:
         best = self.prices.at_best(key[0], prices)
         if state.unread <= LONGEST and best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
-            if price <= self.worth(key, look, best, self.left(state)):
+            idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
+            if price <= self.worth(key, look, best, idle):
                 return price
         look.later(now)
         return math.inf
@@ -197,7 +197,8 @@ class Options:
         price = self.prices.reading(source, state.unread, n)
         if prices.most_gain > MARGIN:
             known = self.drafter(key).evidence >= JUDGED
-            limit = math.inf if known else READING * tokens / n
+            whole = self.prices.reading_alone(state.unread) + tokens
+            limit = math.inf if known else READING * whole / n
             if price <= min(tokens * self._gain(key, prices, reply), limit):
                 return True
         if reply is not None:
@@ -218,7 +219,7 @@ class Options:
             gain = reply.expected(source, len(prices.costs)).gain(prices)
             if gain <= MARGIN or reply.guesses.get(source, (0, 0))[1] >= SHOWN:
                 return max(0.0, gain) / (1 + max(0.0, gain)) if gain > MARGIN else 0.0
-        return prospect(self.drafter(key), prices, (0.0, 1.0))
+        return prospect(self.drafter(key), prices, (0.0, DOUBT))
 
 
 __all__ = ["LONGEST", "TRIAL", "Key", "Options", "Reply"]

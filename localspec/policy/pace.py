@@ -98,7 +98,12 @@ class GainPace:
         k, first = len(confidences), bin_of(confidences[0])
         if first != self._first:
             self._start(first)
-        table, mean, curve, rate = self._expected.table, self._expected.mean, self._curve, self._rate
+        table, mean, curve, rate = (
+            self._expected.table,
+            self._expected.mean,
+            self._curve,
+            self._rate,
+        )
         reach = 1.0
         for confidence in confidences:
             reach *= table[bin_of(confidence)]

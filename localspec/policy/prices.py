@@ -246,10 +246,14 @@ class PriceList:
         """
         share = self._read_shares.get(source)
         if share is None:
-            times = self.costs.verify(max(1, unread)) / self.costs.verify(1)
+            times = self.reading_alone(unread)
         else:
             times = max(1.0, share * unread)
         return self.token(source, requests) * times * self._dearer.get(source, 1.0)
+
+    def reading_alone(self, unread: int) -> float:
+        """Expected time of the target for reading so many tokens, in plain passes."""
+        return self.costs.verify(max(1, unread)) / self.costs.verify(1)
 
     def has_read(self, source: str, times: float) -> None:
         """Reading took so many times as long as `reading` said."""

@@ -143,9 +143,7 @@ def why_parked(
     return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
 
 
-def sentence(
-    c: Candidate, seen: Seen = NOTHING_SEEN, *, considered: bool = False
-) -> Speculation:
+def sentence(c: Candidate, seen: Seen = NOTHING_SEEN, *, considered: bool = False) -> Speculation:
     """Why one drafter drafts nothing; ``considered``: although it was asked and has computed."""
     prices, copies = c.option.prices, c.option.copies
     guesses = seen.guesses.get(c.source, Guesses(0, 0))
@@ -346,7 +344,7 @@ def _mean(
 
 
 __all__ = [
-    "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "Guesses", "Seen", "Status", "gains_too_little",
-    "hopeless", "not_affordable", "not_read", "nothing_likely", "nothing_proposed", "sentence",
-    "unsure", "why_parked",
+    "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "QUIET", "Guesses", "Seen", "Status",
+    "gains_too_little", "hopeless", "not_affordable", "not_read", "nothing_likely",
+    "nothing_proposed", "sentence", "unsure", "why_parked",
 ]  # fmt: skip
