@@ -18,7 +18,7 @@ START = 1.5
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
 CHEAP = 0.3
-"""Tokens that a reply and the session can always spend to find out."""
+"""Tokens that a reply can spend to find out from its first one on, and the session may owe."""
 SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
@@ -46,7 +46,7 @@ class ReplyBudget:
     @property
     def spare(self) -> float:
         """Tokens that it can lose for certain: a draft that may lose more seldom does."""
-        return CHEAP + SHARE * self.emitted + self.won
+        return CHEAP + SHARE * self.emitted + max(0.0, self.won)
 
     def settle(self, emitted: int, gain: float) -> None:
         """A round emitted tokens, with this gain on plain decoding."""

@@ -155,7 +155,8 @@ class Controller:
         options, now, state = self._options, self._round, reply.state
         others = [r.budget.left for r in running if r is not reply]
         bearable = factor * max(0.0, min(others)) if others else math.inf
-        looks = min(reply.budget.spare, max(CHEAP, options.session.left))
+        saved = options.session.left - TRIAL * self._prices.doubtful  # trials come first then
+        looks = min(reply.budget.spare, saved + CHEAP)
         budgets = Budgets(reply.budget.left, bearable, looks)
         found = [options.option(reply, source, factor, now) for source in reply.texts]
         reply.decision = decide(found, state.unread, budgets)

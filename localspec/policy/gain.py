@@ -86,14 +86,18 @@ class Expected:
         sqrt(L E[S]) for the loss L of a rejected draft and its shortfall S <= L: at least the root
         mean square of S, so neither a likely small loss nor an unlikely large one is overlooked.
         E[S] = E[max(0, L - X)] for X accepted tokens, where P(X > j) = s * m^j: L less a term for
-        each token that would make up for a part of it, whole ones first.
+        each token that would make up for a part of it, whole ones first. A draft that gains more
+        than that in the cautious case risks nothing.
         """
         low = chance * self._worse / (1 - chance + chance * self._worse)
         whole = prices.whole[:end]
         reach = self.sums[whole] + prices.part[:end] * self.powers[whole]
         losses = prices.losses[:end]
         short = losses - low * reach
-        found: NDArray[np.float64] = np.sqrt(losses * np.maximum(short, 0.0, out=short))
+        risk = np.sqrt(losses * np.maximum(short, 0.0, out=short))
+        gain = low * self.sums[1 : 1 + len(losses)] - losses
+        np.copyto(risk, 0.0, where=gain >= risk)
+        found: NDArray[np.float64] = risk
         return found
 
     def useful(self, prices: Prices) -> int:
@@ -139,7 +143,7 @@ def weigh(
     gains = emitted - costs
     unlimited = tokens = float(firsts @ np.maximum(gains.max(axis=1) + cost, 0.0)) - cost
     if allowed < math.inf or most < math.inf:
-        refused = expected.risk(prices, chances, end) > allowed
+        refused = expected.risk(prices, chances, end) > max(0.0, allowed)
         if most < math.inf:
             refused |= prices.losses[:end] > most
         np.copyto(gains, -math.inf, where=refused)

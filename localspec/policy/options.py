@@ -10,7 +10,7 @@ from functools import partial
 from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
-from localspec.policy.budgets import Look, Looks, ReplyBudget, SessionBudget
+from localspec.policy.budgets import CHEAP, Look, Looks, ReplyBudget, SessionBudget
 from localspec.policy.decide import UNDECIDED, Decision, Option
 from localspec.policy.gain import DOUBT, MARGIN, Expected, prospect
 from localspec.policy.prices import RECENT, PriceList, Prices, row_factors
@@ -143,7 +143,7 @@ class Options:
         if not copies or prices.unconfirmed:
             look = self.trying(key, now)
             soon = 12 if prices.doubtful and not look.made else 0
-            if look.due(now + soon) and self.session.left >= TRIAL:
+            if look.due(now + soon) and self.session.left + CHEAP >= TRIAL:
                 at_best = prices.at_best(source, own).upto(TRIED)
         if not copies and breadth and self.probing(key, now).due(now):
             probe = self._probe(reply, key, own, now)
@@ -165,6 +165,7 @@ class Options:
         best = self.prices.at_best(key[0], prices)
         if state.unread <= LONGEST and best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
+            price *= best.cost / prices.cost
             idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
             if price <= self.worth(key, look, best, idle):
                 return price
@@ -206,6 +207,7 @@ class Options:
         look = self.looks.at(("prompt", *key), 1, 8, 0)
         look.since -= 1  # its rounds are prompts
         best = self.prices.at_best(source, prices)
+        price *= best.cost / prices.cost
         if look.due(0) and price <= min(self.session.left, self.worth(key, look, best, tokens)):
             look.look(0)
             self.session.spend(price)

@@ -16,6 +16,7 @@ from localspec.policy.prices import Prices
 
 STEEP = np.array([1.0, 1.9, 2.7, 2.6, 3.5, 4.3, 4.6, 5.0])
 FLAT = np.array([1.0, 1.01, 1.02, 1.1, 1.3, 1.6, 1.8, 2.0])
+SLOPE = np.linspace(1.0, 6.0, 20)
 PLENTY = Budgets(reply=9.0, others=math.inf, looks=3.0)
 
 
@@ -36,8 +37,10 @@ def option(source: str, shown: AcceptanceEstimate, prices: Prices, **more: objec
     return Option(source, partial(same, expected), prices, **more)  # type: ignore[arg-type]
 
 
-def of_model(right: float, curve: np.ndarray = FLAT, **more: object) -> Option:
-    return option("model", text(right), Prices(curve, 0.06), **more)
+def of_model(
+    right: float, curve: np.ndarray = FLAT, tokens: int = 40, **more: object
+) -> Option:
+    return option("model", text(right, tokens=tokens), Prices(curve, 0.06), **more)
 
 
 def decided(*options: Option, unread: int = 0, budgets: Budgets = PLENTY) -> list[str]:
@@ -70,14 +73,22 @@ def test_a_drafter_that_has_not_read_the_text_waits_until_it_has() -> None:
 
 @pytest.mark.parametrize("short", [Budgets(0.0, math.inf, 3.0), Budgets(9.0, 0.0, 3.0)])
 def test_no_draft_risks_what_the_reply_or_another_does_not_have(short: Budgets) -> None:
-    assert decided(of_model(0.9), budgets=short) == ["budget"]
+    assert decided(of_model(0.9, SLOPE, tokens=4), budgets=short) == ["budget"]
+
+
+def test_a_draft_that_gains_even_in_the_cautious_case_needs_no_budget() -> None:
+    """What was lost before, by another drafter perhaps, is won back by it."""
+    known, unknown = of_model(0.95, tokens=60), of_model(0.95, SLOPE, tokens=4)
+    for reply in (0.0, -5.0):
+        assert decided(known, budgets=Budgets(reply, math.inf, 0.0)) == ["asked"]
+        assert decided(unknown, budgets=Budgets(reply, math.inf, 0.0)) == ["budget"]
 
 
 def test_a_reply_that_has_little_to_lose_is_drafted_for_with_shorter_drafts() -> None:
-    good = of_model(0.9, np.linspace(1.0, 4.0, 20))
+    good = of_model(0.9, SLOPE, tokens=4)
     depths = [
         decide([good], 0, Budgets(reply, math.inf, 0.0)).steps[0].budget.depth
-        for reply in (0.25, 0.5, 9.0)
+        for reply in (0.3, 0.6, 9.0)
     ]
     assert depths == sorted(depths)
     assert depths[0] < depths[-1]
