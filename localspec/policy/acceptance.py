@@ -43,21 +43,15 @@ class AcceptanceTuning:
 
     bin_decay: float = 0.98
     """Weight that a bin's evidence keeps with each new token in it: about fifty tokens count."""
-    first_decay: float = 0.93
-    """The same for `AcceptanceEstimate.first`."""
-    recent_decay: float = 0.96
-    """The same for `AcceptanceEstimate.recent`."""
     prior: float = 2.0
     """Tokens that the prior acceptance counts for in a bin."""
     expected: tuple[float, ...] = COMPUTED
     """Prior acceptance by bin."""
     text_decay: float = 0.95
-    """The same as `bin_decay` for how a text differs from others: about twenty tokens count."""
+    """The same for what describes a text: about twenty tokens count."""
     spread: float = 1.0
     """Standard deviation, between texts, of the logarithm of the odds of acceptance at the same
     confidence: 0.7 to 1.2 for three drafts in the laboratory."""
-    furthest: float = 4.0
-    """Largest difference of a text in that logarithm."""
     caution: float = 0.2
     """Standard errors subtracted from an estimate that decides about drafting."""
     ceiling: float = 0.995
@@ -123,10 +117,10 @@ class AcceptanceEstimate:
         self.recent_variance = doubt + tuning.text_decay * self.recent_variance
         self.judged[b] = 1 + tuning.bin_decay * self.judged[b]
         self.accepted[b] = accepted + tuning.bin_decay * self.accepted[b]
-        self.recent *= tuning.recent_decay
+        self.recent *= tuning.text_decay
         self.recent[b] += 1
         if index == 0:
-            self.first *= tuning.first_decay
+            self.first *= tuning.text_decay
             self.first[b] += 1
 
     def new_text(self) -> AcceptanceEstimate:
@@ -146,7 +140,7 @@ class AcceptanceEstimate:
     def usual_text(self) -> AcceptanceEstimate:
         """An estimate for a text of which nothing is known, to tell what drafting it may win."""
         text = self.new_text()
-        text.first = self.first + self.tuning.first_prior * np.array(USUAL)
+        text.first += self.tuning.first_prior * np.array(USUAL)
         text.recent += self.tuning.first_prior * np.array(USUAL)
         return text
 
@@ -189,7 +183,7 @@ class AcceptanceEstimate:
         tuning = self.tuning
         precision = tuning.spread**-2 + self.recent_variance
         shift = (self.recent_accepted - self.recent_expected) / precision
-        return math.exp(max(-tuning.furthest, min(tuning.furthest, shift)))
+        return math.exp(shift)
 
     def mean(self, table: Sequence[float]) -> float:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""

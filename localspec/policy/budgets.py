@@ -23,8 +23,6 @@ SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
 """Saved at the start, in plain tokens."""
-SEEN = 3
-"""Times that something is seen by itself until it is looked at as seldom as can be."""
 AT_MOST = 3.0
 """Largest savings."""
 
@@ -111,11 +109,8 @@ class Look:
         self.since = now - self.wait + self.first
 
     def seen(self, now: int) -> None:
-        """It was seen without a look; often enough, and it is looked at as seldom as can be."""
-        self.since = now
-        self.made += 1
-        if self.made > SEEN:
-            self.wait = self.last
+        """It was seen in this round, with or without a look."""
+        self.wait, self.since = min(self.last, 2 * self.wait), now
 
     def used(self, now: int) -> None:
         """What it showed is acted on."""

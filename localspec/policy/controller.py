@@ -166,6 +166,7 @@ class Controller:
             if c.decided == "asked":
                 options.probing(key, now).used(now)
                 options.trying(key, now).used(now)
+                options.reading(key, self._requests).used(0)
             elif c.probes:
                 options.probing(key, now).look(now)
             if c.option.at_best is not None and c.decided != "trial":

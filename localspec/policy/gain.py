@@ -20,6 +20,8 @@ from localspec.policy.prices import Prices, zero_to
 
 DOUBT = 2.0
 """Standard deviations by which a text may be worse or better than it is believed to be."""
+ENOUGH = 8
+"""Guesses in a text from which on they say more of it than other texts do."""
 MARGIN = 0.03
 """Tokens per round that a drafter that computes must be expected to gain."""
 

@@ -12,7 +12,7 @@ from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
 from localspec.policy.budgets import CHEAP, Look, Looks, ReplyBudget, SessionBudget
 from localspec.policy.decide import UNDECIDED, Decision, Option
-from localspec.policy.gain import DOUBT, MARGIN, Expected, prospect
+from localspec.policy.gain import DOUBT, ENOUGH, MARGIN, Expected, prospect
 from localspec.policy.prices import RECENT, PriceList, Prices, row_factors
 from localspec.policy.storage import Knowledge
 
@@ -20,8 +20,6 @@ COPYING = AcceptanceTuning(prior=8.0, spread=0.5, expected=COPIED)
 """Acceptance of what is copied from the text."""
 USUAL = 96.0
 """Tokens of a reply before any was seen."""
-LIMITED = 40
-"""A reply with no more tokens than this left may have been ended by its limit."""
 JUDGED = 100.0
 """Judged tokens from which on a drafter is known."""
 READING = 0.12
@@ -32,8 +30,6 @@ TRIAL = 0.5
 """Savings that such a draft needs, and most that one is charged while costs are in doubt."""
 LONGEST = 1024
 """Most missed tokens that a probe reads: a reply waits for them."""
-SHOWN = 8
-"""Predictions in a text from which on they say more of it than other texts do."""
 
 Key = tuple[str, str]
 """(Drafter, kind of sampling)."""
@@ -108,8 +104,8 @@ class Options:
         return Reply(state, texts)
 
     def ended(self, last: RequestState) -> None:
-        """A reply has ended, of which this round was the last; most end by themselves."""
-        if last.left > LIMITED or last.emitted >= self.usual:
+        """A reply has ended, of which this round was the last: by itself, or by its limit."""
+        if last.left > last.emitted or last.emitted >= self.usual:
             self.usual += RECENT * (last.emitted - self.usual)
 
     def left(self, state: RequestState) -> float:
@@ -125,6 +121,10 @@ class Options:
     def trying(self, key: Key, now: int) -> Look:
         """When drafts that do not pay by known costs measure these again."""
         return self.looks.at(("trial", *key), 16, 256, now)
+
+    def reading(self, key: Key, requests: int) -> Look:
+        """When a drafter reads a prompt, of so many requests; its rounds are prompts."""
+        return self.looks.at(("prompt", *key, requests), 1, 8, 0)
 
     def worth(self, key: Key, look: Look, prices: Prices, tokens: float) -> float:
         """What it is worth to look at a drafter, if it may then draft for so many tokens: what it
@@ -196,15 +196,18 @@ class Options:
         key, n, tokens = (source, state.sampling), state.batch, self.left(state)
         prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])
         price = self.prices.reading(source, state.unread, n)
+        look = self.reading(key, n)
         if prices.most_gain > MARGIN:
-            known = self.drafter(key).evidence >= JUDGED
             whole = self.prices.reading_alone(state.unread) + tokens
+            known = self.drafter(key).evidence >= JUDGED
             limit = math.inf if known else READING * whole / n
-            if price <= min(tokens * self._gain(key, prices, reply), limit):
+            worth = tokens * look.chance * self._gain(key, prices, reply)
+            if price <= min(worth, limit):
+                if reply is None:
+                    look.look(0)
                 return True
         if reply is not None:
             return False  # a probe reads too, and shows something
-        look = self.looks.at(("prompt", *key), 1, 8, 0)
         look.since -= 1  # its rounds are prompts
         best = self.prices.at_best(source, prices)
         price *= best.cost / prices.cost
@@ -219,7 +222,7 @@ class Options:
         source = key[0]
         if reply is not None and source in reply.texts:
             gain = reply.expected(source, len(prices.costs)).gain(prices)
-            if gain <= MARGIN or reply.guesses.get(source, (0, 0))[1] >= SHOWN:
+            if gain <= MARGIN or reply.guesses.get(source, (0, 0))[1] >= ENOUGH:
                 return max(0.0, gain) / (1 + max(0.0, gain)) if gain > MARGIN else 0.0
         return prospect(self.drafter(key), prices, (0.0, DOUBT))
 

@@ -54,7 +54,9 @@ class GainPace:
         emitted = expected.emitted(prices, chance)
         if not len(emitted) or (emitted - prices.costs).max() <= 0:
             return
-        fits = (expected.risk(prices, chance) <= max(0.0, self._allowed)) & (prices.losses <= self._most)
+        fits = (expected.risk(prices, chance) <= max(0.0, self._allowed)) & (
+            prices.losses <= self._most
+        )
         lengths = zero_to(len(emitted))[1:][fits]
         if len(lengths):
             self._longest = int(lengths[-1])

@@ -29,8 +29,6 @@ UNSEEN = 0.4
 """Share of the extra time of wide passes that may be left, if the machine has got faster."""
 RECENT = 0.25
 """Weight of what was seen last in an estimate that follows it."""
-CONFIRMED_WIDTHS = 8
-"""Widths of usual drafts."""
 
 
 @functools.cache
@@ -190,7 +188,7 @@ class PriceList:
         self.curve = self.unpadded = seconds / seconds[0]
         self.doubt = self.costs.doubt(4)
         self.widths = quickest(seconds) if self._pads and requests == 1 else ()
-        rows = enumerate(self.widths[:CONFIRMED_WIDTHS], 1)
+        rows = enumerate(self.widths[:8], 1)
         self._padded_from = tuple(n for n, wider in rows if wider > n)
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]
@@ -245,10 +243,7 @@ class PriceList:
         nothing else was measured.
         """
         share = self._read_shares.get(source)
-        if share is None:
-            times = self.reading_alone(unread)
-        else:
-            times = max(1.0, share * unread)
+        times = self.reading_alone(unread) if share is None else max(1.0, share * unread)
         return self.token(source, requests) * times * self._dearer.get(source, 1.0)
 
     def reading_alone(self, unread: int) -> float:

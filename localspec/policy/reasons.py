@@ -13,7 +13,7 @@ import numpy as np
 from localspec.core.events import Speculation
 from localspec.core.plan import Outcome
 from localspec.policy.decide import Candidate, Decision
-from localspec.policy.gain import MARGIN
+from localspec.policy.gain import ENOUGH, MARGIN
 from localspec.policy.prices import Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
@@ -22,8 +22,6 @@ _DELAYS = "drafts would slow the replies beside it"
 _RISK = "not worth the risk yet"
 QUIET = 16
 """Rounds of a reply without a draft after which it is reported as parked."""
-_ENOUGH = 8
-"""Judged guesses of one reply from which on their share is shown for it."""
 
 ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
@@ -71,7 +69,7 @@ class Guesses:
     @property
     def share(self) -> str:
         """A percentage; of few guesses in this reply, that of the last ones in all replies."""
-        if self.judged >= _ENOUGH or self.judged_lately <= self.judged:
+        if self.judged >= ENOUGH or self.judged_lately <= self.judged:
             return f"{self.right / self.judged:.0%}"
         return f"{self.right_lately / self.judged_lately:.0%}"
 
@@ -233,7 +231,7 @@ def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculati
     times = prices.measured[depth] + depth * prices.cost / requests
     why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
-    if max(guesses.judged, guesses.judged_lately) < _ENOUGH:
+    if max(guesses.judged, guesses.judged_lately) < ENOUGH:
         why = f"too little is known of the draft{_together(requests)}"
         brief = "too few guesses to tell"
     return Speculation(

@@ -37,9 +37,7 @@ def option(source: str, shown: AcceptanceEstimate, prices: Prices, **more: objec
     return Option(source, partial(same, expected), prices, **more)  # type: ignore[arg-type]
 
 
-def of_model(
-    right: float, curve: np.ndarray = FLAT, tokens: int = 40, **more: object
-) -> Option:
+def of_model(right: float, curve: np.ndarray = FLAT, tokens: int = 40, **more: object) -> Option:
     return option("model", text(right, tokens=tokens), Prices(curve, 0.06), **more)
 
 
