@@ -29,7 +29,9 @@ def planned(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> li
         theirs = set(own)
         told = states
         if len(own) < len(requests):
-            told = [s if i in theirs else replace(s, other_policy=True) for i, s in enumerate(states)]
+            told = [
+                s if i in theirs else replace(s, other_policy=True) for i, s in enumerate(states)
+            ]
         found = policy.plan(told)
         for i in own:
             plans[i] = found[i]

@@ -250,7 +250,8 @@ class Controller:
             spent = o.probed.seconds * plain
             costs.bounded(o.probed.source, o.probed.seconds)
             price = self._prices.reading(o.probed.source, unread, n)
-            self._prices.has_read(o.probed.source, spent / price)
+            if price:
+                self._prices.has_read(o.probed.source, spent / price)
             self._options.session.spend(spent)
         if source in self._options.copies:
             if o.draft_s > 0:

@@ -127,7 +127,9 @@ def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision
 def _copying(option: Option, budgets: Budgets) -> Candidate:
     """It is always asked, since its answer costs next to nothing: its matches tell the rest."""
     decided: Decided = "copies"
-    if option.answer > max(QUICK, budgets.reply):
+    if not option.breadth:
+        decided = "breadth"
+    elif option.answer > max(QUICK, budgets.reply):
         decided = "answer"
     elif option.at_best is not None:
         tried = weigh(option.expected(), option.at_best, budgets.reply, budgets.others)

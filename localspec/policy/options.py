@@ -165,7 +165,7 @@ class Options:
         best = self.prices.at_best(key[0], prices)
         if state.unread <= LONGEST and best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
-            price *= best.cost / prices.cost
+            price *= best.cost / prices.cost if prices.cost else 1.0
             idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
             if price <= self.worth(key, look, best, idle):
                 return price
@@ -210,7 +210,7 @@ class Options:
             return False  # a probe reads too, and shows something
         look.since -= 1  # its rounds are prompts
         best = self.prices.at_best(source, prices)
-        price *= best.cost / prices.cost
+        price *= best.cost / prices.cost if prices.cost else 1.0
         if look.due(0) and price <= min(self.session.left, self.worth(key, look, best, tokens)):
             look.look(0)
             self.session.spend(price)
