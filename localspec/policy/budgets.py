@@ -63,8 +63,10 @@ class SessionBudget:
         self.left = min(AT_MOST, self.left + SAVED * rounds)
 
     def spend(self, tokens: float) -> None:
-        """A look has cost that."""
-        self.left -= tokens
+        """A look has cost that. The session owes no more than it began with: where costs are in
+        doubt, so are debts.
+        """
+        self.left = max(-AT_FIRST, self.left - tokens)
 
 
 @dataclass(slots=True)

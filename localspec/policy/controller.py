@@ -252,7 +252,7 @@ class Controller:
             price = self._prices.reading(o.probed.source, unread, n)
             if price:
                 self._prices.has_read(o.probed.source, spent / price)
-            self._options.session.spend(spent)
+            self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
         if source in self._options.copies:
             if o.draft_s > 0:
                 known = costs.draft(source) > 0
