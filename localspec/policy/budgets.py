@@ -17,8 +17,10 @@ START = 1.5
 """Tokens that a reply may lose from its first one on."""
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
-CHEAP = 0.3
-"""Tokens that a reply can spend to find out from its first one on, and the session may owe."""
+LOOKS = 0.2
+"""Tokens that a reply may spend to find out from its first one on."""
+OWED = 0.3
+"""Tokens that the session may owe for a look."""
 SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
@@ -35,6 +37,8 @@ class ReplyBudget:
     """Tokens of the reply so far."""
     won: float = 0.0
     """Tokens won on plain decoding, less those lost."""
+    spent: float = 0.0
+    """Those of them that probes took."""
 
     @property
     def left(self) -> float:
@@ -43,8 +47,10 @@ class ReplyBudget:
 
     @property
     def spare(self) -> float:
-        """Tokens that it can lose for certain: a draft that may lose more seldom does."""
-        return CHEAP + SHARE * self.emitted + max(0.0, self.won)
+        """Tokens that it can still spend for certain, to find out; what drafts have lost in it is
+        no reason to know no better.
+        """
+        return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
 
     def settle(self, emitted: int, gain: float) -> None:
         """A round emitted tokens, with this gain on plain decoding."""

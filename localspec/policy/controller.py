@@ -17,7 +17,7 @@ from localspec.core.branching import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
-from localspec.policy.budgets import CHEAP, Look
+from localspec.policy.budgets import OWED, Look
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Budgets, decide
 from localspec.policy.options import TRIAL, Options, Reply
@@ -156,7 +156,7 @@ class Controller:
         others = [r.budget.left for r in running if r is not reply]
         bearable = factor * max(0.0, min(others)) if others else math.inf
         saved = options.session.left - TRIAL * self._prices.doubtful  # trials come first then
-        looks = min(reply.budget.spare, saved + CHEAP)
+        looks = min(reply.budget.spare, saved + OWED)
         budgets = Budgets(reply.budget.left, bearable, looks)
         found = [options.option(reply, source, factor, now) for source in reply.texts]
         reply.decision = decide(found, state.unread, budgets)
@@ -253,6 +253,8 @@ class Controller:
             if price:
                 self._prices.has_read(o.probed.source, spent / price)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
+            if reply is not None:
+                reply.budget.spent += spent / n
         if source in self._options.copies:
             if o.draft_s > 0:
                 known = costs.draft(source) > 0

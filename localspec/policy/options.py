@@ -10,8 +10,8 @@ from functools import partial
 from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
-from localspec.policy.budgets import CHEAP, Look, Looks, ReplyBudget, SessionBudget
-from localspec.policy.decide import UNDECIDED, Decision, Option
+from localspec.policy.budgets import OWED, Look, Looks, ReplyBudget, SessionBudget
+from localspec.policy.decide import BEHIND, UNDECIDED, Decision, Option
 from localspec.policy.gain import DOUBT, ENOUGH, MARGIN, Expected, prospect
 from localspec.policy.prices import RECENT, PriceList, Prices, row_factors
 from localspec.policy.storage import Knowledge
@@ -143,7 +143,7 @@ class Options:
         if not copies or prices.unconfirmed:
             look = self.trying(key, now)
             soon = 12 if prices.doubtful and not look.made else 0
-            if look.due(now + soon) and self.session.left + CHEAP >= TRIAL:
+            if look.due(now + soon) and self.session.left + OWED >= TRIAL:
                 at_best = prices.at_best(source, own).upto(TRIED)
         if not copies and breadth and self.probing(key, now).due(now):
             probe = self._probe(reply, key, own, now)
@@ -165,7 +165,8 @@ class Options:
         best = self.prices.at_best(key[0], prices)
         if state.unread <= LONGEST and best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
-            price *= best.cost / prices.cost if prices.cost else 1.0
+            if state.unread <= BEHIND and prices.cost:  # else it would cost too much if it is not
+                price *= best.cost / prices.cost
             idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
             if price <= self.worth(key, look, best, idle):
                 return price

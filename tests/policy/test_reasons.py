@@ -187,9 +187,9 @@ def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
     allowed: float, most: float, *, risk: bool, others: bool
 ) -> None:
     known = AcceptanceEstimate()
-    for _ in range(60):
+    for _ in range(4):
         known.learn(0, 0.9, accepted=True)
-    expected, prices = Expected(known, 3), Prices(np.array([1.0, 1.3, 1.6, 1.9]), 0.1)
+    expected, prices = Expected(known, 3), Prices(np.array([1.0, 1.4, 1.8, 2.2]), 0.1)
     option = Option("model", lambda: expected, prices)
     (candidate,) = decide([option], 0, Budgets(allowed, most, 0.0)).candidates
     assert candidate.decided == "budget"
