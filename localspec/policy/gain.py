@@ -148,13 +148,13 @@ def weigh(
         refused = expected.risk(prices, chances, end) > max(0.0, allowed)
         if most < math.inf:
             refused |= prices.losses[:end] > most
-        np.copyto(gains, -math.inf, where=refused)
-        tokens = float(firsts @ np.maximum(gains.max(axis=1) + cost, 0.0)) - cost
-        if refused[:, -1].all():
-            lengths = np.flatnonzero(~refused.all(axis=0))
-            depth = int(lengths[-1]) + 1 if len(lengths) else 0
-        if rated:
+        if refused.any():
+            np.copyto(gains, -math.inf, where=refused)
+            tokens = float(firsts @ np.maximum(gains.max(axis=1) + cost, 0.0)) - cost
             np.copyto(emitted, 0.0, where=refused)
+            if refused[:, -1].all():
+                lengths = np.flatnonzero(~refused.all(axis=0))
+                depth = int(lengths[-1]) + 1 if len(lengths) else 0
     expected.note(prices, unlimited)
     rate = 1.0
     if rated:
