@@ -21,7 +21,7 @@ from localspec.core.logits import Sampling
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import Interrupted
-from localspec.policy.theory import best_fixed, expected_tokens
+from localspec.policy.gain import best_fixed, expected_tokens
 from localspec.runtime import Runtime
 
 _NOISY = 0.15

@@ -123,7 +123,7 @@ def _found(
 
 def _chosen(costs: Costs) -> list[dict[str, float]]:
     """The best draft length for all rounds, by acceptance."""
-    from localspec.policy.theory import best_fixed
+    from localspec.policy.gain import best_fixed
 
     cost = max(costs.drafts().values(), default=0.0)
     found = []
@@ -156,7 +156,8 @@ def _parked(costs: Costs) -> list[str]:
     import numpy as np
 
     from localspec.core.settings_schema import MAX_K
-    from localspec.policy.gain import GainTuning, most_gain
+    from localspec.policy.gain import MARGIN
+    from localspec.policy.prices import most_gain
 
     one = costs.verify(1)
     passes = np.array([costs.verify(k + 1) / one for k in range(MAX_K + 1)])
@@ -167,7 +168,7 @@ def _parked(costs: Costs) -> list[str]:
     return [
         f"{source} gains nothing on this machine, even if all its guesses are right"
         for source, seconds in costs.drafts().items()
-        if most_gain(quickest, seconds / one) <= GainTuning().margin
+        if most_gain(quickest, seconds / one) <= MARGIN
     ]
 
 

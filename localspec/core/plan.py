@@ -128,9 +128,9 @@ class RequestState:
     """Tokens of the reply so far."""
     sampling: str
     """The kind of sampling; acceptance differs between kinds."""
-    foreign: bool = False
+    other_policy: bool = False
     """Whether another policy plans its drafts: it only shares the pass."""
-    company: int = 1
+    batch: int = 1
     """Requests that run together, this one included, as far as is known before its first round."""
     unread: int = 0
     """Tokens that a drafter which computes would have to read before it drafts."""
@@ -174,8 +174,8 @@ class Outcome:
     """Seconds of drafting alone."""
     round_s: float
     """Seconds of the whole round, drafting included (shared by all sequences in it)."""
-    foreign: bool = False
-    """See `RequestState.foreign`."""
+    other_policy: bool = False
+    """See `RequestState.other_policy`."""
     forced: int = 0
     """Tokens of the draft that a grammar forced."""
     padding: int = 0
@@ -185,7 +185,7 @@ class Outcome:
     those of the round, not among those of drafting."""
 
     @property
-    def apart_s(self) -> float:
+    def drafting_s(self) -> float:
         """Seconds of drafting and of the probe."""
         return self.draft_s + (0.0 if self.probed is None else self.probed.seconds)
 

@@ -103,15 +103,15 @@ class Request:
         """Position of the first token that the next round may emit."""
         return len(self.tokens)
 
-    def state(self, *, unread: int, company: int = 1) -> RequestState:
-        """The request as the policy sees it. ``unread`` and ``company``: see `RequestState`."""
+    def state(self, *, unread: int, batch: int = 1) -> RequestState:
+        """The request as the policy sees it. ``unread`` and ``batch``: see `RequestState`."""
         emitted = len(self.emitted)
         return RequestState(
             self.seq,
             len(self.tokens),
             emitted,
             self.processor.sampling.kind,
-            company=company,
+            batch=batch,
             unread=unread,
             left=self.limit - emitted,
             drafters=frozenset() if self.drafting.most == 0 else self.drafting.drafters,

@@ -31,7 +31,9 @@ def planned(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> li
         theirs = set(own)
         told = states
         if len(own) < len(requests):
-            told = [s if i in theirs else replace(s, foreign=True) for i, s in enumerate(states)]
+            told = [
+                s if i in theirs else replace(s, other_policy=True) for i, s in enumerate(states)
+            ]
         found = policy.plan(told)
         for i in own:
             plans[i] = found[i]
@@ -50,7 +52,7 @@ def learn(
             policy.learn(outcomes, evidence)
             continue
         theirs = {requests[i].seq for i in own}
-        told = [o if o.seq in theirs else replace(o, foreign=True) for o in outcomes]
+        told = [o if o.seq in theirs else replace(o, other_policy=True) for o in outcomes]
         policy.learn(told, [e for e in evidence if e.seq in theirs])
 
 

@@ -148,7 +148,7 @@ class Prefill:
     ) -> bool:
         tokens = generation.tokens
         unread = drafter.unread(generation.seq, tokens)
-        return policy.expects_drafts(generation.request.state(unread=unread, company=company))
+        return policy.expects_drafts(generation.request.state(unread=unread, batch=company))
 
     def catch_up(
         self, generation: Generation, drafter: Drafter, policy: Policy, company: int

@@ -31,8 +31,8 @@ from localspec.llama.model import Model
 from localspec.llama.timing import compare, pass_seconds
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
+from localspec.policy.gain import best_fixed
 from localspec.policy.storage import name_of, write
-from localspec.policy.theory import best_fixed
 
 SECONDS = 2.0
 """Seconds that a trial may take, the second load included."""

@@ -16,9 +16,10 @@ from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
-from localspec.policy.controller import Controller, bucket_of
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
+from localspec.policy.prices import bucket_of
 from localspec.policy.storage import Knowledge, load, name_of, save
 
 _DEARER = 2.0

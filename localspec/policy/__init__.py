@@ -20,7 +20,7 @@ from localspec.core.plan import (
     RequestState,
 )
 from localspec.policy.costs import Costs
-from localspec.policy.reasons import NOT_ALLOWED, nothing_proposed
+from localspec.policy.reasons import NOT_ALLOWED, QUIET, nothing_proposed
 
 
 class Policy(Protocol):
@@ -32,7 +32,9 @@ class Policy(Protocol):
         ...
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
-        """One plan for each request of the next round; those of foreign ones are not used."""
+        """One plan for each request of the next round; those of requests with a policy of
+        their own are not used.
+        """
         ...
 
     def expects_drafts(self, state: RequestState) -> bool:
@@ -47,8 +49,8 @@ class Policy(Protocol):
         ...
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Take the outcomes of a round, foreign requests included, and the evidence of all drafters
-        on the others.
+        """Take the outcomes of a round, those of other policies included, and the evidence of
+        drafters on its own requests.
         """
         ...
 
@@ -57,8 +59,6 @@ class FixedLength:
     """The draft length that the user asked for; one round in 32 is plain, to measure its cost."""
 
     _PLAIN_EVERY = 32
-    _QUIET = 16
-    """Rounds of a reply without a draft after which it is reported as parked."""
 
     def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
         """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
@@ -79,7 +79,7 @@ class FixedLength:
         """The same plan for every request."""
         self._round += 1
         for state in states:
-            if state.emitted == 0 and not state.foreign:
+            if state.emitted == 0 and not state.other_policy:
                 self._idle[state.seq] = 0
             self._allowed[state.seq] = state.drafters is None or bool(state.drafters)
         plan = PLAIN if self._round % self._PLAIN_EVERY == 0 else self._plan
@@ -90,7 +90,7 @@ class FixedLength:
         if not self._allowed.get(seq, True):
             return NOT_ALLOWED
         idle = self._idle.get(seq, 0)
-        return nothing_proposed(idle) if idle >= self._QUIET else Speculation("on")
+        return nothing_proposed(idle) if idle >= QUIET else Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Record the cost of the pass, unless all its requests have failed."""
@@ -100,7 +100,7 @@ class FixedLength:
         for o in outcomes:
             drafted = bool(o.proposed or o.forced)
             self._idle[o.seq] = 0 if drafted else self._idle.get(o.seq, 0) + 1
-        seconds = max(o.round_s for o in outcomes) - sum(o.apart_s for o in outcomes)
+        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
         self.costs.passed(sum(o.width for o in outcomes), seconds)
 
 

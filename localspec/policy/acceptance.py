@@ -16,6 +16,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,25 +43,17 @@ class AcceptanceTuning:
 
     bin_decay: float = 0.98
     """Weight that a bin's evidence keeps with each new token in it: about fifty tokens count."""
-    first_decay: float = 0.93
-    """The same for `AcceptanceEstimate.first`."""
-    recent_decay: float = 0.96
-    """The same for `AcceptanceEstimate.recent`."""
     prior: float = 2.0
     """Tokens that the prior acceptance counts for in a bin."""
     expected: tuple[float, ...] = COMPUTED
     """Prior acceptance by bin."""
     text_decay: float = 0.95
-    """The same as `bin_decay` for how a text differs from others: about twenty tokens count."""
+    """The same for what describes a text: about twenty tokens count."""
     spread: float = 1.0
     """Standard deviation, between texts, of the logarithm of the odds of acceptance at the same
     confidence: 0.7 to 1.2 for three drafts in the laboratory."""
-    furthest: float = 4.0
-    """Largest difference of a text in that logarithm."""
     caution: float = 0.2
     """Standard errors subtracted from an estimate that decides about drafting."""
-    optimism: float = 1.0
-    """Standard errors added to an estimate of what the drafter could reach."""
     ceiling: float = 0.995
     """No estimate is higher."""
     carried: float = 0.2
@@ -124,10 +117,10 @@ class AcceptanceEstimate:
         self.recent_variance = doubt + tuning.text_decay * self.recent_variance
         self.judged[b] = 1 + tuning.bin_decay * self.judged[b]
         self.accepted[b] = accepted + tuning.bin_decay * self.accepted[b]
-        self.recent *= tuning.recent_decay
+        self.recent *= tuning.text_decay
         self.recent[b] += 1
         if index == 0:
-            self.first *= tuning.first_decay
+            self.first *= tuning.text_decay
             self.first[b] += 1
 
     def new_text(self) -> AcceptanceEstimate:
@@ -156,9 +149,13 @@ class AcceptanceEstimate:
         """Decayed count of all judged tokens."""
         return float(self.judged.sum())
 
-    def table(self) -> NDArray[np.float64]:
-        """(BINS,) cautious estimates of acceptance by bin of confidence."""
+    def table(self, better: float = 0.0) -> list[float]:
+        """(BINS,) estimates of acceptance by bin of confidence, in a text that is better than it is
+        believed to be by so many standard deviations.
+        """
         tuning, odds = self.tuning, self._odds_here()
+        if better:
+            odds *= math.exp(better * self.deviation)
         table = []  # plain numbers: so few are quicker without numpy
         for right, accepted, judged in zip(
             tuning.expected, self.accepted.tolist(), self.judged.tolist(), strict=True
@@ -168,7 +165,14 @@ class AcceptanceEstimate:
             p = p * odds / (1 - p + p * odds)
             p -= tuning.caution * math.sqrt(p * (1 - p) / n)
             table.append(min(max(p, 0.0), tuning.ceiling))
-        return np.array(table)
+        return table
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the logarithm of the odds of acceptance in this text, as far as it
+        is known.
+        """
+        return 1 / math.sqrt(self.tuning.spread**-2 + self.recent_variance)
 
     def _odds_here(self) -> float:
         """Factor on the odds of acceptance in this text.
@@ -179,24 +183,11 @@ class AcceptanceEstimate:
         tuning = self.tuning
         precision = tuning.spread**-2 + self.recent_variance
         shift = (self.recent_accepted - self.recent_expected) / precision
-        return math.exp(max(-tuning.furthest, min(tuning.furthest, shift)))
+        return math.exp(shift)
 
-    def optimistic(self) -> NDArray[np.float64]:
-        """(BINS,) estimates of acceptance in a text that suits the drafter."""
-        tuning, p = self.tuning, self._calibrated()
-        p += tuning.optimism * np.sqrt(p * (1 - p) / (tuning.prior + self.judged))
-        return p.clip(0.0, tuning.ceiling, out=p)
-
-    def _calibrated(self) -> NDArray[np.float64]:
-        prior = self.tuning.prior
-        expected: NDArray[np.float64] = (prior * np.array(self.tuning.expected) + self.accepted) / (
-            prior + self.judged
-        )
-        return expected
-
-    def mean(self, table: NDArray[np.float64]) -> float:
+    def mean(self, table: Sequence[float]) -> float:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""
-        return float(table @ self.recent + self.tuning.unseen) / (float(self.recent.sum()) + 1)
+        return float(self.recent @ table + self.tuning.unseen) / (float(self.recent.sum()) + 1)
 
 
 __all__ = [

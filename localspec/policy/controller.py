@@ -1,43 +1,38 @@
 """The controller: draft as far as it pays on this machine, and never slower than plain decoding.
 
-It maximises E[emitted] / seconds of a round, in units of plain decoding. E[emitted] comes from
-calibrated confidences (`localspec.policy.acceptance`), seconds from the measured curve
-(`localspec.policy.costs`), the comparison is in `localspec.policy.gain`, and the possible loss of a
-reply is limited by its `localspec.policy.ledger`. Leviathan et al. 2023, section 3.3, choose one K
+Before every round `decide` weighs what each drafter is expected to gain, by calibrated confidences
+(`localspec.policy.acceptance`) and measured times (`localspec.policy.costs`), against what the
+reply may lose (`localspec.policy.budgets`). Here is what goes on between rounds: replies begin,
+plans are made, and what came of them is learnt. Leviathan et al. 2023, section 3.3, choose one K
 for all rounds from a mean acceptance and a cost ratio; here each token is decided before it is
 drafted.
-
-A drafter that copies from the text (suffix, n-gram) costs nothing but its answer: it is asked in
-every round, and each of its matches is judged by what matches like it were worth. A drafter that
-computes (a draft model) is asked while that is expected to pay; else it is *parked* and now and
-then it probes: it reads the tokens that it missed in one pass and compares its own predictions with
-them. A probe brings evidence on many tokens for one pass of the draft, and costs no target pass. An
-unknown draft model starts with a probe.
-
-Several requests share a pass of one width. A request that drafts further widens it for all, so a
-draft is charged the extra time of the whole pass, divided by the requests that are expected to use
-it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from localspec.core.branching import Branching
 from localspec.core.events import Speculation
-from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestState
+from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
+from localspec.policy.budgets import OWED, Look
 from localspec.policy.costs import Costs
-from localspec.policy.learning import Learning
-from localspec.policy.parts import Parts, Planned
-from localspec.policy.pass_costs import bucket_of
-from localspec.policy.planner import RequestPlanner
-from localspec.policy.reading import PromptReading
-from localspec.policy.standing import Standing
+from localspec.policy.decide import Budgets, decide
+from localspec.policy.options import TRIAL, Options, Reply
+from localspec.policy.prices import RECENT, PriceList, row_factors
+from localspec.policy.reasons import Guesses, Seen, Status
 from localspec.policy.storage import Knowledge
-from localspec.policy.trials import Trials
-from localspec.policy.tuning import ControllerTuning
+
+UNPADDED = 32
+"""Rounds from one whose pass may not be padded to the next, so that the cost of widths that are
+padded stays measured."""
+KEPT_UP = 2
+"""Tokens that a drafter reads at most in its first pass of a draft, where it drafts every round."""
+FIRST_ANSWER = 1e-4
+"""Most seconds that count of the first answer of a drafter that copies: it may include the time for
+indexing a long text."""
 
 
 class Controller:
@@ -53,7 +48,6 @@ class Controller:
         k_max: int = MAX_K,
         pads: bool = False,
         read_shares: Mapping[str, float] | None = None,
-        tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
     ) -> None:
         """``knowledge`` has costs for at least one bucket of context length and is updated;
         ``sources`` are the names of the drafters in order of preference, ``free`` those of them
@@ -63,122 +57,218 @@ class Controller:
         that for a drafted one; where it is missing, drafters read as the target's passes do.
         """
         self.knowledge = knowledge
-        self._parts = Parts(
-            knowledge, sources, free, branching or {}, k_max, pads, read_shares or {}, tuning
-        )
-        self._trials = Trials(self._parts)
-        self._reading = PromptReading(self._parts, self._trials)
-        self._learning = Learning(self._parts, self._trials)
-        self._plain_round = 0
-        """The last round in which nothing was drafted."""
-        self._plain_seen: Counter[tuple[int, int]] = Counter()
-        """Such rounds by bucket of context length and number of requests."""
-        self._standing = Standing(self._parts, self._trials, self._reading)
-        self._planner = RequestPlanner(self._parts, self._trials, self._standing)
-
-    @property
-    def speculation(self) -> Speculation:
-        """The state of the request that was planned last."""
-        return self._standing.last
-
-    def speculation_of(self, seq: int) -> Speculation:
-        """See `Standing.of`."""
-        return self._standing.of(seq)
+        self._prices = PriceList(knowledge.costs, k_max, pads=pads, read_shares=read_shares or {})
+        self._options = Options(knowledge, sources, free, branching or {}, self._prices)
+        self._replies: dict[int, Reply] = {}
+        self._status: dict[int, Status] = {}
+        self._prompts: dict[int, tuple[int, bool]] = {}
+        """Length of the prompt that is being read, and whether drafters read it too."""
+        self._reads: dict[int, bool] = {}
+        """Whether drafters were to read the text when that was decided last."""
+        self._round = 0
+        self._requests = 1
+        self._last: int | None = None
 
     @property
     def costs(self) -> Costs:
         """The costs for the context length of the last plan."""
-        return self._parts.costs
+        return self._prices.costs
 
     def measured(self, curves: Mapping[int, Costs]) -> None:
         """Replace all curves by new measurements, by bucket of context length."""
-        self._parts.passes.replace(curves)
+        self._prices.replace(curves)
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """See `PromptReading`."""
-        return self._reading.expects_drafts(state)
+    # -- why -----------------------------------------------------------------------------------
+
+    @property
+    def speculation(self) -> Speculation:
+        """The state of the request that was planned last; on before any was."""
+        return Speculation("on") if self._last is None else self.speculation_of(self._last)
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """On, parked or off, and why, for the request in a sequence, as of its last round."""
+        status, reply = self._status.get(seq), self._replies.get(seq)
+        if status is None or reply is None:
+            return Speculation("on")
+        return status.say(reply.decision, lambda: self._seen(reply))
+
+    def _seen(self, reply: Reply) -> Seen:
+        """What a sentence about the reply needs besides its candidates."""
+        guesses, reading, state = {}, {}, reply.state
+        for source, text in reply.texts.items():
+            here = reply.guesses.get(source, (0, 0))
+            guesses[source] = Guesses(*here, sum(text.verdicts), len(text.verdicts))
+            reading[source] = self._prices.reading(source, state.unread, self._requests)
+        reads = self._reads.get(state.seq)
+        return Seen(self._requests, guesses, state.unread, reads, reading)
 
     # -- planning ------------------------------------------------------------------------------
 
+    def expects_drafts(self, state: RequestState) -> bool:
+        """Whether drafters that compute should read what they have not read; see `Options`."""
+        if not state.emitted and state.seq in self._prompts:
+            length, reads = self._prompts[state.seq]
+            if length == state.length:  # the next part of the same prompt
+                return reads
+        self._prices.read(state.length, state.batch, self._round)
+        reply = self._replies.get(state.seq) if state.emitted else None
+        reads = False
+        for source in self._options.sources:
+            if source not in self._options.copies and state.may_use(source):
+                reads = self._options.worth_reading(state, source, reply) or reads
+        self._reads[state.seq] = reads
+        if not state.emitted:
+            self._prompts[state.seq] = state.length, reads
+        return reads
+
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan for each request: who may draft, and the pace that decides how far."""
-        parts = self._parts
-        parts.planned = Planned(
-            parts.planned.number + 1,
-            len(states),
-            {s.seq: s.length for s in states},
-            {s.seq: s.unread for s in states},
-        )
-        parts.passes.read(max(s.length for s in states), len(states), parts.planned.number)
-        self._trials.begin_round()
-        for state in states:
-            if not state.foreign and self._is_new(state):
-                self._begin(state)
-        parts.sharing.among([s.seq for s in states if not s.foreign], parts.passes.curve)
-        plans = [PLAIN if state.foreign else self._planner.plan(state) for state in states]
-        known = self._plain_seen[self._company()] >= parts.tuning.plain_known
-        every = parts.tuning.plain_every if known else parts.tuning.plain_first
-        if parts.planned.number - self._plain_round >= every:
+        self._round += 1
+        self._requests = len(states)
+        self._prices.read(max(s.length for s in states), len(states), self._round)
+        own = [self._running(s) for s in states if not s.other_policy]
+        factors = row_factors([r.frequency for r in own])
+        plans = [self._plan(r, f, own) for r, f in zip(own, factors, strict=True)]
+        if self._plain_look().due(self._round):
             return [PLAIN] * len(states)
-        return plans
+        if len(own) == len(states):
+            return plans
+        following = iter(plans)
+        return [PLAIN if s.other_policy else next(following) for s in states]
 
-    def _company(self) -> tuple[int, int]:
-        return self._parts.passes.bucket, self._parts.planned.requests
-
-    def _is_new(self, state: RequestState) -> bool:
-        """Whether this is the first round of a reply that it plans; one before may have been plain,
-        while drafters had not read the prompt.
+    def _running(self, state: RequestState) -> Reply:
+        """The reply of a request. It begins with the first round that is planned; one before may
+        have been plain, while drafters had not read the prompt.
         """
-        parts = self._parts
-        return (
-            state.emitted == 0 or self._reading.running(state.seq) or state.seq not in parts.ledgers
-        )
+        seq, reply = state.seq, self._replies.get(state.seq)
+        if reply is not None and state.emitted and seq not in self._prompts:
+            reply.state = state
+            return reply
+        if reply is not None:
+            self._options.ended(reply.state)
+        self._prompts.pop(seq, None)
+        self._status[seq] = Status()
+        reply = self._replies[seq] = self._options.begin(state, self._round)
+        return reply
 
-    def _begin(self, state: RequestState) -> None:
-        """A reply begins."""
-        parts = self._parts
-        if (last := parts.ledgers.get(state.seq)) is not None:
-            kind = parts.estimates.kind(state.seq)
-            parts.credits.close(last, kind, last.drafters)
-            for source in last.read:
-                won = last.won_by.get(source, 0.0)
-                parts.winnings.learn((source, kind, last.requests), won, last.emitted)
-        parts.replies.begin(state.seq)
-        parts.sharing.begin(state.seq)
-        self._standing.begin(state.seq)
-        self._planner.begin(state.seq)
-        self._reading.ended(state.seq)
-        sources = [*filter(state.may_use, parts.sources)]
-        ledger = parts.credits.open(state.sampling, sources)
-        ledger.requests = parts.planned.requests
-        if state.unread <= parts.tuning.behind:
-            ledger.read = {source for source in sources if source not in parts.free}
-        parts.ledgers[state.seq] = ledger
-        parts.estimates.new_text(state.seq, state.sampling, sources)
-        parts.probes.new_reply(parts.planned.number)
+    def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
+        options, now, state = self._options, self._round, reply.state
+        others = [r.budget.left for r in running if r is not reply]
+        bearable = factor * max(0.0, min(others)) if others else math.inf
+        saved = options.session.left - TRIAL * self._prices.doubtful  # trials come first then
+        looks = min(reply.budget.spare, saved + OWED)
+        budgets = Budgets(reply.budget.left, bearable, looks)
+        found = [options.option(reply, source, factor, now) for source in reply.texts]
+        reply.decision = decide(found, state.unread, budgets)
+        self._last = state.seq
+        for c in reply.decision.candidates:
+            key = c.source, state.sampling
+            if c.decided == "asked":
+                options.probing(key, now).used(now)
+                options.trying(key, now).used(now)
+                options.reading(key, self._requests).used(0)
+            elif c.probes:
+                options.probing(key, now).look(now)
+            if c.option.at_best is not None and c.decided != "trial":
+                options.trying(key, now).later(now)
+        steps = reply.decision.steps
+        if self._requests > 1:
+            return DraftPlan(steps)
+        if now % UNPADDED:
+            return DraftPlan(steps, self._prices.widths)
+        plan, untried = DraftPlan(steps), self._prices.untried()
+        return plan.within(untried - 1, NO_LIMIT) if untried else plan
+
+    def _plain_look(self) -> Look:
+        """When a round without a draft measures again what one costs."""
+        key = "plain", self._prices.bucket, self._requests
+        return self._options.looks.at(key, 8, 128, self._round)
 
     # -- learning ------------------------------------------------------------------------------
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Update times by width, acceptance by confidence, and the ledgers by the gain."""
+        """Update times by width, acceptance by confidence, and budgets by what was won and lost."""
         if not outcomes:
             return
-        plain, free = True, self._parts.free
-        shown, copying = {e.seq for e in evidence}, set()
+        self._learn_pass(outcomes)
+        n, curve = len(outcomes), self._prices.curve
+        asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
+        self._options.session.save(n)
+        widest = max(o.proposed for o in outcomes)
+        longer = asking + float(curve[min(widest, len(curve) - 1)]) - 1
         for o in outcomes:
-            # Tokens that a grammar forces count as plain, or where many requests have some in every
-            # round, none would ever be plain and nothing drafted. So do those of foreign policies.
-            plain = plain and (o.foreign or not (o.proposed or o.padding))
-            if o.proposed or o.considered or o.probed is not None:
-                shown.add(o.seq)
-            if o.accepted and o.source in free:
-                copying.add(o.seq)
-        if plain:
-            self._plain_round = self._parts.planned.number
-            self._plain_seen[self._company()] += 1
-        self._planner.learnt(shown, copying)
-        self._learning.learn(outcomes, evidence)
-        self._standing.learn(outcomes)
+            reply = self._replies.get(o.seq)
+            if o.other_policy or reply is None:
+                continue
+            # At the expected cost of the pass: a stall is not charged to the drafter.
+            gain = o.accepted - longer
+            reply.budget.settle(1 + o.accepted + o.forced, gain)
+            reply.frequency += RECENT * ((o.proposed > 0) - reply.frequency)
+            tried = self._learn_trial(o, reply, -gain)
+            self._status[o.seq].learn(o, reply.decision, tried=tried)
+        for e in evidence:
+            reply = self._replies.get(e.seq)
+            if reply is not None and e.source in reply.texts:
+                reply.texts[e.source].learn(e.index, e.confidence, e.accepted)
+                reply.guessed(e.source, right=e.accepted)
+
+    def _learn_pass(self, outcomes: Sequence[Outcome]) -> None:
+        """The seconds of the pass. Tokens that a grammar forces count as plain, or where many
+        requests have some in every round, none would ever be plain and nothing drafted.
+        """
+        width = max(o.width for o in outcomes)
+        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
+        self.costs.passed(len(outcomes) * width, seconds)
+        if all(o.other_policy or not (o.proposed or o.padding) for o in outcomes):
+            self._plain_look().seen(self._round)
+
+    def _learn_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
+        """Whether the draft was a trial. The session pays for it, and where costs are in doubt, so
+        is what it has cost.
+        """
+        if all(c.source != o.source or c.decided != "trial" for c in reply.decision.candidates):
+            return False
+        doubtful = self._prices.doubtful
+        self._options.session.spend(max(0.0, min(cost, TRIAL) if doubtful else cost))
+        if o.proposed:
+            look = self._options.trying((o.source, reply.state.sampling), self._round)
+            look.look(self._round)
+            if doubtful:
+                look.wait = look.first
+        return True
+
+    def _learn_draft(self, o: Outcome) -> float:
+        """Learn what drafting took, and say what it was expected to take, in plain tokens of all
+        requests.
+        """
+        costs, n, source = self.costs, self._requests, o.source
+        plain = n / costs.verify(n)
+        reply = self._replies.get(o.seq)
+        unread = 0 if reply is None else reply.state.unread
+        spent = 0.0
+        if o.probed is not None:
+            spent = o.probed.seconds * plain
+            costs.bounded(o.probed.source, o.probed.seconds)
+            price = self._prices.reading(o.probed.source, unread, n)
+            if price:
+                self._prices.has_read(o.probed.source, spent / price)
+            self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
+            if reply is not None:
+                reply.budget.spent += spent / n
+        if source in self._options.copies:
+            if o.draft_s > 0:
+                known = costs.draft(source) > 0
+                costs.answered(source, o.draft_s if known else min(o.draft_s, FIRST_ANSWER))
+            return spent + o.draft_s * plain
+        if o.considered:
+            each = self._prices.token(source, n)
+            spent += o.considered * each
+            if unread <= KEPT_UP:
+                costs.drafted(source, o.considered, o.draft_s)
+            else:
+                spent += self._prices.reading(source, unread, n) - each
+                costs.bounded(source, o.draft_s / o.considered)
+        return spent
 
 
-__all__ = ["Controller", "bucket_of"]
+__all__ = ["Controller"]

@@ -40,7 +40,7 @@ class CostFilterTuning:
     slowness: float = 1.0
     steepness: float = 0.15
     """Slowness and steepness have these two before any observation."""
-    shaken: float = 1.0
+    coupling: float = 1.0
     """Share of a change in slowness that steepness may have changed by too."""
     slowness_drift: float = 0.015
     steepness_drift: float = 0.01
@@ -156,12 +156,12 @@ class CostFilter:
         gain = together / variance
         self._x += gain * surprise
         self._p -= np.outer(gain, together)
-        shaken = (tuning.shaken * float(gain[0]) * surprise) ** 2
-        self._p[1, 1] += shaken
+        more = (tuning.coupling * float(gain[0]) * surprise) ** 2
+        self._p[1, 1] += more
         if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
-            self._p[0, 0] += shaken
-            self._p[0, 1] -= shaken
-            self._p[1, 0] -= shaken
+            self._p[0, 0] += more
+            self._p[0, 1] -= more
+            self._p[1, 0] -= more
         else:
             self._latest[kind] = parts[-1]
             self._share()

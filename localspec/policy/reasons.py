@@ -1,21 +1,29 @@
-"""Why nothing is drafted: each reason in full with its figures, and brief for a line of figures."""
+"""Why nothing is drafted: each reason in full with its figures, and brief for a line of figures.
+
+Every sentence is made of the candidate that decided the round, and of counts of guesses.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from localspec.core.events import Speculation
-from localspec.policy.gain import Curve, Gain, Outlook, Prices, lengths_of, most_gain
+from localspec.core.plan import Outcome
+from localspec.policy.decide import Candidate, Decision
+from localspec.policy.gain import ENOUGH, MARGIN
+from localspec.policy.prices import Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
 _SLOW = "the draft is too slow here"
 _DELAYS = "drafts would slow the replies beside it"
 _RISK = "not worth the risk yet"
-_ENOUGH = 8
-"""Judged guesses of one reply from which on their share is shown for it."""
+QUIET = 16
+"""Rounds of a reply without a draft after which it is reported as parked."""
 
+ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
 """No drafter may draft for the request."""
 NOTHING_YET = Speculation(
@@ -61,88 +69,170 @@ class Guesses:
     @property
     def share(self) -> str:
         """A percentage; of few guesses in this reply, that of the last ones in all replies."""
-        if self.judged >= _ENOUGH or self.judged_lately <= self.judged:
+        if self.judged >= ENOUGH or self.judged_lately <= self.judged:
             return f"{self.right / self.judged:.0%}"
         return f"{self.right_lately / self.judged_lately:.0%}"
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
-    """What passes take, for ``requests`` at once."""
+class Seen:
+    """What a reply has shown besides its candidates."""
 
-    curve: Curve
-    """Measured time of a pass by draft length, in plain passes; a draft has ``breadth`` nodes for
-    each token of its depth.
-    """
     requests: int = 1
-    breadth: int = 1
-
-    @property
-    def together(self) -> str:
-        """How many requests run at once, in words; nothing for one."""
-        return f" with {self.requests} requests at once" if self.requests > 1 else ""
-
-    def checking(self, depth: int) -> str:
-        """What checking a draft of that depth takes."""
-        tokens, times = 1 + depth * self.breadth, self.curve[depth]
-        if self.requests == 1:
-            return f"checking {tokens} tokens takes {times:.1f} times as long as one"
-        return f"checking {tokens} tokens each takes {times:.1f} times as long as one each"
-
-    def drafting(self, cost: float) -> str:
-        """What drafting a token takes, where ``cost`` is what all requests wait for it."""
-        share, all_wait = cost / self.requests, ", and all wait for it" * (self.requests > 1)
-        if share > 1:
-            return f"drafting one takes {share:.1f} times as long as a plain one{all_wait}"
-        return f"drafting one takes {share:.0%} of the time of a plain one{all_wait}"
+    """Those of the round."""
+    guesses: Mapping[str, Guesses] = field(default_factory=dict)
+    """By drafter."""
+    unread: int = 0
+    """Tokens that drafters have not read."""
+    reads: bool | None = None
+    """Whether they will read them; None where that was not decided yet."""
+    reading: Mapping[str, float] = field(default_factory=dict)
+    """What that takes, in plain tokens, by drafter."""
 
 
-def breadth_costs(curve: Curve, nodes: int) -> Speculation:
-    """Why a drafter of trees does not draft: its narrowest trees, of so many ``nodes``, do not pay;
-    ``curve`` has the cost of passes by nodes.
-    """
-    nodes = min(nodes, len(curve) - 1)
+NOTHING_SEEN = Seen()
+
+
+class Status:
+    """Whether a running reply is drafted for, and if not, the reason that decided."""
+
+    def __init__(self) -> None:
+        self._idle = QUIET
+        """Rounds since the last draft, or as many as make it parked."""
+        self._fruitless = 0
+        """Rounds in a row in which a drafter that computes was asked and nothing was drafted."""
+        self._considered = False
+        """Whether such a drafter computed anything in the last of them."""
+        self._said: tuple[Decision, Speculation] | None = None
+
+    def learn(self, o: Outcome, decision: Decision, *, tried: bool) -> None:
+        """A round has ended. A trial is not a sign that drafts pay."""
+        if o.forced or (o.proposed and not tried):
+            self._idle = self._fruitless = 0
+            return
+        self._idle += 1
+        if decision.asked:
+            self._fruitless += 1
+            self._considered = o.considered > 0
+
+    def say(self, decision: Decision, seen: Callable[[], Seen]) -> Speculation:
+        """On, parked or off, as of the last round; the sentence is made when it is asked for."""
+        if self._idle < QUIET or (decision.asked and self._fruitless < QUIET):
+            return ON
+        if self._said is None or self._said[0] is not decision:
+            why = why_parked(decision.candidates, seen(), considered=self._considered)
+            self._said = decision, why
+        return self._said[1]
+
+
+def why_parked(
+    candidates: Sequence[Candidate], seen: Seen, *, considered: bool = False
+) -> Speculation:
+    """The reason of the most preferred drafter that computes, else of one that copies."""
+    if not candidates:
+        return NOT_ALLOWED
+    computing = [c for c in candidates if not c.option.copies]
+    if computing:
+        why = sentence(computing[0], seen, considered=considered)
+        if len(computing) > 1 and why.reason is not None:
+            return Speculation(why.state, f"{computing[0].source}: {why.reason}", why.brief)
+        return why
+    found = [sentence(c, seen) for c in candidates]
+    return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
+
+
+def sentence(c: Candidate, seen: Seen = NOTHING_SEEN, *, considered: bool = False) -> Speculation:
+    """Why one drafter drafts nothing; ``considered``: although it was asked and has computed."""
+    prices, copies = c.option.prices, c.option.copies
+    guesses = seen.guesses.get(c.source, Guesses(0, 0))
+    margin = 0.0 if copies else MARGIN
+    if c.decided == "breadth":
+        return _breadth_costs(c)
+    if c.decided == "answer":
+        return _slow_answer(c.option.answer)
+    if c.decided in {"gain", "trial", "copies"} and prices.most_gain <= margin:
+        return hopeless(prices, seen.requests, c.option.breadth, margin)
+    match c.decided:
+        case _ if copies:
+            why = nothing_likely(guesses)
+        case "unread":
+            why = not_read(seen.unread, seen.reads, seen.reading.get(c.source, 0.0))
+        case "asked":
+            why = unsure(guesses) if considered else NO_ROOM
+        case "budget":
+            why = not_affordable(c, seen.requests)
+        case _:
+            why = gains_too_little(guesses, c, seen.requests)
+    return why
+
+
+def _together(requests: int) -> str:
+    """How many requests run at once, in words; nothing for one."""
+    return f" with {requests} requests at once" if requests > 1 else ""
+
+
+def _checking(prices: Prices, depth: int, requests: int, breadth: int) -> str:
+    """What checking a draft of that depth takes."""
+    tokens, times = 1 + depth * breadth, prices.measured[depth]
+    if requests == 1:
+        return f"checking {tokens} tokens takes {times:.1f} times as long as one"
+    return f"checking {tokens} tokens each takes {times:.1f} times as long as one each"
+
+
+def _drafting(cost: float, requests: int) -> str:
+    """What drafting a token takes, where ``cost`` is what all requests wait for it."""
+    share, all_wait = cost / requests, ", and all wait for it" * (requests > 1)
+    if share > 1:
+        return f"drafting one takes {share:.1f} times as long as a plain one{all_wait}"
+    return f"drafting one takes {share:.0%} of the time of a plain one{all_wait}"
+
+
+def _breadth_costs(c: Candidate) -> Speculation:
+    """Its narrowest trees do not pay."""
+    prices = c.option.prices
+    nodes = min(4 * c.option.branching.least, len(prices.measured) - 1)
     return Speculation(
         "parked",
         f"{_CHECKING}: its trees have several guesses for each place, and "
-        f"{Passes(curve).checking(nodes)}",
+        f"{_checking(prices, nodes, 1, 1)}",
         _CHECKING,
     )
 
 
-def hopeless(prices: Prices, passes: Passes, margin: float) -> Speculation:
+def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Speculation:
     """Why a drafter does not draft that would gain nothing if all its guesses were right.
 
     ``margin`` is the least gain in tokens.
     """
-    depths = lengths_of(len(prices.curve))
+    depths = zero_to(len(prices.costs))[1:]
     if not len(depths):
         return NO_ROOM
-    best = int(np.argmax(depths - prices.losses)) + 1
-    figures = passes.checking(best)
+    best = int(np.argmax(depths - prices.costs)) + 1
+    figures = _checking(prices, best, requests, breadth)
     if prices.cost:
-        figures += f", and {passes.drafting(prices.cost)}"
-    if most_gain(passes.curve, prices.cost) > margin:
+        figures += f", and {_drafting(prices.cost, requests)}"
+    if most_gain(prices.measured, prices.cost) > margin:
         brief = _DELAYS
         why = f"{_DELAYS} by more than they gain, even if all guesses were right"
-    elif most_gain(passes.curve, 0.0) > margin:
+    elif most_gain(prices.measured, 0.0) > margin:
         brief, why = _SLOW, f"{_SLOW}, even if all its guesses were right"
     else:
         brief, why = _CHECKING, f"{_CHECKING}, even if all guesses were right"
-    return Speculation("parked", f"{why}{passes.together}: {figures}", brief)
+    return Speculation("parked", f"{why}{_together(requests)}: {figures}", brief)
 
 
-def gains_too_little(guesses: Guesses, outlook: Outlook, passes: Passes) -> Speculation:
+def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
     """Why a drafter that computes does not draft: too few of its guesses are right."""
     if not guesses.judged and not guesses.judged_lately:
         return MEASURING
-    expected, prices = outlook.expected, outlook.prices
-    depth = int(np.argmax(expected.firsts @ expected.emitted - prices.costs)) + 1
-    times = passes.curve[depth] + depth * prices.cost / passes.requests
-    why = f"plain decoding is faster here{passes.together}"
+    expected, prices = c.option.expected(), c.option.prices
+    gains = expected.firsts @ expected.emitted(prices, _column(expected.table)) - prices.costs
+    depth = int(np.argmax(gains)) + 1
+    times = prices.measured[depth] + depth * prices.cost / requests
+    why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
-    if max(guesses.judged, guesses.judged_lately) < _ENOUGH:
-        why = f"too little is known of the draft{passes.together}"
+    if max(guesses.judged, guesses.judged_lately) < ENOUGH:
+        why = f"too little is known of the draft{_together(requests)}"
         brief = "too few guesses to tell"
     return Speculation(
         "parked",
@@ -150,6 +240,10 @@ def gains_too_little(guesses: Guesses, outlook: Outlook, passes: Passes) -> Spec
         f"{times:.1f} times as long as one without",
         brief,
     )
+
+
+def _column(table: Sequence[float]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return np.array(table).reshape(-1, 1)
 
 
 def unsure(guesses: Guesses) -> Speculation:
@@ -201,7 +295,7 @@ def nothing_proposed(rounds: int) -> Speculation:
     )
 
 
-def slow_answer(share: float) -> Speculation:
+def _slow_answer(share: float) -> Speculation:
     """Why a drafter that copies is not asked: its answer takes that share of a plain pass."""
     return Speculation(
         "parked",
@@ -211,49 +305,44 @@ def slow_answer(share: float) -> Speculation:
     )
 
 
-def not_affordable(outlook: Outlook, allowed: float, most: float, passes: Passes) -> Speculation:
-    """Why a drafter does not draft that is expected to pay: this reply may lose ``allowed`` tokens,
-    and the other requests can bear a delay of ``most`` tokens by the draft.
+def not_affordable(c: Candidate, requests: int) -> Speculation:
+    """Why a drafter does not draft that is expected to pay: of the drafts that would gain most, by
+    the confidence of their first token, those that are refused may lose more than there is.
     """
-    prices, tuning = outlook.prices, outlook.tuning
-    least = max(0.0, float(prices.losses.min(initial=np.inf)))
+    expected, prices, budgets = c.option.expected(), c.option.prices, c.budgets
+    gains = expected.emitted(prices, _column(expected.table)) - prices.costs
+    best, rows = gains.argmax(axis=1), zero_to(len(gains) - 1)
+    worth = expected.firsts * np.maximum(0.0, gains[rows, best])
+    risks = expected.risk(prices, _column(expected.table))[rows, best]
+    losses = prices.losses[best]
+    risky = _mean(risks, worth * (risks > budgets.reply))
+    delaying = _mean(losses, worth * (losses > budgets.others))
     delays = (
-        f"{_DELAYS}{passes.together}: a rejected one delays them by {least:.1f} tokens in all, "
-        f"and they can bear {max(0.0, most):.1f} now"
+        f"{_DELAYS}{_together(requests)}: a rejected one delays them by {delaying:.1f} tokens in "
+        f"all, and they can bear {budgets.others:.1f} now"
     )
-    if Gain(outlook, allowed).tokens() > tuning.margin:
+    if not risky:
         return Speculation("parked", delays, _DELAYS)
-    limit = max(0.0, tuning.rejected * allowed)
-    if least > limit:
-        why = (
-            f"a rejected draft costs the time of {least:.1f} tokens, more than this reply may "
-            f"risk for one so far ({limit:.1f})"
-        )
-    else:
-        mean = outlook.expected.firsts @ prices.shortfall(outlook.expected)
-        why = (
-            f"rejected drafts are expected to cost {float(mean.min()):.2f} tokens a round, too "
-            f"much for the {max(0.0, allowed):.2f} that this reply can lose so far"
-        )
-    if Gain(outlook, most=most).tokens() <= tuning.margin:
+    why = (
+        f"a draft may lose {risky:.1f} tokens if fewer guesses are right than expected, and this "
+        f"reply can lose {max(0.0, budgets.reply):.1f} now"
+    )
+    if delaying:
         why += f"; besides, {delays}"
     return Speculation("parked", why, _RISK)
 
 
+def _mean(
+    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+    weights: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> float:
+    """Their weighted mean; 0 where none has a weight."""
+    total = float(weights.sum())
+    return float(values @ weights) / total if total > 0 else 0.0
+
+
 __all__ = [
-    "MEASURING",
-    "NOTHING_YET",
-    "NOT_ALLOWED",
-    "NO_ROOM",
-    "Guesses",
-    "Passes",
-    "breadth_costs",
-    "gains_too_little",
-    "hopeless",
-    "not_affordable",
-    "not_read",
-    "nothing_likely",
-    "nothing_proposed",
-    "slow_answer",
-    "unsure",
-]
+    "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "QUIET", "Guesses", "Seen", "Status",
+    "gains_too_little", "hopeless", "not_affordable", "not_read", "nothing_likely",
+    "nothing_proposed", "sentence", "unsure", "why_parked",
+]  # fmt: skip

@@ -5,12 +5,14 @@ that knows how often what looks like it is accepted in this very reply.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from localspec.policy.acceptance import AcceptanceEstimate, AcceptanceTuning, bin_of
-from localspec.policy.gain import Expected, Outlook, Prices
+from localspec.policy.gain import Expected
 from localspec.policy.pace import GainPace
+from localspec.policy.prices import Prices
 from policy_lab.curves import Curve, relative
 from policy_lab.evidence import LONGEST, Recorded
 from policy_lab.world import ASKING
@@ -57,9 +59,9 @@ def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
     paces = []
     for name in sources:
         expected = Expected(_rates(reply, name), len(cost) - 1)
-        outlook = Outlook(expected, Prices(cost, ASKING[name].token))
-        if outlook.tokens > 0:
-            paces.append((name, ASKING[name].token, GainPace(outlook)))
+        prices = Prices(cost, ASKING[name].token)
+        if expected.gain(prices) > 0:
+            paces.append((name, ASKING[name].token, GainPace(partial(_same, expected), prices)))
     at, units = 0, 0.0
     while at < reply.length:
         drafted = accepted = 0
@@ -79,6 +81,10 @@ def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
         units += float(cost[drafted])
         at += 1 + accepted
     return units
+
+
+def _same(expected: Expected) -> Expected:
+    return expected
 
 
 def _rates(reply: Recorded, name: str) -> AcceptanceEstimate:

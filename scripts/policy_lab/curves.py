@@ -82,6 +82,18 @@ CURVES = (
     ),
     Curve("amx", "measured, Xeon with AMX, 1 GB", {1: 45, 2: 82, 4: 88, 8: 108, 16: 188}),
     Curve(
+        "own-avx2",
+        "measured, our kernels, 2 cores of an AMD EPYC (AVX2 only), 1 GB of Q4_0, 2 threads",
+        {1: 39, 2: 48, 3: 63, 4: 76, 5: 85, 6: 103, 7: 118, 8: 136, 10: 162, 12: 189}
+        | {16: 255, 24: 384, 32: 509, 128: 1991},
+    ),
+    Curve(
+        "own-vnni",
+        "measured, our kernels, 2 cores of an AMD EPYC (AVX-512 VNNI), 1 GB of Q4_0, 1 thread",
+        {1: 43.4, 2: 43.6, 3: 43.8, 4: 47.9, 5: 57.2, 6: 68.6, 7: 78.6, 8: 88.5, 9: 98.6}
+        | {10: 105.9, 12: 127.9, 14: 153.5, 16: 172.8, 24: 257.1, 32: 348.5, 48: 520.8, 63: 691.4},
+    ),
+    Curve(
         "rtx3090",
         "llama.cpp#15802: RTX 3090, CUDA, 8B Q4_0, pp512 with microbatches of 1 to 8",
         _speeds(155.02, 277.36, 390.23, 468.95, 514.50, 529.37, 559.17, 570.67)

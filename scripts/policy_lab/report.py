@@ -13,7 +13,6 @@ from localspec.policy import Plain
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
-from localspec.policy.tuning import ControllerTuning
 from policy_lab.bounds import best_fixed, clairvoyant, informed
 from policy_lab.curves import Curve, Disturbance, swept
 from policy_lab.evidence import Recorded
@@ -43,7 +42,6 @@ def controller(
     disturbance: Disturbance,
     sources: Sequence[str],
     seed: int,
-    tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
     *,
     believed: Mapping[int, float] | None = None,
     draft_factor: float = 1.0,
@@ -56,7 +54,7 @@ def controller(
     drafts = {s: ASKING[s].token * sweep[1] * draft_factor for s in sources if ASKING[s].token}
     free = [s for s in sources if not ASKING[s].token]
     costs = Costs(sweep if believed is None else believed, drafts)
-    return Controller(Knowledge({0: costs}), list(sources), free=free, pads=True, tuning=tuning)
+    return Controller(Knowledge({0: costs}), list(sources), free=free, pads=True)
 
 
 @dataclass(frozen=True, slots=True)

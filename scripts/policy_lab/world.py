@@ -200,7 +200,7 @@ class World:
         computing = [name for name in self._sources if ASKING[name].token]
         item = Running(seq, reply, arrived=arrived, limited=self._limited)
         item.read = dict.fromkeys(computing, -reply.prompt)
-        state = replace(item.state, company=others + 1)
+        state = replace(item.state, batch=others + 1)
         reads = self._policy.expects_drafts(state)
         if reads:
             item.read = dict.fromkeys(computing, 0)
@@ -221,7 +221,7 @@ class World:
         spent = 0.0
         self._rounds += 1
         for item in running if self._rounds % LOOK == 0 else ():
-            state = replace(item.state, company=len(running))
+            state = replace(item.state, batch=len(running))
             if state.unread > BEHIND and self._policy.expects_drafts(state):
                 for name, read in item.read.items():
                     part = min(PART, item.at - read)

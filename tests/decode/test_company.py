@@ -220,7 +220,7 @@ def test_a_policy_knows_who_shares_the_pass_and_learns_from_its_own_drafts() -> 
     requests = [house.begin(wish, seq) for seq, wish in enumerate(wishes)]
     for _ in range(4):
         decode_round(requests, house.target, house.drafter, shared)
-    assert [s.foreign for s in shared.states] == [False, False, True]
-    assert [o.foreign for o in own.outcomes] == [True, True, False]
+    assert [s.other_policy for s in shared.states] == [False, False, True]
+    assert [o.other_policy for o in own.outcomes] == [True, True, False]
     assert {e.seq for e in shared.evidence} == {0, 1}
     assert {e.seq for e in own.evidence} == {2}

@@ -84,11 +84,11 @@ def test_the_seconds_of_a_probe_are_no_seconds_of_the_draft_beside_it() -> None:
     request = reply(policy, GREEDY, Match())
     assert all(o.probed is not None and o.probed.source == "model" for o in policy.outcomes)
     assert all(o.probed.seconds > 0 for o in policy.outcomes if o.probed is not None)
-    assert all(o.draft_s < o.apart_s <= o.round_s for o in policy.outcomes)
+    assert all(o.draft_s < o.drafting_s <= o.round_s for o in policy.outcomes)
     assert set(request.tally.by_drafter) == {"suffix"}
     drafted = sum(o.draft_s for o in policy.outcomes if o.proposed)
     assert request.tally.by_drafter["suffix"].seconds == pytest.approx(drafted)
-    assert request.tally.draft_seconds == pytest.approx(sum(o.apart_s for o in policy.outcomes))
+    assert request.tally.draft_seconds == pytest.approx(sum(o.drafting_s for o in policy.outcomes))
 
 
 def test_where_nothing_is_copied_a_probe_leaves_the_round_plain() -> None:

@@ -25,7 +25,7 @@ def shares(requests: int, forced: float, rounds: int = 600) -> tuple[float, int]
     plain = longest = running = 0
     for _ in range(rounds):
         states = [
-            RequestState(seq, lengths[seq], lengths[seq] - 100, "greedy", company=requests)
+            RequestState(seq, lengths[seq], lengths[seq] - 100, "greedy", batch=requests)
             for seq in range(requests)
         ]
         plans = policy.plan(states)

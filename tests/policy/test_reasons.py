@@ -15,8 +15,10 @@ from localspec.policy import FixedLength, Plain
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Expected, Outlook, Prices
-from localspec.policy.reasons import Guesses, Passes, hopeless, not_affordable
+from localspec.policy.decide import Budgets, Option, decide
+from localspec.policy.gain import Expected
+from localspec.policy.prices import Prices
+from localspec.policy.reasons import Guesses, hopeless, not_affordable
 from localspec.policy.storage import Knowledge, load, save
 from tests.policy_world import CPU, GPU, auto, play, steady
 
@@ -125,8 +127,8 @@ def test_the_last_verdicts_outlive_the_session(tmp_path: object) -> None:
 
 def test_the_figures_of_a_reason_are_what_passes_take_not_what_others_are_spared() -> None:
     measured = np.array([1.0, 1.2, 1.6, 2.4])
-    charged = Prices(1 + 10 * (measured - 1), 0.2)
-    why = hopeless(charged, Passes(measured, requests=4), 0.03)
+    charged = Prices(1 + 10 * (measured - 1), 0.2, measured)
+    why = hopeless(charged, 4, 1, 0.03)
     assert "with 4 requests at once" in (why.reason or "")
     assert "checking 2 tokens each takes 1.2 times as long as one each" in (why.reason or "")
     assert "drafting one takes 5% of the time" in (why.reason or "")
@@ -147,7 +149,7 @@ def test_the_cost_that_is_named_is_the_one_that_decides(
     passes: list[float], cost: float, requests: int, charged: float, brief: str
 ) -> None:
     curve = np.array(passes)
-    why = hopeless(Prices(1 + charged * (curve - 1), cost), Passes(curve, requests), 0.03)
+    why = hopeless(Prices(1 + charged * (curve - 1), cost, curve), requests, 1, 0.03)
     assert why.brief == brief
 
 
@@ -164,12 +166,11 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
             policy.plan([state])
             if at and policy.speculation_of(0).brief == "not worth the risk yet":
                 said += 1
-                ledger = policy._parts.ledgers[0]
-                kept = ledger._balance, ledger.won
-                ledger._balance = ledger.won = 1e9
+                budget = policy._replies[0].budget
+                kept, budget.won = budget.won, 1e9
                 (plan,) = policy.plan([state])
                 assert any(step.budget.nodes for step in plan.steps)
-                ledger._balance, ledger.won = kept
+                budget.won = kept
             c, right = says(at)
             policy.learn(
                 [Outcome(0, "model", 0, 0, 0, 1, 1.6, CPU[1] + 1.6)],
@@ -186,10 +187,13 @@ def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
     allowed: float, most: float, *, risk: bool, others: bool
 ) -> None:
     known = AcceptanceEstimate()
-    for _ in range(60):
+    for _ in range(4):
         known.learn(0, 0.9, accepted=True)
-    outlook = Outlook(Expected(known, 3), Prices(np.array([1.0, 1.3, 1.6, 1.9]), 0.1))
-    why = not_affordable(outlook, allowed, most, Passes(outlook.prices.curve, 4)).reason or ""
+    expected, prices = Expected(known, 3), Prices(np.array([1.0, 1.4, 1.8, 2.2]), 0.1)
+    option = Option("model", lambda: expected, prices)
+    (candidate,) = decide([option], 0, Budgets(allowed, most, 0.0)).candidates
+    assert candidate.decided == "budget"
+    why = not_affordable(candidate, 4).reason or ""
     assert ("this reply" in why) is risk
     assert ("replies beside it" in why) is others
 

@@ -8,7 +8,7 @@ import pytest
 from policy_world import CPU
 
 from localspec.policy.costs import Costs
-from localspec.policy.tuning import ControllerTuning
+from localspec.policy.prices import DOUBTFUL
 
 CURVE = {n: ms / 1000 for n, ms in CPU.items()}
 DRAFT = 0.06 * CURVE[1]
@@ -62,7 +62,7 @@ def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> N
     def ratio(n: int) -> float:
         return costs.verify(n) / costs.verify(1)
 
-    unsure = ControllerTuning().unsure
+    unsure = DOUBTFUL
     passes(*[1, 16, 1, 4, 1] * 40)
     quiet = ratio(4), ratio(16)
     passes(*[1, 16, 1, 4] * 6, one=1.5, several=3.2)

@@ -1,0 +1,149 @@
+"""What may be lost, and what for: the budget of each reply, that of the session, and looks.
+
+A conservative bandit (Wu et al. 2016) does what looks best as long as it would still have the
+promised share of what its baseline earns if the cautious case came true. Here plain decoding is the
+baseline, and the share is promised to every reply: it may lose a small share of its tokens and all
+that drafts have won in it.
+
+What does not pay by all that is believed is not for the reply, but to find out. The session pays
+for that, from a share that it saves of every round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+START = 1.5
+"""Tokens that a reply may lose from its first one on."""
+SHARE = 0.02
+"""Further tokens that it may lose, as a share of its tokens so far."""
+LOOKS = 0.2
+"""Tokens that a reply may spend to find out from its first one on."""
+OWED = 0.3
+"""Tokens that the session may owe for a look."""
+SAVED = 0.008
+"""Share of every round that the session saves for looks."""
+AT_FIRST = 1.0
+"""Saved at the start, in plain tokens."""
+AT_MOST = 3.0
+"""Largest savings."""
+
+
+@dataclass(slots=True)
+class ReplyBudget:
+    """The account of one reply, in plain tokens."""
+
+    emitted: int = 0
+    """Tokens of the reply so far."""
+    won: float = 0.0
+    """Tokens won on plain decoding, less those lost."""
+    spent: float = 0.0
+    """Those of them that probes took."""
+
+    @property
+    def left(self) -> float:
+        """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
+        return START + SHARE * self.emitted + self.won
+
+    @property
+    def spare(self) -> float:
+        """Tokens that it can still spend for certain, to find out; what drafts have lost in it is
+        no reason to know no better.
+        """
+        return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
+
+    def settle(self, emitted: int, gain: float) -> None:
+        """A round emitted tokens, with this gain on plain decoding."""
+        self.emitted += emitted
+        self.won += gain
+
+
+@dataclass(slots=True)
+class SessionBudget:
+    """The account of a session, in plain tokens."""
+
+    left: float = AT_FIRST
+
+    def save(self, rounds: float) -> None:
+        """Plain decoding would have made so many rounds in the time, for all requests together."""
+        self.left = min(AT_MOST, self.left + SAVED * rounds)
+
+    def spend(self, tokens: float) -> None:
+        """A look has cost that. The session owes no more than it began with: where costs are in
+        doubt, so are debts.
+        """
+        self.left = max(-AT_FIRST, self.left - tokens)
+
+
+@dataclass(slots=True)
+class Look:
+    """When to look at what acting on a belief would never correct.
+
+    A belief is as old as the rounds since it was looked at. It is looked at again when as much is
+    unseen as was seen, as the intervals of bandits double that do not know how long they play.
+    """
+
+    first: int
+    """Rounds until the first look."""
+    last: int
+    """Most rounds between two."""
+    wait: int = 0
+    since: int = 0
+    """The round from which on that is counted."""
+    made: float = 0.0
+    useful: float = 0.0
+    """Looks so far, and those after which something else was done."""
+    open: bool = False
+    """Whether the last one may still turn out to be useful."""
+
+    def begin(self, now: int) -> None:
+        """What is looked at may have changed: begin with the first interval again, which is longer
+        the less looks have been of use.
+        """
+        self.wait, self.since = min(self.last, round(self.first / self.chance)), now
+
+    def due(self, now: int) -> bool:
+        """Whether as much is unseen as was seen."""
+        return now - self.since >= self.wait
+
+    def look(self, now: int) -> None:
+        """It is looked at in this round."""
+        self.wait, self.since = min(self.last, max(self.first, 2 * self.wait)), now
+        self.made += 1
+        self.open = True
+
+    def later(self, now: int) -> None:
+        """A look that is due would not be worth it: ask again after the first interval."""
+        self.since = now - self.wait + self.first
+
+    def seen(self, now: int) -> None:
+        """It was seen in this round, with or without a look."""
+        self.wait, self.since = min(self.last, 2 * self.wait), now
+
+    def used(self, now: int) -> None:
+        """What it showed is acted on."""
+        self.useful += self.open
+        self.open = False
+        self.wait, self.since = self.first, now
+
+    @property
+    def chance(self) -> float:
+        """Of the next look to be useful, by the rule of succession."""
+        return (1 + self.useful) / (1 + self.made)
+
+
+@dataclass(slots=True)
+class Looks:
+    """All looks of a session."""
+
+    _known: dict[tuple[object, ...], Look] = field(default_factory=dict)
+
+    def at(self, key: tuple[object, ...], first: int, last: int, now: int) -> Look:
+        """The one of that key; it begins in this round if there was none."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Look(first, last, first, now)
+        return found
+
+
+__all__ = ["Look", "Looks", "ReplyBudget", "SessionBudget"]

@@ -1,0 +1,259 @@
+"""What drafts cost now: for this context length, this number of requests, this share of a pass.
+
+All prices are in passes without a draft of the same requests, which is the time in which plain
+decoding emits one token of each.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.policy.costs import Costs
+
+Curve = NDArray[np.float64]
+"""(K + 1,) cost of a target pass by draft length 0..K, in plain passes; the first is 1."""
+
+PADDED = 0.97
+"""A pass is padded to a wider one that takes this share of its time at most: measurements differ
+by as much."""
+READ_EVERY = 16
+"""Rounds between two readings of the cost curve."""
+DOUBTFUL = 0.35
+"""Standard deviation of a cost's logarithm from which on it may well be much less."""
+UNSEEN = 0.4
+"""Share of the extra time of wide passes that may be left, if the machine has got faster."""
+RECENT = 0.25
+"""Weight of what was seen last in an estimate that follows it."""
+
+
+@functools.cache
+def zero_to(end: int) -> NDArray[np.int64]:
+    """(end + 1,) the numbers 0 to ``end``, made once: numpy's functions take longer than all
+    arithmetic here where a pass of the target has emptied the processor's caches.
+    """
+    found = np.arange(end + 1)
+    found.flags.writeable = False
+    return found
+
+
+class Prices:
+    """The cost of drafts of each length by one drafter."""
+
+    def __init__(self, curve: Curve, cost: float, measured: Curve | None = None) -> None:
+        """``cost`` is that of a drafted token, in plain passes; ``measured`` the curve before it
+        was divided among requests.
+        """
+        self.curve, self.cost = curve, cost
+        self.measured = curve if measured is None else measured
+        self._upto: dict[int, Prices] = {}
+        self.costs = curve[1:] + zero_to(len(curve) - 1)[1:] * cost
+        """(K,) cost of rounds with drafts of 1 to K tokens."""
+        self.losses = np.maximum(self.costs - 1, 0.0)
+        """(K,) what a rejected draft loses."""
+        lengths = zero_to(len(self.losses))[1:]
+        self.whole = np.minimum(self.losses.astype(np.int64), lengths)
+        """(K,) whole tokens that make up for each loss, and the part of one besides."""
+        self.part = np.where(self.whole < lengths, self.losses - self.whole, 0.0)
+
+    @functools.cached_property
+    def most_gain(self) -> float:
+        """Tokens that a round gains if every token of the best length is accepted."""
+        return most_gain(self.curve, self.cost)
+
+    def at_best(self, curve_doubt: float, cost_doubt: float) -> Prices:
+        """Prices as low as they may well be: never confirmed, of a disturbed sweep, of a machine
+        that has got faster. The doubts are standard deviations of logarithms.
+        """
+        factor = min(UNSEEN, _lowest(curve_doubt))
+        return Prices(1 + factor * (self.curve - 1), self.cost * _lowest(cost_doubt))
+
+    def upto(self, depth: int) -> Prices:
+        """Those of drafts of at most so many tokens."""
+        if depth >= len(self.costs):
+            return self
+        found = self._upto.get(depth)
+        if found is None:
+            found = self._upto[depth] = Prices(
+                self.curve[: depth + 1], self.cost, self.measured[: depth + 1]
+            )
+        return found
+
+
+def _lowest(doubt: float) -> float:
+    return math.exp(-2 * max(0.0, doubt - DOUBTFUL))
+
+
+def most_gain(curve: Curve, cost: float) -> float:
+    """Tokens that a round gains if every token of the best length is accepted."""
+    lengths = zero_to(len(curve) - 1)[1:]
+    gain = lengths - (curve[1:] - 1) - lengths * cost
+    return float(gain.max(initial=-cost))
+
+
+def row_factors(frequencies: Sequence[float]) -> list[float]:
+    """What each request is charged of the extra time of a wider pass, by how often each drafts.
+
+    All requests of a pass have its width, so extra rows delay all of them, and serve those that
+    draft. The loss of all together is divided among those that are expected to draft: a request
+    that drafts alone pays for all, and where all draft each pays for its own rows. Then a row is
+    computed where it is worth more to all than it costs all. The factor is fixed before a token is
+    drawn, so it cannot depend on one.
+    """
+    total = sum(frequencies)
+    return [len(frequencies) / (1 + total - own) for own in frequencies]
+
+
+def quickest(seconds: NDArray[np.float64]) -> list[int]:
+    """The quickest number of rows for a pass over at least 1, 2, ... rows, by the seconds of each;
+    a pass over a single row is plain decoding and is not padded.
+    """
+    rows = [*range(1, len(seconds) + 1)]
+    best = len(seconds) - 1
+    for i in range(len(seconds) - 2, 0, -1):
+        if seconds[best] <= PADDED * seconds[i]:
+            rows[i] = best + 1
+        elif seconds[i] <= seconds[best]:
+            best = i
+    return rows
+
+
+def bucket_of(length: int) -> int:
+    """Bucket of context lengths that share a curve: up to 1k, 4k, 16k, ... tokens."""
+    return max(0, (max(1, length) - 1).bit_length() - 9) // 2
+
+
+class PriceList:
+    """The prices of this moment, read from the measured curves now and then only."""
+
+    def __init__(
+        self,
+        curves: dict[int, Costs],
+        k_max: int,
+        *,
+        pads: bool,
+        read_shares: Mapping[str, float],
+    ) -> None:
+        """``curves`` by bucket of context length, at least one, is updated; see `Controller` for
+        the rest.
+        """
+        self._curves, self._k_max, self._pads = curves, k_max, pads
+        self._read_shares = dict(read_shares)
+        self._dearer: dict[str, float] = {}
+        """By drafter: what reading took, as a multiple of what was expected."""
+        self.replace({})
+
+    def replace(self, curves: Mapping[int, Costs]) -> None:
+        """Replace all curves by new measurements, if there are any."""
+        if curves:
+            self._curves.clear()
+            self._curves.update(curves)
+        self.bucket = min(self._curves)
+        self.costs = self._curves[self.bucket]
+        """The costs for the context length that was read last."""
+        self.requests = 0
+        self._changes = 0
+        self._padded_from: tuple[int, ...] = ()
+        self._prices: dict[tuple[str, float, int], Prices] = {}
+        self._at_best: dict[int, tuple[Prices, Prices]] = {}
+        self.doubt = 0.0
+        """Standard deviation of the logarithm of what a usual draft's pass costs."""
+        self.widths: Sequence[int] = ()
+        """See `DraftPlan.widths`."""
+        self.curve: Curve = np.ones(1)
+        """The cost of a pass of all requests by draft length, padded where that is quicker."""
+        self.unpadded: Curve = self.curve
+        """The same for passes that are not padded, as of trees."""
+
+    def read(self, length: int, requests: int, now: int) -> None:
+        """Set the prices for so many requests with ``length`` tokens at most, in round ``now``."""
+        curves, bucket = self._curves, bucket_of(length)
+        if bucket not in curves:  # start from the current one: a longer context changes it slowly
+            known = {n: self.costs.verify(n) for n in self.costs.curve()}
+            curves[bucket] = Costs(known, self.costs.drafts(), self.costs.tuning)
+        if (
+            bucket == self.bucket
+            and requests == self.requests
+            and now % READ_EVERY != 1
+            and (now % 4 != 1 or curves[bucket].changes == self._changes)
+        ):
+            return
+        self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
+        self._changes = self.costs.changes
+        seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
+        self.curve = self.unpadded = seconds / seconds[0]
+        self.doubt = self.costs.doubt(4)
+        self.widths = quickest(seconds) if self._pads and requests == 1 else ()
+        rows = enumerate(self.widths[:8], 1)
+        self._padded_from = tuple(n for n, wider in rows if wider > n)
+        if self.widths:
+            self.curve = self.curve[np.array(self.widths) - 1]
+        self._prices.clear()
+        self._at_best.clear()
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether what passes over several tokens cost is uncertain, since something changed."""
+        return self.doubt > DOUBTFUL
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether too few passes over several tokens have shown what they cost now."""
+        return self.doubtful or not self.costs.confirmed
+
+    def untried(self) -> int:
+        """The narrowest width that passes are padded from although none of it was seen: it may have
+        been measured wrongly. 0 if there is none.
+        """
+        return next((n for n in self._padded_from if not self.costs.seen(n)), 0)
+
+    def token(self, source: str, requests: int) -> float:
+        """Cost of a drafted token, in plain passes, to each of the requests, summed up."""
+        return self.costs.draft(source) * requests / self.costs.verify(requests)
+
+    def of(self, source: str, *, copies: bool, factor: float = 1.0, breadth: int = 1) -> Prices:
+        """Prices of a drafter's drafts, with ``breadth`` nodes at each depth, for a request that is
+        charged ``factor`` of the extra time of a pass; see `row_factors`.
+        """
+        factor = round(8 * factor) / 8 if factor != 1.0 else 1.0
+        key = source, factor, breadth
+        found = self._prices.get(key)
+        if found is None:
+            alone = breadth > 1 and self.requests == 1
+            measured = (self.unpadded if alone else self.curve)[::breadth]
+            curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
+            cost = 0.0 if copies else self.token(source, self.requests)
+            found = self._prices[key] = Prices(curve, cost, measured)
+        return found
+
+    def at_best(self, source: str, prices: Prices) -> Prices:
+        """See `Prices.at_best`, by the doubts of now."""
+        known = self._at_best.get(id(prices))
+        if known is None or known[0] is not prices:
+            found = prices.at_best(self.doubt, self.costs.draft_doubt(source))
+            known = self._at_best[id(prices)] = prices, found
+        return known[1]
+
+    def reading(self, source: str, unread: int, requests: int) -> float:
+        """Expected cost of reading so many tokens and computing one: as the target's passes, where
+        nothing else was measured.
+        """
+        share = self._read_shares.get(source)
+        times = self.reading_alone(unread) if share is None else max(1.0, share * unread)
+        return self.token(source, requests) * times * self._dearer.get(source, 1.0)
+
+    def reading_alone(self, unread: int) -> float:
+        """Expected time of the target for reading so many tokens, in plain passes."""
+        return self.costs.verify(max(1, unread)) / self.costs.verify(1)
+
+    def has_read(self, source: str, times: float) -> None:
+        """Reading took so many times as long as `reading` said."""
+        before = self._dearer.get(source, 1.0)
+        self._dearer[source] = before * (1 + RECENT * (min(times, 10.0) - 1))
+
+
+__all__ = ["Curve", "PriceList", "Prices", "bucket_of", "most_gain", "quickest", "row_factors"]
