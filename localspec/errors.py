@@ -30,6 +30,8 @@
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
     │       ├── DeviceLostError    1   the GPU is gone, as after sleep
     │       └── WorkerLostError    1   a worker of --rpc is gone or hangs
+    ├── UnreadableError            1   a document that has no text for a model
+    ├── ToolError                  1   a server of tools, or a call of one, failed
     ├── WorkerError                1   a worker of --rpc cannot be used, or cannot be started here
     ├── PeerError                  1   a program to compare with does not start or answer
     ├── RemoteError                1   a server elsewhere does not answer, or not with a reply
@@ -168,6 +170,14 @@ class DeviceLostError(DeviceError):
 
 class WorkerLostError(DeviceError):
     """A worker that has layers of the target is gone, or has not answered for long."""
+
+
+class UnreadableError(LocalspecError):
+    """A document without text for a model; the message says why."""
+
+
+class ToolError(LocalspecError):
+    """A server of tools or a call failed; the text is for the user and for the model."""
 
 
 class WorkerError(LocalspecError):

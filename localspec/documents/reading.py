@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
+from localspec.errors import UnreadableError
 from localspec.processes.bounded import BoundedProcess, Bounds, TooMuchError
 
 LARGEST_TEXT = 1 << 20
@@ -17,10 +17,6 @@ LARGEST_DOCUMENT = 64 << 20
 """Bytes of a PDF or a notebook, most of which are pictures."""
 _SECONDS = 30.0
 _MEMORY = 1 << 30
-
-
-class UnreadableError(LocalspecError):
-    """A file without text for a model; the message says why."""
 
 
 def is_document(path: Path) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from localspec.documents import reading
-from localspec.tools.values import OfferedTool, ToolError
+from localspec.errors import ToolError
+from localspec.tools.values import OfferedTool
 
 _MOST_ENTRIES = 200
 _MOST_LINES = 400

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localspec.core.safe_text import safe_line
+from localspec.errors import ToolError
 from localspec.processes import children
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.values import (
     OfferedTool,
     ServerState,
-    ToolError,
     ToolResult,
     offered,
     quoted,

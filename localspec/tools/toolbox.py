@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, ToolError, UsageError
 from localspec.tools.folder import Folder
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
-from localspec.tools.values import LARGEST_RESULT, OfferedTool, ToolError, ToolResult, quoted
+from localspec.tools.values import LARGEST_RESULT, OfferedTool, ToolResult, quoted
 
 MOST_OFFERED = 256
 """Tools of a request."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from localspec.core.safe_text import safe_line, safe_text
-from localspec.errors import LocalspecError
+from localspec.errors import ToolError
 
 LARGEST_NAME = 64
 """Characters of the name by which a model calls a tool; servers elsewhere allow no more."""
@@ -21,10 +21,6 @@ LARGEST_RESULT = 200_000
 """Characters of a result that leave the process of a server; less is shown to the model."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _TAGS = re.compile(r"<(?=/?\s*(?:tool_response|tool_call|tool_result|tools)\b)", re.IGNORECASE)
-
-
-class ToolError(LocalspecError):
-    """A server or a call failed; the text is for the user and for the model."""
 
 
 @dataclass(frozen=True, slots=True)

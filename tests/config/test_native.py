@@ -298,6 +298,7 @@ def test_what_is_loaded_is_what_was_checked_though_a_link_on_the_way_changes(
 DOORS = {
     Path("localspec/llama/remote.py"): "llama.cpp opens what the door says is trusted",
     Path("localspec/kernels/library.py"): "llama.cpp's own libraries, from a folder that is closed",
+    Path("localspec/compiling/variants.py"): "likewise, where a build has one for each processor",
 }
 """Modules that open native code; the door itself does so by a parameter."""
 OPENS = re.compile(

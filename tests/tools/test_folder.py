@@ -2,8 +2,8 @@
 
 import pytest
 
+from localspec.errors import ToolError
 from localspec.tools.folder import Folder
-from localspec.tools.values import ToolError
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.chats.calls import CallState, SavedCall
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, ToolError
 from localspec.tools.limits import MOST_ROUNDS, refusal, result_size
 from localspec.tools.permission import Answer, Permissions
 from localspec.tools.toolbox import Toolbox, arguments_of
-from localspec.tools.values import OfferedTool, ToolError
+from localspec.tools.values import OfferedTool
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import CallsChanged, NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
