@@ -93,6 +93,7 @@ class _Counting(Context):
         self._widest = case.widest
         self._batch = Batch(case.batch)
         self._lengths = [0] * case.sequences
+        self.spans = [[] for _ in range(case.sequences)]
         self._streams = rng.sample(range(case.sequences), case.sequences)
         self._branches = SimpleNamespace(shared=(), cut=lambda _: None)  # type: ignore[assignment]
         self._revocable = {}

@@ -139,11 +139,13 @@ def test_fewer_requests_run_at_a_time_where_memory_is_short(
 ) -> None:
     planned = fit_files
 
-    def short(target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, remote: None) -> Fit:
+    def short(
+        target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, remote: None, beside: int
+    ) -> Fit:
         assert remote is None
         if wishes.sequences > 2:
             raise OutOfMemoryError("too large")
-        return planned(target, draft, wishes)
+        return planned(target, draft, wishes, beside=beside)
 
     monkeypatch.setattr(planning, "fit_files", short)
     options = Options(str(files.target), draft="none", context=256, threads=1, parallel=8)

@@ -70,12 +70,12 @@ def quantized(monkeypatch: pytest.MonkeyPatch) -> None:
     planned = planning.fit_files
 
     def fit_files(
-        target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, remote: None
+        target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, remote: None, beside: int
     ) -> Fit:
         assert remote is None
         if wishes.kv_type is not None:
-            return planned(target, draft, wishes)
-        fit = planned(target, draft, replace(wishes, kv_type="q8_0"))
+            return planned(target, draft, wishes, beside=beside)
+        fit = planned(target, draft, replace(wishes, kv_type="q8_0"), beside=beside)
         return replace(fit, wishes=wishes)
 
     monkeypatch.setattr(planning, "fit_files", fit_files)

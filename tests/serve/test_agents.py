@@ -104,12 +104,12 @@ async def test_a_picture_in_a_result_is_told_of_and_ends_no_conversation(world):
     assert result.content == "a.png\n[something other than text, which this model cannot read]"
 
 
-async def test_a_picture_of_the_users_is_refused(world):
+async def test_a_picture_of_the_users_reaches_the_engine_which_knows_whether_its_model_sees(world):
     asked = claude_code(1)
     asked["messages"][0]["content"].append({"type": "image", "source": PICTURE})
     answer = await world.client.post("/v1/messages", json=asked)
-    assert answer.status_code == 400
-    assert "reads no images" in answer.json()["error"]["message"]
+    assert answer.status_code == 200
+    assert [len(message.pictures) for message in world.requests[0].messages].count(1) == 1
 
 
 async def test_the_probe_before_the_first_request_does_no_harm(world):

@@ -179,7 +179,7 @@ def test_calls_of_tools_are_whole_and_streamed(api):
         ({"messages": [{"role": "king", "content": "Hi"}]}, "role must be one of"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
-            "reads no images",
+            "image_url.url is missing",
         ),
         ({"tool_choice": "required"}, "there are no tools"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "needs a name"),
@@ -345,7 +345,10 @@ def test_a_response_of_a_schema(api):
         ({"background": True}, "nothing is stored here"),
         ({"input": []}, "at least one item"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "not an item that this server reads"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "reads no images"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "image_url is missing",
+        ),
         ({"tool_choice": "required"}, "there are no tools"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice.type must be function"),
     ],
@@ -523,7 +526,7 @@ def test_a_header_that_changes_leaves_the_prompt_as_it_was(claude):
         ({"messages": [{"role": "king", "content": "Hi"}]}, "role must be one of"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
-            "reads no images",
+            "source.type is missing",
         ),
         ({"tool_choice": {"type": "any"}}, "there are no tools"),
         ({"tools": [{"name": "weather", "input_schema": {"type": "string"}}]}, "not a JSON schema"),
