@@ -32,6 +32,7 @@ from taking_turns import Side, answer_all, sides
 
 from localspec.errors import LocalspecError
 from localspec.kernels import build
+from localspec.kernels.formats import FORMATS
 from localspec.llama import weight_speed
 from localspec.llama.context import Context
 from localspec.llama.kernel_speed import KINDS
@@ -199,9 +200,10 @@ def compare_numbers(how: Setting) -> None:
             print(f"{kind:8} {cells}", flush=True)
 
 
-def zero_models(folder: Path) -> Iterator[Path]:
+def zero_models(folder: Path, formats: Sequence[str]) -> Iterator[Path]:
     """Models of zeros, one at a time; the time of a pass does not depend on values."""
-    for kind, ggml_type in KINDS.items():
+    for kind in formats:
+        ggml_type = FORMATS[kind].ggml_type
         path = folder / f"{kind}.gguf"
         weight_speed.write_model(path, ggml_type)
         yield path
@@ -213,6 +215,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--widths", type=int, nargs="+", default=_WIDTHS, metavar="N")
+    parser.add_argument(
+        "--formats", nargs="+", choices=OWN_TYPES, default=list(KINDS), metavar="NAME"
+    )
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--context", type=int, default=0, metavar="N")
@@ -233,7 +238,7 @@ def main() -> int:
         return 0
     equal = True
     with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
-        for file in a.files or zero_models(Path(folder)):
+        for file in a.files or zero_models(Path(folder), a.formats):
             if a.equal:
                 equal = compare_bits(file, how) and equal
             else:

@@ -14,6 +14,7 @@ from localspec.core.picture import LARGEST_FILE, Picture
 from localspec.errors import Interrupted, MediaError
 from localspec.media import decode_child, decoding
 from localspec.media.decode_child import RefusedError, decoded
+from localspec.processes.bounded import BoundedProcess
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -115,16 +116,19 @@ def test_a_refusal_names_the_file() -> None:
 
 
 def test_a_picture_that_takes_too_much_ends_its_process_alone(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "never_answers.py").write_text("import sys\nsys.stdin.read()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(decoding, "_MEMORY", 1)
-    monkeypatch.setattr(decoding, "_pool", lambda: pool)
-    pool = decoding._process()
+    bounds = decoding._process()._bounds
+    process = BoundedProcess("never_answers", "decodes pictures", bounds)
+    monkeypatch.setattr(decoding, "_pool", lambda: process)
     try:
         with pytest.raises(MediaError, match="cannot be decoded: it takes more than"):
             decoding.decoded(picture_files.png(), "a.png")
     finally:
-        pool.close()
+        process.close()
 
 
 def test_nobody_waits_for_a_picture_that_is_not_wanted_any_more() -> None:
