@@ -145,6 +145,7 @@ def describe(pair: Pair) -> dict[str, Any]:
         "target": describe_file(pair.target),
         "draft": describe_file(pair.draft) if pair.draft else None,
         "drafting": pair.drafting,
+        "sees": pair.sees,
         "licence": pair.licence,
         "context": pair.context,
         "draft_length": pair.draft_length,

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from localspec.models.pull.plan import PullPart, PullPlan
     from localspec.models.pull.transfers import Fetched
 
+_ROLES = ("target", "draft", "projector")
+
 
 @click.command("pull")
 @click.argument("name", shell_complete=complete.models)
 @setting_option(schema.DRAFT, sources=False)
+@click.option(
+    "--no-mmproj", is_flag=True, help="Without the projector with which the target sees pictures."
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, download nothing.")
 @click.option(
     "--force", is_flag=True, help="Download even if the model is too big for this machine."
@@ -33,9 +38,18 @@ if TYPE_CHECKING:
 @setting_option(schema.OFFLINE, sources=False, envvar=schema.OFFLINE.variable)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 def command(
-    name: str, draft: str | None, *, dry_run: bool, force: bool, offline: bool, as_json: bool
+    name: str,
+    draft: str | None,
+    *,
+    no_mmproj: bool,
+    dry_run: bool,
+    force: bool,
+    offline: bool,
+    as_json: bool,
 ) -> None:
     """Download NAME and its draft, so that both work offline afterwards.
+
+    A projector in the target's repository (mmproj), with which it sees pictures, comes with it.
 
     NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, user/repo@REVISION,
     user/repo/FILE.gguf, or a link copied from the Hub. An interrupted pull continues where it
@@ -44,11 +58,11 @@ def command(
     from localspec.models.hub.environment import is_offline
 
     say = _Sayer(silent=as_json)
-    done = _already_here(name, draft, offline=offline or is_offline())
+    done = _already_here(name, draft, offline=offline or is_offline(), sees=not no_mmproj)
     if done is None:
-        done = _pull(name, draft, say, dry_run=dry_run, force=force)
+        done = _pull(name, draft, say, dry_run=dry_run, force=force, sees=not no_mmproj)
     else:
-        for role in ("target", "draft"):
+        for role in _ROLES:
             if done[role]:
                 say(f"{role:<9} {done[role]['path']}")
         say(f"{name} is already downloaded and complete")
@@ -57,16 +71,16 @@ def command(
 
 
 def _pull(
-    name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
+    name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool, sees: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
     from localspec.models.pull.plan import require_space
     from localspec.models.pull.planner import prepare
 
     waits = Countdown()
-    plan = prepare(name, draft, waits)
+    plan = prepare(name, draft, waits, sees=sees)
     if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
-        plan = prepare(name, plan.suggestion, waits)
+        plan = prepare(name, plan.suggestion, waits, sees=sees)
     for line in _lines(plan):
         say(line)
     if dry_run:
@@ -92,7 +106,9 @@ class _Sayer:
             write_line(line)
 
 
-def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, Any] | None:
+def _already_here(
+    name: str, draft: str | None, *, offline: bool, sees: bool
+) -> dict[str, Any] | None:
     """Paths of the files if all are here and complete; does not use the network.
 
     Only pinned files can be checked without the Hub; offline, any file that is here counts.
@@ -118,6 +134,9 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         sources = pair.files if draft is None else (pair.target,)
         if not offline and any(isinstance(f, HubFile) and not f.revision for f in sources):
             return None
+        target = pair.target.found()
+        if pair.sees and sees and not offline and target is not None and not _seen_by(target):
+            return None
         bars = Bars()
         with CtrlC() as ctrl_c:
             found = [
@@ -139,15 +158,25 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
                 f"not downloaded: {', '.join(f.where for f in lacking)}; "
                 f"run `localspec pull {name}` without --offline"
             )
+    target = found[0]
+    here = [target, found[1] if len(found) > 1 else None, _seen_by(target) if target else None]
     return {
         "name": name,
         "installed": True,
         "fetched_bytes": 0,
         **{
             role: {"path": str(path), "bytes": path.stat().st_size} if path is not None else None
-            for role, path in zip(("target", "draft"), [*found, None], strict=False)
+            for role, path in zip(_ROLES, here, strict=True)
         },
     }
+
+
+def _seen_by(target: Path) -> Path | None:
+    """The projector beside a target's file."""
+    from localspec.models.catalog.projectors import find_projector
+    from localspec.models.gguf.header import read_header
+
+    return find_projector(read_header(target), target)
 
 
 def _wants_draft(plan: PullPlan, *, ask: bool) -> bool:
@@ -179,7 +208,12 @@ def _lines(plan: PullPlan) -> list[str]:
 
 
 def _part_lines(part: PullPart) -> list[str]:
+    from localspec.models.catalog.projectors import kind
+
     header, shards = part.header, len(part.entries)
+    if part.role == "projector":
+        seen = f"{size(part.n_bytes)}, {kind(header.metadata)}: it sees pictures"
+        return [f"{part.role:<9} {part.where}", f"          {seen}"]
     more = f" in {shards} files" if shards > 1 else ""
     facts = (
         f"{size(part.n_bytes)}{more}, {header.architecture}, {header.n_layer} layers, "
@@ -232,6 +266,7 @@ def _report(plan: PullPlan, obtained: Fetched | None) -> dict[str, Any]:
         "fetched_bytes": obtained.fetched if obtained else 0,
         "target": facts(plan.target),
         "draft": facts(plan.draft),
+        "projector": facts(plan.projector),
         "drafting": plan.pair.drafting if plan.pair else "draft-model" if plan.draft else "ngram",
         "fit": plan.verdict,
         "licence": plan.licence,

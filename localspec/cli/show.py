@@ -162,6 +162,7 @@ def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, A
         "end_tokens": [token.decode("utf-8", "replace") for token in end_tokens(header)],
         "chat_template": header.template is not None,
         "kind": heads.kind(header),
+        "projector": _projector(target),
         "own_head": heads.MTP if heads.carries_mtp(header) else None,
         "own_head_trouble": heads.mtp_problem(header) if heads.states_mtp(header) else None,
     }
@@ -174,6 +175,17 @@ def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, A
             "same_vocabulary": vocabulary_mismatch(ours, theirs) is None,
         }
     return facts
+
+
+def _projector(target: ModelFile) -> dict[str, Any] | None:
+    """The projector beside a target, which is loaded with the first picture."""
+    from localspec.loading.options import Options
+    from localspec.loading.sight import projector_memory, projector_of
+
+    path = projector_of(target, Options())
+    if path is None:
+        return None
+    return {"path": str(path), "bytes": path.stat().st_size, "memory": projector_memory(path)}
 
 
 def _file(file: ModelFile) -> dict[str, Any]:
@@ -197,6 +209,17 @@ def _file(file: ModelFile) -> dict[str, Any]:
     }
 
 
+def _sight_lines(facts: dict[str, Any]) -> list[str]:
+    if seen := facts.get("projector"):
+        return [
+            *labelled("sees", f"with {seen['path']} ({size(seen['bytes'])})"),
+            f"          about {size(seen['memory'])} of memory from the first picture on",
+        ]
+    if facts.get("sees") and not facts.get("installed"):
+        return ["sees      pictures: `localspec pull` fetches its projector too"]
+    return []
+
+
 def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
     about = f": {pair.about}" if pair is not None and pair.about else ""
     lines = [f"{facts['name']}{about}"]
@@ -206,6 +229,7 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
             lines.append("draft     in the target's file: a layer for multi-token prediction")
         else:
             lines += _file_lines(role, facts[role])
+    lines += _sight_lines(facts)
     if facts["draft"] is not None and "mismatch" in facts["draft"]:
         mismatch = facts["draft"]["mismatch"]
         same = facts["draft"]["same_vocabulary"]

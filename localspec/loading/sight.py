@@ -41,7 +41,12 @@ def projector_bytes(file: ModelFile, options: Options) -> int:
     if not options.sees and options.mmproj is None:
         return 0
     path = projector_of(file, options)
-    return path.stat().st_size + _WORK if path is not None and path.is_file() else 0
+    return projector_memory(path) if path is not None and path.is_file() else 0
+
+
+def projector_memory(path: Path) -> int:
+    """Bytes that a loaded projector takes, roughly."""
+    return path.stat().st_size + _WORK
 
 
 class ModelSight:
@@ -83,8 +88,8 @@ class ModelSight:
         if path is None:
             raise MediaError(
                 f"{name} cannot see pictures: there is no projector (mmproj file) beside it; if "
-                "its repository has one, fetch it and name it with --mmproj FILE, or choose a "
-                "model that sees"
+                "its repository has one, `localspec pull` fetches it, and --mmproj FILE names one "
+                "elsewhere; or choose a model that sees"
             )
         from localspec.media import mtmd_library
 
@@ -112,4 +117,5 @@ class ModelSight:
         return made
 
 
-__all__ = ["NO_PROJECTOR", "ModelSight", "projector_bytes", "projector_of"]
+__all__ = ["NO_PROJECTOR", "ModelSight", "projector_bytes", "projector_memory"]
+__all__ += ["projector_of"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import gguf_tools
 import head_files
 import huggingface_hub
+import picture_files
 import pytest
 from conftest import Files
 from hub_server import (
@@ -33,6 +34,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localspec import cli
+from localspec.models.gguf.header import read_header
 from localspec.models.hub import connection, download, hf_cache
 
 pytest_plugins = ["hub_fixtures"]
@@ -145,13 +147,69 @@ def test_the_pulled_pair_runs_without_a_network(
     assert "already downloaded" in pull(capfd, "tiny", "--offline")[0]
 
 
-def test_a_projector_beside_the_target_is_named(
-    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def eye(tmp_path_factory: pytest.TempPathFactory, models) -> bytes:
+    """A projector for the target that the Hub has."""
+    folder = tmp_path_factory.mktemp("eye")
+    target = folder / "target.gguf"
+    target.write_bytes(models.target)
+    width = read_header(target).n_embd
+    return picture_files.write_projector(folder / "eye.gguf", "llava", width=width).read_bytes()
+
+
+def test_a_projector_comes_with_its_target_and_goes_with_it(
+    hub: Hub, pair: Pair, eye: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    commit = pair[0].commit({"mmproj-F16.gguf": b"not read"})
-    (notice,) = pulled(capfd, TARGET, "--dry-run")["notices"]  # type: ignore[misc]
-    assert "sees pictures with mmproj-F16.gguf (8 B) beside it, which is not fetched" in notice
-    assert f"hf download {TARGET} mmproj-F16.gguf --revision {commit}" in notice
+    pair[0].commit({"mmproj-F16.gguf": eye})
+    assert "projector" in pull(capfd, TARGET, "--dry-run")[0]
+    assert pulled(capfd, TARGET, "--no-mmproj")["projector"] is None
+    found = pulled(capfd, TARGET)
+    path = Path(found["projector"]["path"])  # type: ignore[index]
+    assert path.read_bytes() == eye
+    assert found["fetched_bytes"] == len(eye)
+    assert cli.call(["show", TARGET, "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["projector"]["path"] == str(path)
+    assert cli.call(["show", TARGET]) == 0
+    assert "of memory from the first picture on" in capfd.readouterr().out
+    assert cli.call(["rm", TARGET, "--yes"]) == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"not read", "is not a GGUF file"), (None, "it makes rows of 8 numbers, and ")],
+)
+def test_a_projector_of_no_use_is_named_and_not_fetched(
+    hub: Hub,
+    pair: Pair,
+    content: bytes | None,
+    why: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    narrow = picture_files.write_projector(tmp_path / "narrow.gguf", "llava", width=8)
+    pair[0].commit({"mmproj-F16.gguf": content or narrow.read_bytes()})
+    found = pulled(capfd, TARGET)
+    (notice,) = found["notices"]  # type: ignore[misc]
+    assert notice.startswith("mmproj-F16.gguf is not fetched: ")
+    assert why in notice
+    assert found["projector"] is None
+
+
+def test_a_pair_that_sees_is_complete_with_its_projector(
+    hub: Hub, pair: Pair, eye: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pull(capfd, "tiny")
+    before, after = pair[0].main, pair[0].commit({"mmproj-F16.gguf": eye})
+    catalogue = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "models.toml"
+    own_catalogue(catalogue.read_text().replace(before, after) + "sees = true\n")
+    assert "already downloaded" in pull(capfd, "tiny", "--offline")[0]
+    assert "already downloaded" in pull(capfd, "tiny", "--no-mmproj")[0]
+    found = pulled(capfd, "tiny")
+    assert found["fetched_bytes"] == len(eye)
+    assert found["projector"]["bytes"] == len(eye)  # type: ignore[index]
+    assert "projector " in pull(capfd, "tiny")[0]
+    assert pulled(capfd, "tiny")["fetched_bytes"] == 0
 
 
 def test_a_dry_run_reads_headers_only(

@@ -118,6 +118,8 @@ class Pair:
     """Percent of the target that passes read at all; None: all of it."""
     active: int | None
     """Percent of that which one token needs; None: all of it."""
+    sees: bool
+    """Whether its repository has a projector, with which the target sees pictures."""
     where: Path
     """The models.toml that defines it."""
 

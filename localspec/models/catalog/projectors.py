@@ -23,7 +23,11 @@ def find_projector(target: Header, path: Path) -> Path | None:
     """
     folders = dict.fromkeys((path.parent, path.resolve().parent))
     for folder in folders:
-        found = [file for file in sorted(folder.glob("*.gguf")) if _fits(target, file)]
+        found = [
+            file
+            for file in sorted(folder.glob("*.gguf"))
+            if not why_useless(target, read_opening(file))
+        ]
         if found:
             return min(found, key=lambda file: (-_alike(file.name, path.name), file.name))
     return None
@@ -39,7 +43,7 @@ def require_projector(path: Path) -> Path:
     if not path.is_file():
         raise ModelNotFoundError(f"there is no projector {path}")
     opening = read_opening(path)
-    if opening.get("general.architecture") != ARCHITECTURE:
+    if not is_projector(path):
         raise ModelFileError(f"{path.name} is no projector (mmproj file); name one with --mmproj")
     why = _unsupported(opening)
     if why:
@@ -47,15 +51,24 @@ def require_projector(path: Path) -> Path:
     return path
 
 
-def _fits(target: Header, path: Path) -> bool:
-    opening = read_opening(path)
-    if opening.get("general.architecture") != ARCHITECTURE or _unsupported(opening):
-        return False
+def is_projector(path: Path) -> bool:
+    """Whether a file is a projector, by the beginning of its header."""
+    return read_opening(path).get("general.architecture") == ARCHITECTURE
+
+
+def why_useless(target: Header, opening: Mapping[str, object]) -> str:
+    """Why a target cannot see with a file, by the beginning of its header; empty if it can."""
+    if opening.get("general.architecture") != ARCHITECTURE:
+        return "is no projector"
+    if why := _unsupported(opening):
+        return why
     if not opening.get("clip.has_vision_encoder", False):
-        return False
+        return "has no encoder of pictures"
     width = target.metadata.get(f"{target.architecture}.embedding_length")
     made = opening.get("clip.vision.projection_dim")
-    return width is None or made in {None, width} or kind(opening).startswith("qwen3vl")
+    if width is None or made in {None, width} or kind(opening).startswith("qwen3vl"):
+        return ""
+    return f"makes rows of {made} numbers, and {target.name} has {width}"
 
 
 def kind(opening: Mapping[str, object]) -> str:
@@ -81,3 +94,4 @@ def _alike(one: str, other: str) -> int:
 
 
 __all__ = ["ARCHITECTURE", "NOT_CAUSAL", "find_projector", "kind", "require_projector"]
+__all__ += ["is_projector", "why_useless"]

@@ -25,7 +25,7 @@ from localspec.models.catalog.pair import (
 _EMBEDDED = "embedded:"
 _PAIR_FIELDS = (
     *("about", "target", "draft", "drafting", "licence", "context", "draft_length"),
-    *("memory", "family", "traps", "acceptance", "reads", "active"),
+    *("memory", "family", "traps", "acceptance", "reads", "active", "sees"),
 )
 _FILE_FIELDS = ("repo", "file", "revision", "sha256", "bytes", "approx_bytes")
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
@@ -142,7 +142,7 @@ class _Fields:
                 "drafting",
                 f"pair {self.name!r} has the drafting {drafting!r}; there are {', '.join(KINDS)}",
             )
-        traps = at["traps"]
+        traps, sees = at["traps"], at["sees"]
         return Pair(
             name=self.name,
             about=text("about", ""),
@@ -158,6 +158,7 @@ class _Fields:
             acceptance=percent("acceptance"),
             reads=percent("reads"),
             active=percent("active"),
+            sees=sees is not None and sees.switch("sees"),
             where=self.document.path,
         )
 
@@ -174,6 +175,12 @@ class _Fields:
                 self.name, key, f"pair {self.name!r} needs a list of texts {key!r}"
             )
         return tuple(value)
+
+    def switch(self, key: str) -> bool:
+        value = self.table.get(key, False)
+        if not isinstance(value, bool):
+            self.document.refuse(self.name, key, f"pair {self.name!r} needs true or false {key!r}")
+        return value
 
     def number(self, key: str) -> int | None:
         return self.positive(key, self.table, key)

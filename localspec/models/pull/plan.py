@@ -18,10 +18,10 @@ from localspec.models.memory.fit import TOO_BIG
 
 @dataclass(frozen=True, slots=True)
 class PullPart:
-    """A model of the pair: files on the Hub, or a local file."""
+    """A model of the pair, or the target's projector: files on the Hub, or a local file."""
 
     role: str
-    """``target`` or ``draft``."""
+    """``target``, ``draft`` or ``projector``."""
     header: Header
     repo: api.Repo | None
     entries: tuple[RepoFile, ...]
@@ -59,6 +59,8 @@ class PullPlan:
     pair: Pair | None
     target: PullPart
     draft: PullPart | None
+    projector: PullPart | None
+    """With which the target sees pictures."""
     verdict: str
     notices: tuple[str, ...]
     suggestion: str | None
@@ -66,8 +68,9 @@ class PullPlan:
 
     @property
     def parts(self) -> tuple[PullPart, ...]:
-        """Target and draft."""
-        return (self.target,) if self.draft is None else (self.target, self.draft)
+        """Target, draft and projector, as far as there are any."""
+        found = (self.target, self.draft, self.projector)
+        return tuple(part for part in found if part is not None)
 
     @property
     def jobs(self) -> tuple[DownloadJob, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from localspec.core.units import size
 from localspec.errors import (
     DraftIncompatibleError,
     LocalspecError,
@@ -12,6 +11,7 @@ from localspec.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from localspec.models.catalog import projectors
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import (
     DRAFT_MODEL,
@@ -49,10 +49,13 @@ _MOST_SUGGESTIONS = 3
 """Headers to read in search of a draft; each is a few megabytes."""
 
 
-def prepare(name: str, draft: str | None, waits: WaitNotices | None = None) -> PullPlan:
+def prepare(
+    name: str, draft: str | None, waits: WaitNotices | None = None, *, sees: bool = True
+) -> PullPlan:
     """Plan a pull and check that target and draft match; reads a few megabytes of headers.
 
-    ``waits`` is notified where the Hub asks to wait, and may cancel.
+    ``sees``: with the projector of the target, if its repository has one. ``waits`` is notified
+    where the Hub asks to wait, and may cancel.
 
     Raises:
         UsageError: an empty name, or one that matches several files.
@@ -64,7 +67,7 @@ def prepare(name: str, draft: str | None, waits: WaitNotices | None = None) -> P
         LocalspecError: the Hub cannot be reached.
         Interrupted: cancelled by ``waits``.
     """
-    return _Planner(name, draft, waits or WaitNotices()).plan()
+    return _Planner(name, draft, waits or WaitNotices(), sees).plan()
 
 
 @dataclass
@@ -72,6 +75,7 @@ class _Planner:
     name: str
     draft: str | None
     waits: WaitNotices
+    sees: bool
     notices: list[str] = field(default_factory=list)
 
     def plan(self) -> PullPlan:
@@ -79,7 +83,7 @@ class _Planner:
         pair = ref.pair if isinstance(ref, PairRef) else None
         target = self.part("target", _source(self.name, ref))
         require_text_model(target.header)
-        self.note_projector(target)
+        projector = self.projector_part(target) if self.sees else None
         draft = self.draft_part(pair)
         if draft is not None:
             self.require_match(target, draft)
@@ -95,7 +99,10 @@ class _Planner:
             pair=pair,
             target=target,
             draft=draft,
-            verdict=quick_verdict(target.n_bytes, draft.n_bytes if draft else 0),
+            projector=projector,
+            verdict=quick_verdict(
+                target.n_bytes, sum(part.n_bytes for part in (draft, projector) if part)
+            ),
             notices=tuple(self.notices),
             suggestion=suggestion,
         )
@@ -119,17 +126,25 @@ class _Planner:
             why = heads.mtp_problem(header) or f"{header.name} carries no such layer"
             self.notices.append(f"{pair.name} should carry a layer for drafting: {why}")
 
-    def note_projector(self, target: PullPart) -> None:
-        """Note with which file the target sees pictures, if its repository has one."""
+    def projector_part(self, target: PullPart) -> PullPart | None:
+        """The projector in the target's folder of the repository; None, with a note, if it is of
+        no use here.
+        """
         if target.repo is None:
-            return
+            return None
         found = file_names.projector(target.repo.entries, target.entries[0].path)
-        if found is not None:
-            self.notices.append(
-                f"{target.header.name} sees pictures with {found.path} ({size(found.size)}) beside "
-                f"it, which is not fetched: hf download {target.repo.name} {found.path} "
-                f"--revision {target.repo.commit}"
-            )
+        if found is None:
+            return None
+        try:
+            header = header_of(target.repo, found, self.waits)
+        except ModelFileError as error:
+            self.notices.append(f"{found.path} is not fetched: {error}")
+            return None
+        why = projectors.why_useless(target.header, header.metadata)
+        if why:
+            self.notices.append(f"{found.path} is not fetched: it {why}")
+            return None
+        return PullPart("projector", header, target.repo, (found,), None, target.branch)
 
     def require_match(self, target: PullPart, draft: PullPart) -> None:
         mismatch = heads.why_incompatible(target.header, draft.header)

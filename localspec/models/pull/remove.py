@@ -11,6 +11,7 @@ from localspec.demo import FOLDER
 from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import HubFile, Pair
+from localspec.models.catalog.projectors import is_projector
 from localspec.models.catalog.reference import LocalRef, PairRef, reference, require_on_hub
 from localspec.models.hub import file_names, hf_cache
 from localspec.models.hub.links import HubRef
@@ -61,6 +62,7 @@ def plan_removal(name: str) -> Removal:
     if not paths and not partials:
         why = f" ({'; '.join(staying)})" if staying else ""
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
+    paths += _projectors_beside(paths)
     strategy = _strategy(paths)
     return Removal(
         files=tuple(paths),
@@ -92,6 +94,17 @@ def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
         else:
             paths += file.paths()
     return paths, staying
+
+
+def _projectors_beside(models: list[Path]) -> list[Path]:
+    """The projectors in the folders of models, where no other model stays there."""
+    found = []
+    for folder in dict.fromkeys(path.parent for path in models):
+        files = set(folder.glob("*.gguf")) - set(models)
+        seen = {file for file in files if is_projector(file)}
+        if files == seen:
+            found += sorted(seen)
+    return found
 
 
 def _partials_of_pair(pair: Pair) -> list[Path]:
