@@ -169,7 +169,7 @@ class Passes(Search):
                 found = target.score(work)
             except (DecodeError, ContextFullError) as error:
                 drafts = {w.seq: len(w.draft) for w in work}
-                return f"{error}; drafts {drafts}, lengths {context._lengths}"  # noqa: SLF001
+                return f"{error}; drafts {drafts}, lengths {context._lengths}"
             for w, scores in zip(work, found, strict=True):
                 if len(scores.logits) != 1 + len(w.draft):
                     return f"{len(scores.logits)} rows for a draft of {len(w.draft)}"
@@ -189,10 +189,10 @@ class Passes(Search):
 def _work(case: Case, context: _Counting, seq: int, deepest: int, rng: random.Random) -> Work:
     """A draft of any length that may be, after a text of any length."""
     if rng.random() < 0.2:
-        context._lengths[seq] = rng.choice([0, 1, 200, context.capacity - rng.randint(1, 70)])  # noqa: SLF001
+        context._lengths[seq] = rng.choice([0, 1, 200, context.capacity - rng.randint(1, 70)])
     room = context.capacity - context.length(seq) - 1
     if room < 0:
-        context._lengths[seq], room = 0, context.capacity - 1  # noqa: SLF001
+        context._lengths[seq], room = 0, context.capacity - 1
     most = min(case.batch - 1, OUTPUTS - 1) if case.hasty else deepest
     n = min(room, rng.choice([0, 0, 1, most // 2, most, most, rng.randint(0, max(0, most))]))
     draft = Draft(

@@ -1,6 +1,6 @@
 """Searches for faults. A new one is a class of `faults.runner.Search`'s shape and a row here; a
 search with damaged inputs is a function and a row in `faults.cases`. A test must show that it finds
-what it is for: tests/scripts/test_searches_find.py lists them.
+what it is for: tests/faults/test_searches_find.py lists them.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _together(self: ChatWriter, store: ChatStore, parts: list[Part]) -> None:
 def main() -> None:
     """Obey until the end of stdin."""
     schema.BUSY_SECONDS = 0.1 if sys.argv[1] == "window" else 30
-    saver_module._RETRY = chat_writer.RETRY = 0.05  # noqa: SLF001 - a search has no time to wait
+    saver_module._RETRY = chat_writer.RETRY = 0.05
     if os.environ.get(DEFECT) == "forgets":
         without = (*schema.MIGRATIONS[:-1], schema.MIGRATIONS[-1][:1])  # no trigger notes an id
         schema.connect = functools.partial(schema.connect, migrations=without)

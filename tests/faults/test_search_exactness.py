@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tables
+from frequencies import FALSE_ALARM
+
 from faults import company_chances, guests
 from faults.registry import SEARCHES
 from faults.runner import Runner
-from frequencies import FALSE_ALARM
-
 from localspec.core import kernel
 from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import TokenLogprobs

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+
 from faults import chances, on_tables
 from faults.registry import SEARCHES
 from faults.runner import Runner, Search, Seeds
-
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, TargetRows, Verdict
 from localspec.verifiers import VERIFIERS, Match

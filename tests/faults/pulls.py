@@ -117,7 +117,7 @@ def pulls(chance: Chance, folder: Path) -> str | None:
 
     fresh(folder)
     retry.FIRST_WAIT = 0.01  # type: ignore[misc]
-    retry._LONGEST_WAIT = 0.3  # noqa: SLF001
+    retry._LONGEST_WAIT = 0.3
     client.READ_TIMEOUT = 2.0  # type: ignore[misc]
     data = small_gguf()
     hub = Hub()

@@ -45,7 +45,7 @@ class Terminal:
             }
             if temporary is not None:
                 os.environ["TMPDIR"] = str(temporary)
-            os.execv(sys.executable, [sys.executable, "-P", "-m", "localspec", "chat", *words])  # noqa: S606
+            os.execv(sys.executable, [sys.executable, "-P", "-m", "localspec", "chat", *words])
         self.drawn: list[tuple[float, str]] = []
         """When what was drawn, without escape sequences."""
         self._bytes = b""

@@ -1,7 +1,7 @@
 """A process with limits that runs the cases of one search; a case that ends it, hangs or takes too
 much is a fault.
 
-``python scripts/faults/limits.py NAME`` reads a case a line, ``[seed, [left out]]``, and answers
+``python tests/faults/limits.py NAME`` reads a case a line, ``[seed, [left out]]``, and answers
 each with ``[what is wrong or null, [changes made]]``.
 """
 
@@ -34,7 +34,7 @@ _MANY = 400
 
 def environment() -> dict[str, str]:
     """Variables of a process that imports the program, the searches and the tests' small models."""
-    path = [str(ROOT / name) for name in ("", "scripts", "tests", "tests/models")]
+    path = [str(ROOT / name) for name in ("", "tests", "tests/models")]
     inherited = os.environ.get("PYTHONPATH")
     path += [inherited] if inherited else []
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)}

@@ -15,11 +15,11 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("pseudo-terminals and /proc", allow_module_level=True)
 
+from replies import STATS
+
 from faults import kill_interface, pipe, rpc
 from faults.cases import CASES
 from faults.registry import SEARCHES
-from replies import STATS
-
 from localspec.core.events import Finished, Reply
 from localspec.engine import protocol
 from localspec.engine.events import FailedEvent, ReplyEvents

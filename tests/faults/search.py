@@ -13,13 +13,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/models"))  # the Hub
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # small models, tables
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+_TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(_TESTS / "models"))  # the Hub
+sys.path.insert(0, str(_TESTS))  # small models, tables
 
 from faults.registry import SEARCHES
 from faults.runner import Runner, Seeds
-
 from localspec.config import paths
 
 
