@@ -13,9 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-_TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(_TESTS / "models"))  # the Hub
-sys.path.insert(0, str(_TESTS))  # small models, tables
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))  # the Hub
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # small models, tables
 
 from faults.registry import SEARCHES
 from faults.runner import Runner, Seeds
