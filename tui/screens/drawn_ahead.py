@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from textual.geometry import Size
+from collections.abc import Collection
+
+from textual.widget import Widget
 
 from tui.screens.sized import SizedScreen
+from tui.terminal.textual_private import Foreseen
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.growth_painter import GrowthPainter
 
 
-class DrawnAheadScreen(SizedScreen[None]):
+class DrawnAheadScreen(Foreseen, SizedScreen[None]):
     """Has a layout come before whatever else happens where a reply was drawn without one."""
 
     def paint_growth_of(self, log: ChatLog) -> None:
@@ -20,15 +23,15 @@ class DrawnAheadScreen(SizedScreen[None]):
     def catch_up(self) -> None:
         """Lay out what was drawn without a layout: places on the screen are about to be used."""
         if self.painter.ahead:
-            self._refresh_layout()
+            self.lay_out()
 
-    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
-        behind = self.painter.prepare_layout()
-        super()._refresh_layout(size, scroll and not behind)
+    def prepare_layout(self) -> bool:
+        """Have the layout place all rows; where it has to, it does not scroll."""
+        return self.painter.prepare_layout()
 
-    def _on_timer_update(self) -> None:
-        dirty = (widget.ancestors_with_self for widget in self._dirty_widgets)
-        inside = self._repaint_required or any(self._conversation in line for line in dirty)
-        if inside and self.painter.ahead:
-            self._layout_required = True
-        super()._on_timer_update()
+    def wants_layout(self, changed: Collection[Widget]) -> bool:
+        """Whether something in the conversation is drawn while the terminal is ahead."""
+        lines = (widget.ancestors_with_self for widget in changed)
+        return self.painter.ahead and (
+            not changed or any(self._conversation in line for line in lines)
+        )

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from localspec.chats.calls import SavedCall
 from tui.render.lines import cells
 from tui.render.text import plain
-from tui.widgets.placed import Placed
+from tui.terminal.textual_private import Placed
 
 _SIGNS = {
     "written": "…",
