@@ -18,8 +18,7 @@ from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from localspec.loading.recommended import recommended
 from tui.controllers.chat_actions import ChatActions
-from tui.controllers.feedback import Feedback
-from tui.controllers.status_area import TALL, StatusArea
+from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap

@@ -1,17 +1,25 @@
-"""The figures below the conversation: stats line, round strip, details panel, and hints."""
+"""The figures below the conversation, and the ways in which the chat screen answers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
+from textual.screen import Screen
+
+from localspec.errors import LocalspecError
+from tui.controllers.transcript import Transcript
 from tui.render.lines import cells
+from tui.session.commands import told_here
 from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.session.stats import everyday_line, expert_lines
 from tui.terminal.process_memory import MemoryGauge
 from tui.terminal.refresh_rate import FIGURES_SECONDS
 from tui.widgets.bars import StatsBar
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.message import Note
 from tui.widgets.panel import Details, RoundStrip
 
 TALL = 32
@@ -127,3 +135,51 @@ class StatusArea:
                 self._stats.show_figures([everyday_line(meter, room, grammar, strict=strict)])
             self._strip.show_rounds(meter)
             self._details.show_details(meter, setting)
+
+
+T = TypeVar("T")
+
+
+class Feedback:
+    """Hints in the stats line, notes in the conversation, lists over it."""
+
+    def __init__(
+        self, screen: Screen[Any], status: StatusArea, transcript: Transcript, log: ChatLog
+    ) -> None:
+        self._screen, self._status = screen, status
+        self._transcript, self._log = transcript, log
+
+    def hint(self, text: str) -> None:
+        """Show a hint in place of the figures; one that is too long goes to the conversation."""
+        text = told_here(text)
+        if self._status.has_room(text):
+            self._status.show_hint(text)
+        else:
+            self._screen.call_later(self._transcript.add_note, text)
+
+    def hint_briefly(self, text: str) -> None:
+        """Show as much of a hint as there is room for."""
+        self._status.show_hint(text)
+
+    def unhint(self) -> None:
+        """Show the figures again."""
+        self._status.clear_hint()
+
+    async def note(self, *lines: str, error: bool = False) -> None:
+        """Show lines in the conversation."""
+        await self._transcript.add(*(Note(line, error=error) for line in lines))
+
+    async def show_list(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Show rows of two columns over the chat."""
+        from tui.screens.listing import ListScreen  # not needed for the first frame
+
+        self._screen.app.push_screen(ListScreen(title, rows))
+
+    async def result(self, answer: Awaitable[T]) -> T | None:
+        """The result of ``answer``; None, and its error as a note, where it fails."""
+        try:
+            return await answer
+        except LocalspecError as error:
+            await self.note(str(error), error=True)
+            self._log.anchor()
+            return None

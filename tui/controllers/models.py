@@ -1,24 +1,111 @@
-"""Which model answers, and which draft model helps it."""
+"""Models of the chat: pulled, chosen, and raced against plain decoding."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual.content import Content
 from textual.screen import Screen
+from textual.worker import Worker, WorkerError
 
 from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
-from tui.controllers.feedback import Feedback
-from tui.controllers.pulls import PullController
+from tui.controllers.status import Feedback
+from tui.input import keymap
+from tui.render.text import plain
+from tui.session import status_text
 from tui.session.commands import Command, Value
+from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.session.stats import speculation_text
+from tui.widgets.bars import Bar
+from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
     from tui.input.model_list import Picked
+    from tui.screens.race import Left
+    from tui.session.pull_process import PullProcess
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull that the user asked for."""
+
+    name: str
+    draft: str | None
+    force: bool
+    """Whether to pull a model that is too big for this machine."""
+
+
+class PullController:
+    """Runs one pull after the other and shows its progress in a bar."""
+
+    def __init__(self, screen: Screen[Any], feedback: Feedback, bar: Bar) -> None:
+        self._screen, self._feedback, self._bar = screen, feedback, bar
+        self.process: PullProcess | None = None
+        """Made for the first pull."""
+        self._queue: deque[PullRequest] = deque()
+        self._worker: Worker[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether something is being pulled."""
+        return self.process is not None and self.process.name is not None
+
+    def pull(self, names: str, *, force: bool = False) -> None:
+        """Pull a model, and its draft model where the second word names one."""
+        from tui.session.pull_process import PullProcess  # not needed for the first frame
+
+        if self.process is None:
+            self.process = PullProcess()
+            self.process.on_change = self._show
+        name, _, draft = names.partition(" ")
+        request = PullRequest(name, draft.strip() or None, force)
+        if name == self.process.name or request in self._queue:
+            self._feedback.hint(f"{name} is being downloaded already; Esc stops it")
+            return
+        self._queue.append(request)
+        if self._worker is None or self._worker.is_finished:
+            self._worker = self._screen.run_worker(self._pull_all(self.process), group="pull")
+        else:
+            self._feedback.hint(f"{name} is downloaded next, after {self.process.name}")
+            self._show()
+
+    async def _pull_all(self, process: PullProcess) -> None:
+        """Pull one after the other: two at once would share the bandwidth."""
+        while self._queue:
+            request = self._queue.popleft()
+            outcome = await process.run(request.name, request.draft, force=request.force)
+            await self._feedback.note(*outcome.lines, error=outcome.error)
+
+    def stop(self) -> None:
+        """End the running pull and keep what has arrived; the next in the queue begins."""
+        if self.process is not None:
+            self.process.stop()
+
+    async def close(self) -> None:
+        """End all pulls; the next pull of the same model continues where this one stopped."""
+        if self.process is not None:
+            self._queue.clear()
+            await self.process.close()
+
+    def _show(self) -> None:
+        if self.process is None or not self._screen.is_attached:
+            return
+        line = self.process.line
+        if bool(line) is not self._bar.display:
+            self._bar.display = bool(line)
+            self._screen.refresh_bindings()
+        first = f"1 of {1 + len(self._queue)}: " if self._queue else ""
+        line = f"{first}{line}  (Esc stops)" if line else ""
+        self._bar.show(Content(plain(line)))
+
 
 _SHOW = ("show", "--json", "--offline")
 
@@ -159,3 +246,72 @@ class ModelChooser:
             then()
         for chat in stopped:
             self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")
+
+
+class RaceController:
+    """Starts a race in an engine of its own, and stops it when it is left."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        session: Session,
+        feedback: Feedback,
+        composer: Composer,
+        pulls: PullController,
+        models: ModelChooser,
+        rebound: Mapping[str, str],
+    ) -> None:
+        """``rebound`` maps ids of `keymap` to other keys."""
+        self._screen, self._session, self._feedback = screen, session, feedback
+        self._composer, self._pulls, self._models = composer, pulls, models
+        self._rebound = rebound
+        self._running: Worker[None] | None = None
+
+    def open(self) -> None:
+        """Start a race, unless the engine is needed for something else."""
+        if self._session.engine.phase is not Phase.READY or self._session.replying:
+            self._feedback.hint(
+                status_text.why_not(self._session) or "wait until the model is loaded"
+            )
+            return
+        self._screen.run_worker(self._open(), group="open race", exclusive=True)
+
+    async def _open(self) -> None:
+        # The first import takes a moment, in which the interface should not stand still.
+        await asyncio.to_thread(importlib.import_module, "tui.screens.race")
+        from localspec.race.race import Race
+        from tui.screens.race import RaceScreen
+
+        await self.close()
+        race = Race()
+        self._running = self._screen.run_worker(race.run(), group="race")
+        keys = (
+            keymap.key_of(name, self._rebound)
+            for name in ("race.models", "race.take", "race.again")
+        )
+        self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
+
+    def _left(self, how: Left | None) -> None:
+        from tui.screens.race import Again, ListModels, TakeBest, Typed
+
+        if self._running is not None:
+            self._running.cancel()
+        match how:
+            case Typed(text):
+                self._composer.insert(text)
+            case TakeBest(offer) if offer.installed:
+                self._models.check_and_load({"model": offer.name, "draft": None})
+            case TakeBest(offer):
+                self._pulls.pull(offer.name)
+            case ListModels():
+                self._models.open_picker()
+            case Again():
+                self.open()
+
+    async def close(self) -> None:
+        """Stop a running race, and wait until its engine and its files are gone."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            with contextlib.suppress(WorkerError):
+                await running.wait()
