@@ -22,13 +22,13 @@ from localspec.config import edit
 from localspec.core.settings_schema import FIGURES
 from localspec.errors import LocalspecError
 from tui.input import keymap
-from tui.render.safe_lines import SafeLines
+from tui.render.text import SafeLines
 from tui.screens.chat import ChatScreen
 from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.session.tool_shelf import ToolShelf
-from tui.terminal import attention, clipboard, textual_private
+from tui.terminal import desktop, textual_private
 from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
 from tui.widgets.composer import Composer
 
@@ -268,7 +268,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """Ring the bell, and notify the desktop, where the terminal is not looked at."""
         if self.app_focus or self._notify_by == "off" or not self.has_terminal:
             return
-        told = attention.sequence(f"localspec: {what}", text)
+        told = desktop.notification(f"localspec: {what}", text)
         self.write_to_terminal("\x07" if self._notify_by == "bell" else told)
 
     def copy(self, text: str, what: str) -> None:
@@ -277,7 +277,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 
     async def _copy(self, text: str, what: str) -> None:
-        program = await asyncio.to_thread(clipboard.copy, text)
+        program = await asyncio.to_thread(desktop.copy, text)
         how = "" if program else " by the terminal (OSC 52), if it can"
         if isinstance(self.screen, ChatScreen):
             self.screen.feedback.hint(f"copied {what}{how}")

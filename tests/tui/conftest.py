@@ -14,7 +14,7 @@ from localspec.processes import children
 from tui.app import ChatApp
 from tui.screens.chat import ChatScreen
 from tui.session.ports import Phase, Settings
-from tui.terminal import clipboard
+from tui.terminal import desktop
 
 
 async def wait_until(pilot, predicate, seconds=60.0):
@@ -116,7 +116,7 @@ class Chat:
 @pytest.fixture(autouse=True)
 def _no_clipboard(monkeypatch):
     """The clipboard of the person who runs the tests is left alone."""
-    monkeypatch.setattr(clipboard, "copy", lambda _: None)
+    monkeypatch.setattr(desktop, "copy", lambda _: None)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.segment import Segment
 from textual.strip import Strip
 
-from tui.terminal.refresh_rate import RefreshRate
+from tui.terminal.resources import RefreshRate
 from tui.terminal.textual_private import RowsUpdate
 from tui.widgets.growth_painter import GrowthPainter
 

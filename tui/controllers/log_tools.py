@@ -16,15 +16,14 @@ from localspec.chats.pictures import shown
 from localspec.chats.words import terms
 from tui.controllers.status import Feedback
 from tui.controllers.transcript import Transcript
-from tui.render.code_folds import codes, unfolded
-from tui.render.lines import CodeBlock
+from tui.render.lines import CodeBlock, codes, unfolded
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn
 from tui.session.session import Session
+from tui.widgets.bars import FindBar
 from tui.widgets.calls import CallsView
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.find_bar import FindBar
 from tui.widgets.lines import Lines
 from tui.widgets.message import QuestionView, ReplyView, ThoughtView
 

@@ -15,12 +15,11 @@ from tui.session.commands import told_here
 from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.session.stats import everyday_line, expert_lines
-from tui.terminal.process_memory import MemoryGauge
-from tui.terminal.refresh_rate import FIGURES_SECONDS
+from tui.terminal.resources import FIGURES_SECONDS, MemoryGauge
 from tui.widgets.bars import StatsBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.message import Note
-from tui.widgets.panel import Details, RoundStrip
+from tui.widgets.token_bar import Details, RoundStrip
 
 TALL = 32
 """Terminal rows from which all figures take two lines, with the strip above them."""

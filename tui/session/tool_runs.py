@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from localspec.chats.calls import CallState, SavedCall
 from localspec.errors import LocalspecError, ToolError
-from localspec.tools.limits import MOST_ROUNDS, refusal, result_size
-from localspec.tools.permission import Answer, Permissions
+from localspec.tools.permission import MOST_ROUNDS, Answer, Permissions, refusal, result_size
 from localspec.tools.toolbox import Toolbox, arguments_of
 from localspec.tools.values import OfferedTool
 from tui.session.conversation import ChatTurn

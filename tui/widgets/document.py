@@ -13,7 +13,7 @@ from textual.content import Content
 
 from tui.render.block_splitter import BlockSplitter
 from tui.render.lines import Entry
-from tui.terminal.refresh_rate import Rests
+from tui.terminal.resources import Rests
 from tui.terminal.textual_private import Placed
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines

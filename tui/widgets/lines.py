@@ -16,8 +16,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
-from tui.render.code_folds import Code, codes, unfolded
-from tui.render.lines import CodeBlock, Entry, Line, Row
+from tui.render.lines import Code, CodeBlock, Entry, Line, Row, codes, unfolded
 from tui.terminal.textual_private import Placed, measure_in_next_layout
 
 _MOST_DRAWN = 1000

@@ -133,7 +133,7 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     from tui.app import ChatApp
     from tui.session.ports import Settings
     from tui.session.recorder import ChatRecorder
-    from tui.terminal.refresh_rate import MESSAGE_SECONDS
+    from tui.terminal.resources import MESSAGE_SECONDS
 
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())

@@ -1,4 +1,4 @@
-"""The clipboard through programs of the system, where the terminal may not accept OSC 52.
+"""The desktop: its clipboard through programs, its notifications through the terminal.
 
 No terminal reports whether it has accepted OSC 52. That of macOS does not, and tmux only when
 configured to; so clipboard programs are used as well.
@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from localspec.core.safe_text import safe_line
 
 _PATIENCE = 2.0
 """Seconds that a program has to take the text."""
@@ -65,3 +67,28 @@ def _takes(command: list[str], data: bytes) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+_BELL = "\x07"
+_LONGEST = 120
+"""Characters of a notification."""
+_OSC_9 = ("iTerm.app", "WezTerm", "ghostty", "WarpTerminal")
+"""Values of ``TERM_PROGRAM`` that mean a terminal with notifications by OSC 9."""
+
+
+def notification(title: str, text: str, environment: Mapping[str, str] | None = None) -> str:
+    """What is written to the terminal: a bell, and a notification where this terminal is known to
+    show one. Others might print the text of one that they do not know.
+    """
+    known = os.environ if environment is None else environment
+    title, text = (safe_line(part)[:_LONGEST].replace(";", ",") for part in (title, text))
+    term = known.get("TERM", "")
+    if known.get("TMUX") or term.startswith(("screen", "tmux")):
+        return _BELL  # it keeps all else to itself
+    if known.get("KITTY_WINDOW_ID") or term == "xterm-kitty":
+        return f"\x1b]99;i=1:d=0;{title}\x1b\\\x1b]99;i=1:p=body;{text}\x1b\\{_BELL}"
+    if known.get("TERM_PROGRAM") in _OSC_9:
+        return f"\x1b]9;{title}: {text}\x1b\\{_BELL}"
+    if term.startswith(("foot", "rxvt-unicode")):
+        return f"\x1b]777;notify;{title};{text}\x1b\\{_BELL}"
+    return _BELL

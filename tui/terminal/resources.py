@@ -1,7 +1,8 @@
-"""How often the screen is refreshed: as often as helps reading, and no more."""
+"""What the interface takes of the machine: refreshes, collections of garbage, memory."""
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -91,3 +92,52 @@ def _processors() -> int:
     """Number of processors that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
+
+
+_YOUNG = 10_000
+_MIDDLE = 4
+_NEVER = 1_000_000
+
+
+def postpone_garbage() -> None:
+    """Let Python collect only young objects by itself."""
+    gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
+    gc.freeze()
+
+
+def collect_garbage() -> None:
+    """Collect everything; survivors are exempt from collection until the next call."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+_INTERVAL = 2.0
+
+
+class MemoryGauge:
+    """Asks the system at intervals for the resident size, mapped files included."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._pid: int | None = None
+        self._held: int | None = None
+
+    def look(self, pid: int | None) -> int | None:
+        """Bytes of the process; None where there is no process."""
+        now = time.monotonic()
+        if pid != self._pid or now >= self._next:
+            self._pid, self._next = pid, now + _INTERVAL
+            self._held = self._ask(pid)
+        return self._held
+
+    @staticmethod
+    def _ask(pid: int | None) -> int | None:
+        if pid is None:
+            return None
+        import psutil  # later than the first picture
+
+        try:
+            return int(psutil.Process(pid).memory_info().rss)
+        except psutil.Error:  # it has just ended, which others report
+            return None
