@@ -77,6 +77,3 @@ def loaded(pair: Pair, n_ctx: int = 1024, branches: int = 0, rollback: int = 0) 
     finally:
         for part in (head, context, *({own, model})):
             part.close()
-
-
-__all__ = ["Loaded", "Pair", "loaded", "write_pairs"]

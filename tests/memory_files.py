@@ -118,13 +118,3 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "latent": write_mla,
 }
 """Writers by kind of memory."""
-
-__all__ = [
-    "CHUNK",
-    "KINDS",
-    "write_cogvlm",
-    "write_dream",
-    "write_llama4",
-    "write_mla",
-    "write_sliding",
-]

@@ -75,6 +75,3 @@ def closing(connection: socket.socket) -> None:
 
 def silent(_: socket.socket) -> None:
     """Accepts, and says nothing."""
-
-
-__all__ = ["Answer", "closing", "saying", "serving", "silent", "worker"]

@@ -112,6 +112,3 @@ def require_room() -> None:
                 "grammars of other requests that took too long are still being computed; try again "
                 "later"
             )
-
-
-__all__ = ["MOST_LEFT", "Guard", "require_room"]

@@ -439,6 +439,3 @@ class _Spare:
                 "ends there, incomplete"
             )
         return found
-
-
-__all__ = ["AHEAD_SECONDS", "BURST_SECONDS", "TOKEN_SECONDS", "GrammarMatcher"]

@@ -184,16 +184,3 @@ def family_of(template: str | None) -> Family | None:
     if "<|python_tag|>" in source or ("ipython" in source and '"parameters"' in source):
         return LLAMA3
     return None
-
-
-__all__ = [
-    "FAMILIES",
-    "HERMES",
-    "Family",
-    "Marker",
-    "Tool",
-    "family_of",
-    "literal",
-    "marked",
-    "without",
-]

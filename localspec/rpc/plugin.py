@@ -208,6 +208,3 @@ def _protocol(header: Path) -> Version:
     except (OSError, IndexError, ValueError):
         raise WorkerError(f"{header.parent} is damaged; delete it and start again") from None
     return Version(major, minor, patch)
-
-
-__all__ = ["FILES", "Plugin", "available", "find", "obtain", "trusted"]

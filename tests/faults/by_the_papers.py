@@ -145,6 +145,3 @@ def _mixed(word: int) -> int:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         word = (word ^ word >> shift) * factor % _WORD
     return word ^ word >> 31
-
-
-__all__ = ["NoTokenError", "Plain", "Rule", "Table", "chances", "gumbel"]

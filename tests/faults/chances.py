@@ -123,6 +123,3 @@ def _p_value(case: Case, draws: int, stream: int) -> float:
         return 1.0
     statistic = float(((counted - expected) ** 2 / expected).sum())
     return float(stats.chi2.sf(statistic, len(expected) - 1))
-
-
-__all__ = ["Chances"]

@@ -220,6 +220,3 @@ def _impossible(plain: Plain, said: Sequence[int], request: Request) -> str | No
         if token not in p:
             return f"token {i} of {said} is impossible"
     return None
-
-
-__all__ = ["Company"]

@@ -198,6 +198,3 @@ def _p_value(
         return 1.0
     statistic = float(((counted - expected) ** 2 / expected).sum())
     return float(stats.chi2.sf(statistic, len(expected) - 1))
-
-
-__all__ = ["KINDS", "CompanyChances", "p_values"]

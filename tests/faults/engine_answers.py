@@ -116,6 +116,3 @@ async def _ask(script: Path, folder: Path) -> str | None:
         return f"nothing came to an end within {_SECONDS:.0f} s"
     finally:
         await asyncio.wait_for(client.close(), _SECONDS)
-
-
-__all__ = ["engine_answers"]

@@ -103,6 +103,3 @@ def fresh(folder: Path) -> Path:
         cached.cache_clear()
     (home / "config").mkdir(parents=True, mode=0o700)
     return home
-
-
-__all__ = ["CODES", "command", "fresh", "is_real", "outcome", "use_real_command"]

@@ -217,17 +217,3 @@ def spoilt(table: Table, where: tuple[int, int] | None) -> Table:
         return np.full_like(row, np.nan) if tuple(tokens[-2:]) == where else row
 
     return found
-
-
-__all__ = [
-    "DEFECTS",
-    "KINDS",
-    "METHODS",
-    "Shaped",
-    "Walk",
-    "Wish",
-    "drafter_of",
-    "rows_together",
-    "spoilt",
-    "wish",
-]

@@ -251,6 +251,3 @@ def _texts(path: Path) -> list[str]:
         return []
     finally:
         base.close()
-
-
-__all__ = ["KillInterface"]

@@ -439,6 +439,3 @@ class _Run:
                 raise WrongError(f"{identity} removed: {chat.removed}, not {listed[identity]}")
             if chat.title not in (None, titles.get(identity)):
                 raise WrongError(f"the title {chat.title!r} is lost: {titles.get(identity)!r}")
-
-
-__all__ = ["KillWindows"]

@@ -354,5 +354,3 @@ class Reply(Writer):
 
 
 WRITERS = (Import, Export, Erase, Settings, States, Pull, MakeDraft, Reply)
-
-__all__ = ["WRITERS", "Writer", "database_wrong"]

@@ -283,6 +283,3 @@ def _step(rng: random.Random, *, first: bool, long: bool) -> Step:
         rng.randrange(12) if stopped else None,
         rng.choice([None, None, None, "e", "ab"]),
     )
-
-
-__all__ = ["Models"]

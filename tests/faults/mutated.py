@@ -52,6 +52,3 @@ class Mutated(Search):
     def close(self) -> None:
         """See `faults.runner.Search`."""
         self._process.close()
-
-
-__all__ = ["Case", "Mutated"]

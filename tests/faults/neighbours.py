@@ -103,6 +103,3 @@ def _containers(value: Any) -> list[Any]:
             found.append(one)
             waiting += one.values() if isinstance(one, dict) else one
     return found
-
-
-__all__ = ["neighbour"]

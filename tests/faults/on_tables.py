@@ -142,6 +142,3 @@ def _reply(
     if request.error is not None:
         raise request.error
     return [item.token for item in request.emitted], request.finish
-
-
-__all__ = ["KINDS", "OnTables", "drafter_of"]

@@ -42,6 +42,3 @@ class Oracle(Drafter):
             parents = [*parents, -1, *range(len(here), len(here) + beside - 1)]
         ids = np.array(tokens, np.int32), np.array(parents, np.int32)
         return [Draft(*ids, Proposal.DETERMINISTIC, None, self.name)]
-
-
-__all__ = ["Oracle"]

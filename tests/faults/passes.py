@@ -199,6 +199,3 @@ def _work(case: Case, context: _Counting, seq: int, deepest: int, rng: random.Ra
         np.ones(n, np.int32), chain_parents(n), Proposal.DETERMINISTIC, None, source="test"
     )
     return Work(seq, 1, draft, rows=rng.choice([0, 0, n + 4, OUTPUTS]))
-
-
-__all__ = ["CURVES", "Passes"]

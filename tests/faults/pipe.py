@@ -199,6 +199,3 @@ def _answer(line: bytes, number: int, text: str) -> str | None:
     if isinstance(end, Finished) or isinstance(event, FailedEvent):
         return f"the whole command was answered with {line[:200]!r}"
     return None
-
-
-__all__ = ["Pipe"]

@@ -231,6 +231,3 @@ class _Machine:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait()
-
-
-__all__ = ["Workers"]

@@ -143,6 +143,3 @@ def _wrong(search: Search, case: Any) -> str | None:
         return search.wrong(case)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
         return f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Fault", "Runner", "Search", "Seeds"]

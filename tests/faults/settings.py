@@ -95,6 +95,3 @@ class Chance:
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing."""
-
-
-__all__ = ["DEFAULT", "Chance", "sampling", "simpler"]

@@ -260,6 +260,3 @@ class Soak(Search):
 
 def _middle(samples: list[Sample], name: str) -> int:
     return round(statistics.median(getattr(sample, name) for sample in samples))
-
-
-__all__ = ["Soak"]

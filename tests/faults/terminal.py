@@ -137,6 +137,3 @@ class Terminal:
                 os.waitpid(self.pid, 0)
                 os.close(self._fd)
                 raise SilentError("it does not end")
-
-
-__all__ = ["SilentError", "Terminal"]

@@ -170,6 +170,3 @@ class ContextCosts:
         info = session.engine.info
         size = f" of {info.context:,}" if info is not None and info.context else ""
         return [(f"{total:,}", f"in all{size}"), *rows]
-
-
-__all__ = ["AttachedFiles", "ContextCosts", "Cost"]

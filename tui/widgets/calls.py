@@ -157,6 +157,3 @@ def _pretty(arguments: str) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
-__all__ = ["CallsView", "PermissionBar"]

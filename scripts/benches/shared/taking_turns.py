@@ -62,6 +62,3 @@ def answer_all(answer: Callable[[Any], Any]) -> None:
         found = answer(question) if question is not None else None
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
-
-
-__all__ = ["Side", "answer_all", "sides"]
