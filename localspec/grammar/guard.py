@@ -1,5 +1,5 @@
 """Computes masks in threads that can be left behind: the library's limits of a step do not hold for
-every grammar, see `localspec.grammar.matching`.
+every grammar, see `localspec.grammar.place`.
 """
 
 from __future__ import annotations

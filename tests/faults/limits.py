@@ -34,7 +34,7 @@ _MANY = 400
 
 def environment() -> dict[str, str]:
     """Variables of a process that imports the program, the searches and the tests' small models."""
-    path = [str(ROOT / name) for name in ("", "tests", "tests/models")]
+    path = [str(ROOT / name) for name in ("", "tests", "tests/helpers", "tests/models")]
     inherited = os.environ.get("PYTHONPATH")
     path += [inherited] if inherited else []
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)}

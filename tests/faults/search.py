@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "models"))  # the Hub
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # small models, tables
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))  # small models, tables
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from faults.registry import SEARCHES
 from faults.runner import Runner, Seeds

@@ -1,9 +1,9 @@
 import contextlib
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until_so
 
 sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
 
@@ -17,12 +17,9 @@ from tui.session.ports import Phase, Settings
 from tui.terminal import desktop
 
 
-async def wait_until(pilot, predicate, seconds=60.0):
+async def wait_until(pilot, predicate, seconds=PATIENCE):
     """Let the app run until something is so."""
-    end = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < end, "waited in vain"
-        await pilot.pause(0.01)
+    await until_so(predicate, seconds, pause=pilot.pause)
 
 
 class Chat:
@@ -32,7 +29,7 @@ class Chat:
         self.app, self.engine, self.pilot = app, engine, pilot
         self.session = app.session
 
-    async def until(self, predicate, seconds=60.0):
+    async def until(self, predicate, seconds=PATIENCE):
         await wait_until(self.pilot, predicate, seconds)
 
     async def ready(self):

@@ -18,7 +18,7 @@ from localspec.kernels.build import SOURCE
 from localspec.kernels.instruction_sets import InstructionSet, of_machine
 from localspec.kernels.library import Floats
 
-PROGRAM = Path(__file__).parent / "data" / "kernel_unit.cpp"
+PROGRAM = Path(__file__).parents[1] / "data" / "kernel_unit.cpp"
 _FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-fno-math-errno")
 _PRODUCT, _ATTENTION, _ROWS = range(3)
 Halves = NDArray[np.float16]

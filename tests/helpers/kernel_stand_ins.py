@@ -11,7 +11,7 @@ from localspec.core.kernel import build as rows
 from localspec.files import native
 from localspec.kernels.build import NAME
 
-SOURCE = Path(__file__).parent / "data" / "kernel_stand_in.c"
+SOURCE = Path(__file__).parents[1] / "data" / "kernel_stand_in.c"
 
 
 def stand_in(folder: Path, wrong: str = "RIGHT", abi: int = 1) -> Path:
