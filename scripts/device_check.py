@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from device import exactness, machine, memory, passes, samplers, sessions
+from device import exactness, machine, memory, passes, sessions
 from device.rows import Row, finding, markdown, skipped
 
 Group = Callable[..., Iterator[Row]]
@@ -35,7 +35,6 @@ _GROUPS: dict[str, Group] = {
     "memory": memory.rows,
     "sessions": sessions.rows,
     "passes": passes.rows,
-    "trials": samplers.rows,
 }
 _SILENCE_S = 1800.0
 """Seconds without a row after which a device is taken to hang; a program as device compiles for

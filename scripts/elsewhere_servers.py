@@ -227,6 +227,3 @@ def _name_vllm(python: str) -> None:
 def names(kinds: Sequence[Kind]) -> str:
     """Their names, for a message."""
     return ", ".join(kind.name for kind in kinds)
-
-
-__all__ = ["Kind", "llama_cpp_server", "llama_server", "names", "served", "vllm"]

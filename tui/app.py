@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
-from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -23,14 +22,13 @@ from localspec.config import edit
 from localspec.core.settings_schema import FIGURES
 from localspec.errors import LocalspecError
 from tui.input import keymap
-from tui.render.safe_lines import SafeLines
+from tui.render.text import SafeLines
 from tui.screens.chat import ChatScreen
 from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.session.tool_shelf import ToolShelf
-from tui.terminal import attention, clipboard
-from tui.terminal import keys as terminal_keys
+from tui.terminal import desktop, textual_private
 from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
 from tui.widgets.composer import Composer
 
@@ -52,7 +50,7 @@ def _is_text(event: events.Event) -> bool:
     return isinstance(event, events.Paste)
 
 
-class ChatApp(App[None]):
+class ChatApp(textual_private.OwnEnds, App[None]):
     """localspec's terminal interface."""
 
     TITLE = "localspec"
@@ -89,8 +87,8 @@ class ChatApp(App[None]):
         bottom line. With ``race``, the race is the first thing shown. ``notify`` is the setting.
         """
         super().__init__()
-        terminal_keys.teach()
-        self._filters.append(SafeLines())
+        textual_private.teach_keys()
+        self.add_filter(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
         self.session = Session(
@@ -131,15 +129,12 @@ class ChatApp(App[None]):
         self.set_class(True, f"-theme-{theme.name}", update=False)
         self.set_class(theme.dark, "-dark-mode", update=False)
         self.set_class(not theme.dark, "-light-mode", update=False)
-        self._refresh_truecolor_filter(self.ansi_theme)
+        self.choose_truecolor()
         self.stylesheet.set_variables(self.get_css_variables())
 
     def watch_theme(self) -> None:
         """Without colour, themes in terminal colours need another filter than all others."""
-        for at, known in enumerate(self._filters):
-            if isinstance(known, Monochrome | NoColor):
-                # Textual decides before a theme is set: the text would be black on black.
-                self._filters[at] = NoColor() if self.native_ansi_color else Monochrome()
+        self.choose_monochrome()
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's driver; on Linux one that does not wait for a closed terminal."""
@@ -173,7 +168,7 @@ class ChatApp(App[None]):
         if isinstance(screen, ChatScreen):
             yield from (SystemCommand(*offer) for offer in screen.offers())
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
-        if self._driver is not None and self._driver.can_suspend:
+        if self.suspendable:
             suspend = self.action_suspend_process
             yield SystemCommand("Suspend", "To the shell for now; fg there comes back", suspend)
         yield SystemCommand("Quit", "Back to the shell", self.action_quit)
@@ -225,15 +220,6 @@ class ChatApp(App[None]):
         self.failure = event.error
         self.exit(return_code=event.error.exit_code)
 
-    def _fatal_error(self) -> None:
-        # Textual's method prints the whole state, including what the user typed.
-        self._close_messages_no_wait()
-
-    @property
-    def defect(self) -> Exception | None:
-        """The unexpected exception that ended the interface."""
-        return self._exception
-
     async def on_unmount(self) -> None:
         """End the engine and save, however the interface ended."""
         await self.session.engine.client.close()
@@ -253,7 +239,7 @@ class ChatApp(App[None]):
             self._typed_early.append(event)
             return
         moved = isinstance(event, events.MouseMove) and not event.button
-        if isinstance(event, events.InputEvent) and not moved and self._screen_stack:
+        if isinstance(event, events.InputEvent) and not moved and self.has_screen:
             screen = self.screen
             if isinstance(screen, ChatScreen):
                 screen.catch_up()
@@ -280,11 +266,10 @@ class ChatApp(App[None]):
 
     def attend(self, what: str, text: str) -> None:
         """Ring the bell, and notify the desktop, where the terminal is not looked at."""
-        if self.app_focus or self._notify_by == "off" or self._driver is None:
+        if self.app_focus or self._notify_by == "off" or not self.has_terminal:
             return
-        told = attention.sequence(f"localspec: {what}", text)
-        self._driver.write("\x07" if self._notify_by == "bell" else told)
-        self._driver.flush()
+        told = desktop.notification(f"localspec: {what}", text)
+        self.write_to_terminal("\x07" if self._notify_by == "bell" else told)
 
     def copy(self, text: str, what: str) -> None:
         """Copy by the terminal and by programs, and confirm it."""
@@ -292,7 +277,7 @@ class ChatApp(App[None]):
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 
     async def _copy(self, text: str, what: str) -> None:
-        program = await asyncio.to_thread(clipboard.copy, text)
+        program = await asyncio.to_thread(desktop.copy, text)
         how = "" if program else " by the terminal (OSC 52), if it can"
         if isinstance(self.screen, ChatScreen):
             self.screen.feedback.hint(f"copied {what}{how}")

@@ -24,7 +24,7 @@ from tui.input import keymap
 from tui.session.ports import Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.tool_shelf import ToolShelf
-from tui.terminal.refresh_rate import MESSAGE_SECONDS
+from tui.terminal.resources import MESSAGE_SECONDS
 from tui.terminal.theme import wanted
 
 if TYPE_CHECKING:

@@ -192,6 +192,3 @@ def run(make: Callable[[Front], Serving]) -> int:
         return server.result()
 
     return asyncio.run(both())
-
-
-__all__ = ["ServeLog", "ServeView", "run"]

@@ -58,6 +58,3 @@ class Lab:
         pay or not: for comparisons with plain decoding. Raises as `Runtime.submit`.
         """
         return self.runtime.answer(request, policy=self.runtime.pair.control.proof)
-
-
-__all__ = ["Lab"]

@@ -134,6 +134,3 @@ class Proxy:
                 self.traffic.to_client += len(part)
             with contextlib.suppress(OSError):
                 sink.sendall(part)
-
-
-__all__ = ["Proxy", "Traffic"]

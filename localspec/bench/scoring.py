@@ -204,6 +204,3 @@ def _run(seq: int, tokens: Sequence[int]) -> Work:
         return Work(seq, pending, no_draft("verify"))
     ids, parents = np.array(rest, np.int32), chain_parents(len(rest))
     return Work(seq, pending, Draft(ids, parents, Proposal.DETERMINISTIC, None, "verify"))
-
-
-__all__ = ["SAFETY", "Divergence", "Scorer", "complete", "message_of", "request_of"]

@@ -258,6 +258,3 @@ class ComparingTogether:
 
 def _judged(divergence: Divergence, noise: float) -> Divergence:
     return replace(divergence, near_tie=divergence.gap <= SAFETY * noise)
-
-
-__all__ = ["Company", "CompanyComparison", "CompanyVerification", "ComparingTogether"]

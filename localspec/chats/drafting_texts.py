@@ -37,6 +37,3 @@ def earlier_texts(path: Path | None = None, most: int = MOST_CHARACTERS) -> tupl
             if room <= 0:
                 break
     return tuple(found)
-
-
-__all__ = ["MOST_CHARACTERS", "earlier_texts"]

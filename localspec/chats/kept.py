@@ -84,6 +84,3 @@ class Part:
         self.kept.info_waits |= self.info_changed
         self.kept.waiting = self.messages | self.kept.waiting
         self.kept.title = self.kept.title or self.title
-
-
-__all__ = ["ERASED", "Kept", "Part"]

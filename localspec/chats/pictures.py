@@ -124,16 +124,3 @@ def restore(files: dict[str, Any]) -> None:
     for digest, data in files.items():
         if hashlib.sha256(data).hexdigest() == digest:
             keep(data, digest)
-
-
-__all__ = [
-    "Reference",
-    "erase",
-    "keep",
-    "message",
-    "named",
-    "of_texts",
-    "references",
-    "restore",
-    "shown",
-]

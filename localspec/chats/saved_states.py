@@ -22,6 +22,3 @@ def erase_states() -> None:
                 f"{file} may contain text of the erased chat and cannot be removed: "
                 f"{error.strerror}; delete the folder {folder}"
             ) from None
-
-
-__all__ = ["erase_states"]

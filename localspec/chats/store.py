@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from localspec.chats import pictures, rows, schema, words
-from localspec.chats.conflicts import is_new
+from localspec.chats.rows import is_new
 from localspec.chats.saved_states import erase_states
 from localspec.chats.schema import explained, transaction
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, Written

@@ -100,7 +100,7 @@ class Acting:
 
     def run(self, written: WrittenCalls) -> Sequence[SavedCall]:
         """Run the calls of a reply side by side, and tell of each."""
-        from localspec.tools.limits import refusal, result_size
+        from localspec.tools.permission import refusal, result_size
 
         box = self.toolbox
         assert box is not None
@@ -134,7 +134,7 @@ class Acting:
     @property
     def spent(self) -> bool:
         """Whether no further round of calls may follow."""
-        from localspec.tools.limits import MOST_ROUNDS
+        from localspec.tools.permission import MOST_ROUNDS
 
         return self.rounds >= MOST_ROUNDS
 

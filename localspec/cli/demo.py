@@ -94,7 +94,7 @@ async def _follow(race: Race, lane: Lane) -> None:
 
 def _conclude(race: Race) -> None:
     """The result, and what to do next."""
-    from localspec.race.advice import advice
+    from localspec.race.speeds import advice
 
     plain, drafted = (race.speed(draft=draft) for draft in (False, True))
     if race.sure:

@@ -55,6 +55,3 @@ def library_folder() -> Path | None:
         return None
     folder = Path(spec.origin).parent / "lib"
     return folder if folder.is_dir() else folder.parent
-
-
-__all__ = ["command", "first_error", "how_to_install", "installed", "library_folder"]

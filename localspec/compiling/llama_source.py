@@ -204,6 +204,3 @@ def _downloaded(wanted: Wanted) -> Source:
     if found is None:
         raise LocalspecError(f"the archive of llama-cpp-python lacks files of {wanted.what}")
     return found
-
-
-__all__ = ["ARCHIVE_SHA256", "KEPT", "VERSION", "Source", "Wanted", "find", "left_by_builds"]

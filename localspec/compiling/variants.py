@@ -57,6 +57,3 @@ def share(folder: Path) -> Path:
             continue
         return path
     raise LocalspecError(f"llama.cpp has loaded no library for the processor from {folder}")
-
-
-__all__ = ["choose", "share", "variants"]

@@ -108,6 +108,3 @@ def shared() -> BoundedPool:
     )
     atexit.register(found.close)
     return found
-
-
-__all__ = ["Checked", "Checker", "shared"]

@@ -6,24 +6,13 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.errors import UsageError
 from localspec.grammar import numbers
+from localspec.grammar.tool_families import FAMILIES, JSON_STYLE, Family, family_of
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
-    from localspec.grammar.tool_families import Family
-
-JSON_STYLE: JsonCompileOptions = {
-    "whitespace_flexible": False,
-    "item_separator": ", ",
-    "key_separator": ": ",
-}
-"""One way to write JSON. With free whitespace nothing is forced between two keys, and small models
-write blanks without end."""
 _LONGEST = 300
 """Most characters of the library's message in ours."""
 _INVALID = {
@@ -170,7 +159,6 @@ def _of_tools(
     """
     from llguidance import LLMatcher
 
-    from localspec.grammar.tool_families import FAMILIES, family_of
     from localspec.grammar.tools import Choice, lark
 
     choice = Choice.of(spec)
@@ -225,6 +213,3 @@ def _lark_of_gbnf(text: str) -> str:
         raise
     except Exception as error:  # noqa: BLE001 - the converter raises whatever it runs into
         raise ValueError(str(error) or type(error).__name__) from None
-
-
-__all__ = ["JSON_STYLE", "compiled", "limits", "one_line", "refuse"]

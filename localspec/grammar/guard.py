@@ -1,5 +1,5 @@
 """Computes masks in threads that can be left behind: the library's limits of a step do not hold for
-every grammar, see `localspec.grammar.matching`.
+every grammar, see `localspec.grammar.place`.
 """
 
 from __future__ import annotations
@@ -112,6 +112,3 @@ def require_room() -> None:
                 "grammars of other requests that took too long are still being computed; try again "
                 "later"
             )
-
-
-__all__ = ["MOST_LEFT", "Guard", "require_room"]

@@ -63,6 +63,3 @@ def _inside(one: Any, added: list[None]) -> Any:
     if isinstance(one, Mapping):
         return _bounded(one, added)
     return [_inside(each, added) for each in one] if isinstance(one, list) else one
-
-
-__all__ = ["DIGITS", "bounded"]

@@ -86,6 +86,3 @@ def _content(name: str, wanted: str) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot read {name}: {reason}") from None
-
-
-__all__ = ["choices", "grammar", "regex", "schema"]

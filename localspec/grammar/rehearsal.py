@@ -158,6 +158,3 @@ def allocated() -> int:
     told.restype = _Mallinfo
     found = told()
     return int(found.uordblks) + int(found.hblkhd)
-
-
-__all__ = ["MOST_BYTES", "Rehearsed", "allocated", "rehearse", "single_bytes", "tokenizer"]

@@ -84,6 +84,3 @@ def thinking(
         if len(opening) == 1 or begin.startswith("<|channel|>"):
             return Thinking(tuple(tokenize(end)), opening[0])
     return None
-
-
-__all__ = ["Thinking", "begun", "markers", "thinking"]

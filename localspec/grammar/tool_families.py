@@ -10,9 +10,18 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localspec.grammar.compiling import JSON_STYLE
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+JSON_STYLE: JsonCompileOptions = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+"""One way to write JSON. With free whitespace nothing is forced between two keys, and small models
+write blanks without end."""
 
 Marker = Callable[[str], int | None]
 """The id of a marker that is a token of its own; None where it is plain text."""
@@ -175,16 +184,3 @@ def family_of(template: str | None) -> Family | None:
     if "<|python_tag|>" in source or ("ipython" in source and '"parameters"' in source):
         return LLAMA3
     return None
-
-
-__all__ = [
-    "FAMILIES",
-    "HERMES",
-    "Family",
-    "Marker",
-    "Tool",
-    "family_of",
-    "literal",
-    "marked",
-    "without",
-]

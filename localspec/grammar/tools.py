@@ -235,15 +235,3 @@ def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
         return json.loads(written)
     except json.JSONDecodeError:
         return written
-
-
-__all__ = [
-    "Choice",
-    "ToolCall",
-    "calls",
-    "held_back",
-    "lark",
-    "parameter_value",
-    "spec",
-    "whole_text",
-]

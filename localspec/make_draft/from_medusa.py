@@ -266,6 +266,3 @@ def _write(where: Path, metadata: Mapping[str, str | int], tensors: Sequence[Ten
         raise LocalspecError(f"cannot write {where}: {error.strerror}") from None
     finally:
         partial_file.unlink(missing_ok=True)
-
-
-__all__ = ["TYPES", "destination", "make"]

@@ -88,6 +88,3 @@ def _process() -> BoundedProcess:
     told = f"it takes more than {_SECONDS:.0f} seconds or {_MEMORY >> 20} MB of memory"
     bounds = Bounds(_SECONDS, _MEMORY, STARTING_SECONDS, told)
     return BoundedProcess("localspec.media.decode_child", "decodes pictures", lambda: bounds)
-
-
-__all__ = ["called", "decoded", "file_of"]

@@ -194,7 +194,5 @@ def main() -> int:
     return 0
 
 
-__all__ = ["NAME", "SOURCE_VARIABLE", "available", "files", "obtain", "place"]
-
 if __name__ == "__main__":
     sys.exit(main())

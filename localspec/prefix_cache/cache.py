@@ -305,6 +305,3 @@ class PrefixCache:
             rate=self._rates.reading.per_second,
             conversation=live.conversation,
         )
-
-
-__all__ = ["WORTH_SECONDS", "PrefixCache"]

@@ -124,6 +124,3 @@ class DiskStates:
             (saved.tokens, [length for length, _ in saved.checkpoints]),
             cuts_anywhere=self._cuts_anywhere,
         )
-
-
-__all__ = ["DAMAGED", "DiskStates"]

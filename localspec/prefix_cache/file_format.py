@@ -181,17 +181,3 @@ def divided(saved: Saved, data: memoryview) -> State:
         rate=saved.rate,
         conversation=saved.conversation,
     )
-
-
-__all__ = [
-    "DIGEST",
-    "DamagedError",
-    "OtherFormatError",
-    "Saved",
-    "chunks",
-    "divided",
-    "read_header",
-    "read_start",
-    "read_whole",
-    "start_of",
-]

@@ -128,6 +128,3 @@ class MemoryStates:
             (state.tokens, [c.length for c in state.checkpoints]),
             cuts_anywhere=self._cuts_anywhere,
         )
-
-
-__all__ = ["MB", "MemoryStates", "default_limit", "has_room"]

@@ -53,6 +53,3 @@ class Rates:
         """Bytes between the KV cache and memory."""
         self.disk = Moving(DISK_BYTES_PER_SECOND)
         """Bytes from disk into the KV cache."""
-
-
-__all__ = ["DISK_BYTES_PER_SECOND", "MEMORY_BYTES_PER_SECOND", "Moving", "Rate", "Rates"]

@@ -106,6 +106,3 @@ class Search:
             return -1.0, 0
         moved = self._rates.disk if source.place == "disk" else self._rates.memory
         return length / rate - moved.seconds(source.n_bytes), length
-
-
-__all__ = ["Search"]

@@ -202,15 +202,3 @@ def from_disk(
     empty = memoryview(b"")
     checkpoints = [Checkpoint(saved.tokens[:n], empty) for n, _ in saved.checkpoints]
     return FromDisk(disk, saved, cut_of_state(target, saved.tokens, checkpoints, token_ids(prompt)))
-
-
-__all__ = [
-    "FromDisk",
-    "FromMemory",
-    "FromSequence",
-    "InPlace",
-    "Live",
-    "Opened",
-    "Source",
-    "from_disk",
-]

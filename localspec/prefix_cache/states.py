@@ -168,22 +168,3 @@ class Nothing:
 
 
 NONE = Nothing()
-
-__all__ = [
-    "NONE",
-    "NOTHING_SAID",
-    "NO_CUT",
-    "Checkpoint",
-    "Conversation",
-    "Cut",
-    "Nothing",
-    "Place",
-    "Restored",
-    "State",
-    "TokenIds",
-    "covers",
-    "cut_of_sequence",
-    "cut_of_state",
-    "shared",
-    "token_ids",
-]

@@ -173,6 +173,3 @@ def _remove_left(top: Path) -> None:
             owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
             if not owner.isdigit() or not psutil.pid_exists(int(owner)):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-__all__ = ["PLAIN_SPEED", "GrownPair", "Growth", "grow", "target_bytes"]

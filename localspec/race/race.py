@@ -297,6 +297,3 @@ class Race:
         """Whether drafting was faster."""
         factor = self.speeds.factor
         return factor is not None and factor >= _PAYS
-
-
-__all__ = ["DOUBT", "PROMPT", "Engine", "Lane", "Machine", "Neighbours", "Race"]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.core.events import QUICKEST_PLAIN, Round
+from localspec.core.units import size
+from localspec.models.catalog.offers import Best
 
 TOKENS = 64
 """Tokens of a timed run: enough for a median, few enough for a slow CPU."""
@@ -103,3 +105,13 @@ class Speeds:
         if factor < 0.95:
             return f"drafting is slower here: {factor:.1f}× the speed of plain decoding"
         return f"with drafting it is {factor:.1f}× as fast"
+
+
+def advice(found: Best | None, n_bytes: int, kernels: str) -> str:
+    """What ``kernels`` gained, the size of the race's target, ``n_bytes``, and the best pair for
+    this machine, in a line.
+
+    Nothing is said of a pair where none is known to fit.
+    """
+    toy = f"That was a toy of 4 MB, padded with zeros to {size(n_bytes)}."
+    return " ".join(filter(None, [kernels, toy, found.sentence if found is not None else ""]))

@@ -106,6 +106,3 @@ def _require(parts: SplitResult, text: str) -> None:
         raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}")
     if parts.query or parts.fragment:
         raise UsageError(f"an address has no ? and no #; {_EXAMPLE}")
-
-
-__all__ = ["Address", "model_at", "parse", "split_model", "split_path"]

@@ -26,6 +26,3 @@ async def _answers(address: Address, key: Key) -> bool:
     finally:
         await connection.close()
     return isinstance(data, dict) and "version" in data
-
-
-__all__ = ["answers"]

@@ -46,6 +46,3 @@ class Arrivals:
         if self._pieces < _FEWEST or behind <= 0:
             return None
         return self.span * self._tokens / behind
-
-
-__all__ = ["Arrivals"]

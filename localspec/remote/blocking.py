@@ -167,6 +167,3 @@ class BlockingClient(Generic[C]):
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
-
-
-__all__ = ["BlockingClient", "BlockingReply", "Client"]

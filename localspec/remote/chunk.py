@@ -184,6 +184,3 @@ def _progress(progress: Mapping[str, Any]) -> tuple[int, int, int] | None:
     if done is None or total is None:
         return None
     return min(done, total), total, min(count(progress.get("cache")) or 0, total)
-
-
-__all__ = ["DONE", "Chunk", "parse"]

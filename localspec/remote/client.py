@@ -143,6 +143,3 @@ class RemoteClient(ServerClient):
         """See `ServerClient.close`."""
         self.found = None
         await super().close()
-
-
-__all__ = ["RemoteClient"]

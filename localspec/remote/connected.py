@@ -168,6 +168,3 @@ class ConnectedClient(ServerClient):
                 if isinstance(message, ExaminedEvent):
                     return message.examination
         raise RemoteError(f"{self.server} gave no answer about this token")
-
-
-__all__ = ["ConnectedClient", "NativeReply"]

@@ -275,6 +275,3 @@ async def _whole(response: httpx2.Response, address: Address) -> bytes:
 
 def _beginning(body: bytes) -> str:
     return body[:60].decode("utf-8", "replace")
-
-
-__all__ = ["Answer", "Connection", "Patience"]

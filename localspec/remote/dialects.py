@@ -82,15 +82,3 @@ LOCALSPEC = Dialect(
 OLLAMA = Dialect("Ollama", continues={}, thinking="effort")
 LM_STUDIO = Dialect("LM Studio", sampling=_SAMPLERS)
 UNKNOWN = Dialect("this server")
-
-__all__ = [
-    "LLAMA_CPP_PYTHON",
-    "LLAMA_SERVER",
-    "LM_STUDIO",
-    "LOCALSPEC",
-    "OLLAMA",
-    "SGLANG",
-    "UNKNOWN",
-    "VLLM",
-    "Dialect",
-]

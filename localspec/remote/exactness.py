@@ -192,6 +192,3 @@ def _not_offered(client: RemoteClient) -> UsageError:
         f"{name} does not score given tokens; name a server of the same model without speculation "
         "with --plain-url"
     )
-
-
-__all__ = ["RemoteComparing", "RemoteDivergence", "RemoteVerification", "Way"]

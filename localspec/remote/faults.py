@@ -144,14 +144,3 @@ def message_in(data: Any) -> str:
             if data.get(name):
                 return message_in(data[name])
     return ""
-
-
-__all__ = [
-    "RetryableError",
-    "excerpt",
-    "may_pass",
-    "message_in",
-    "message_of",
-    "refused",
-    "unreachable",
-]

@@ -102,6 +102,3 @@ def _checked(text: str, place: str) -> Key:
     if not text or len(text) > _LONGEST or not (text.isascii() and text.isprintable()):
         raise UsageError(f"{place} does not hold a key: one line of ASCII without control signs")
     return Key(text)
-
-
-__all__ = ["OPENAI", "OWN", "Key", "find"]

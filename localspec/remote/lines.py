@@ -101,6 +101,3 @@ async def server_sent(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield value.strip() if name == b"error" else line
     if data:
         yield b"\n".join(data)
-
-
-__all__ = ["MAX_LINE", "Lines", "server_sent"]

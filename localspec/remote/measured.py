@@ -147,6 +147,3 @@ def _doubt(replies: Sequence[Timed], plain: Sequence[Timed], clock: Clock) -> st
     if min(speeds) * _EVEN < max(speeds):
         return f"plain replies alone differed {max(speeds) / min(speeds):.1f} times in speed"
     return None
-
-
-__all__ = ["Pair", "RemoteMeasured", "Timed", "failed", "measured"]

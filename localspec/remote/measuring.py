@@ -113,6 +113,3 @@ def _timed(engine: BlockingClient[RemoteClient], request: ReplyRequest) -> Timed
             stats = event.reply.stats
             ended = now if first is None else last
     return Timed((ended if first is None else first) - began, ended - began, stats)
-
-
-__all__ = ["RemoteMeasuring", "Step"]

@@ -89,6 +89,3 @@ def difference(before: Counters, after: Counters | None) -> Reported | None:
 
 def _grown(before: float | None, after: float | None) -> int | None:
     return None if before is None or after is None or after < before else int(after - before)
-
-
-__all__ = ["Counters", "difference", "parse", "read"]

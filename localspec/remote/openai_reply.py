@@ -122,6 +122,3 @@ class OpenAIReply:
         if not done and tally.finish_reason is None:
             kept = "what had arrived is kept" if tally.begun else "nothing of it had arrived"
             raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
-
-
-__all__ = ["OpenAIReply"]

@@ -223,6 +223,3 @@ async def _lm_studio(connection: Connection, model: str) -> int:
 def _plain(dialect: Dialect) -> Speculation:
     reason = f"{dialect.name} was started without speculative decoding"
     return Speculation("off", reason, "the server does not speculate")
-
-
-__all__ = ["NOT_REPORTED", "Found", "look"]

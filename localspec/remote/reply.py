@@ -91,6 +91,3 @@ class RemoteReply(AsyncIterator[ReplyEvent]):
         self._over = True
         self._events.clear()
         self._changed.set()
-
-
-__all__ = ["RemoteReply", "ReplySource"]

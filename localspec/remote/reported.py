@@ -164,6 +164,3 @@ def find(event: Mapping[str, Any]) -> Reported | None:
         or in_meta_info(mapping(event.get("meta_info")) or mapping(choice.get("meta_info")))
         or in_stats(mapping(event.get("stats")) or mapping(event.get("usage")))
     )
-
-
-__all__ = ["Reported", "find", "in_meta_info", "in_metrics", "in_stats", "in_timings"]

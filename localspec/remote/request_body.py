@@ -212,6 +212,3 @@ def _quoted(text: str) -> str:
         text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     )
     return f'"{escaped}"'
-
-
-__all__ = ["LARGEST_SEED", "body", "draw_seed", "not_sent", "spare", "why_not_plain"]

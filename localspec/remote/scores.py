@@ -194,6 +194,3 @@ def _malformed(client: RemoteClient, data: object) -> RemoteError:
     return RemoteError(
         f"{client.connection.address} answered with no reply: {excerpt(repr(data)[:80])}"
     )
-
-
-__all__ = ["GreedyReply", "Place", "Score", "greedy", "prompt_ids", "scored"]

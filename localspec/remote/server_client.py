@@ -83,6 +83,3 @@ class ServerClient(ABC):
         self.interrupt()
         self.info = None
         await self.connection.close()
-
-
-__all__ = ["OnLoading", "ServerClient"]

@@ -311,6 +311,3 @@ class Tally:
         if self._first_untimed:
             seconds *= tokens / (tokens - 1)
         return seconds if tokens <= _IMPOSSIBLE * seconds else None
-
-
-__all__ = ["NO_ID", "Tally"]

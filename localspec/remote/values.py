@@ -35,6 +35,3 @@ def name(value: object) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_NAME or safe_line(value) != value:
         return ""
     return value
-
-
-__all__ = ["count", "mapping", "name", "number"]

@@ -67,6 +67,3 @@ def _where(matches: Callable[[socket.socket], bool]) -> Iterator[socket.socket]:
         with found, contextlib.suppress(OSError, IndexError):
             if found.family == socket.AF_INET and matches(found):
                 yield found
-
-
-__all__ = ["accepted_at", "keep_alive", "to"]

@@ -80,6 +80,3 @@ def endpoints(text: str | None) -> tuple[Endpoint, ...]:
     if len(found) > MOST:
         raise UsageError(f"{len(found)} workers are named, and llama.cpp takes {MOST} at most")
     return found
-
-
-__all__ = ["DEFAULT_PORT", "MOST", "Endpoint", "endpoints"]

@@ -156,6 +156,3 @@ class _Connection:
         if left <= 0:
             raise TimeoutError
         self._socket.settimeout(left)
-
-
-__all__ = ["PATIENCE_S", "RemoteMemory", "Version", "Worker", "ask"]

@@ -170,6 +170,3 @@ def free_port(host: str, port: int) -> int:
             reason = reasons.get(error.errno or 0, f"cannot be used: {error.strerror}")
             raise WorkerError(f"{host}:{port} {reason}") from None
         return int(trial.getsockname()[1])
-
-
-__all__ = ["Serving", "free_port"]

@@ -142,6 +142,3 @@ class Watch:
                 connection.shutdown(socket.SHUT_RDWR)
         time.sleep(_GRACE_S)
         os.abort()
-
-
-__all__ = ["FIRST_S", "Watch"]

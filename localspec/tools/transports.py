@@ -195,6 +195,3 @@ async def address(
         ) as streams,
     ):
         yield streams
-
-
-__all__ = ["LARGEST_MESSAGE", "Ending", "TooLargeError", "address", "program"]

@@ -14,6 +14,3 @@ def require(spec: GrammarSpec) -> None:
         UsageError: its schema cannot be followed, or takes too much.
     """
     Checker().checked(spec, next(iter(FAMILIES)))
-
-
-__all__ = ["require"]

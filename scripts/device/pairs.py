@@ -87,7 +87,7 @@ def trained(folder: Path) -> dict[str, Case]:
 
 def mixture(folder: Path, layers: int = 4, width: int = 128) -> Path:
     """A target of random weights with 16 experts in each layer, two of which read a token."""
-    sys.path.insert(0, str(ROOT / "scripts"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     from moe_files import Size, write_moe
 
     path = folder / f"mixture-{layers}-{width}.gguf"
@@ -97,7 +97,7 @@ def mixture(folder: Path, layers: int = 4, width: int = 128) -> Path:
 
 def random(folder: Path) -> dict[str, Case]:
     """Targets of random weights with heads of every kind: states, windows, shared caches."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests" / "helpers"))
     import gguf_tools
     import head_files
 

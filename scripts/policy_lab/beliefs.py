@@ -106,6 +106,3 @@ def healed(
         sum(r.at for r in late) / sum(r.units for r in late),
         min(r.ratio for r in played),
     )
-
-
-__all__ = ["BELIEFS", "Belief", "Healed", "healed"]

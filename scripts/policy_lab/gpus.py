@@ -53,6 +53,3 @@ GPU_DISTURBANCES = (
     Disturbance("core-clock", factor=_core_clock),
     Disturbance("memory-clock", factor=_memory_clock),
 )
-
-
-__all__ = ["GPU_CURVES", "GPU_DISTURBANCES"]

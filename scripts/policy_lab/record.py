@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from replay_texts import texts
+from benches.shared.replay_texts import texts
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS

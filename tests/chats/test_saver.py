@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from localspec.chats import saver as saver_module
 from localspec.chats import schema
@@ -25,13 +26,6 @@ ROOT = Path(__file__).parents[2]
 
 def said(text, parent=None, role="user"):
     return ChatMessage(new_message_id(parent), parent, role, text, time.time())
-
-
-def until(predicate, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +192,7 @@ def test_several_replies_are_saved_while_they_grow(saver, path):
 def test_a_kill_loses_at_most_the_last_second_of_a_reply(path):
     script = textwrap.dedent("""
         import sys, time, pathlib
-        sys.path[:0] = sys.argv[2:4]
+        sys.path[:0] = sys.argv[2:]
         from dataclasses import replace
         from test_saver import Saver, said, started
         saver = Saver(pathlib.Path(sys.argv[1]))
@@ -209,7 +203,8 @@ def test_a_kill_loses_at_most_the_last_second_of_a_reply(path):
         print(info.id, flush=True)
         time.sleep(60)
     """)
-    command = [sys.executable, "-c", script, str(path), str(ROOT), str(Path(__file__).parent)]
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", script, path, ROOT, here, here.parent / "helpers"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         chat = writer.stdout.readline().strip()
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gguf_tools
@@ -15,6 +14,7 @@ import psutil
 import pytest
 from conftest import Files
 from crashing import crashing, reached
+from waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
 DECODE = "llama_cpp.llama_cpp:llama_decode"
@@ -247,20 +247,13 @@ def test_a_signal_to_the_group_and_passed_on_is_one_interrupt(files: Files, tmp_
         process_group=0,
     )
     with process:
-        wait_for(reached(tmp_path), process)
+        until(
+            reached(tmp_path).exists, 100, process=process
+        )  # before, Ctrl-C has only a load to end
         os.killpg(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=100)
     assert process.returncode == 130
     assert json.loads(out)["finish_reason"] == "interrupt"
-
-
-def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the reply has begun: Ctrl-C before has only a load to end."""
-    end = time.monotonic() + 100
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it never began"
-        time.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -172,7 +172,7 @@ def test_what_the_interface_draws_is_looked_at_last_of_all() -> None:
     from rich.segment import Segment
     from textual.color import Color
 
-    from tui.render.safe_lines import SafeLines
+    from tui.render.text import SafeLines
 
     black = Color(0, 0, 0)
     poisoned = [Segment("a" + OBEYED + "b\u202ec"), Segment("plain")]

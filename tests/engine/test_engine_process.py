@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from waiting import until_so
 
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.core.reply_request import ReplyRequest
@@ -33,13 +33,6 @@ async def read_into(events, reply):
 
 def text_of(events):
     return "".join(event.text for event in events if isinstance(event, Token))
-
-
-async def until(predicate, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < end, "waited in vain"
-        await asyncio.sleep(0.01)
 
 
 def gone(pid):
@@ -205,7 +198,7 @@ async def test_killed_between_replies_it_says_so_and_starts_again(make_client):
     client = make_client(on_death=deaths.append)
     await client.open()
     os.kill(client.pid, signal.SIGKILL)
-    await until(lambda: deaths)
+    await until_so(lambda: deaths)
     assert "signal 9, SIGKILL" in str(deaths[0])
     assert not client.alive
     with pytest.raises(EngineError, match="not running"):
@@ -235,7 +228,7 @@ async def test_dying_in_the_middle_of_a_reply_raises_there(client, order):
 async def test_an_engine_that_talks_nonsense_is_ended(client):
     with pytest.raises(EngineError, match="not a line of the protocol"):
         await ask(client, "garble")
-    await until(lambda: not client.alive)
+    await until_so(lambda: not client.alive)
 
 
 def start_child(tmp_path, model="fake"):
@@ -346,7 +339,7 @@ async def test_it_dies_with_its_parent(tmp_path):
     assert not gone(pid)
     parent.kill()
     await parent.wait()
-    await until(lambda: gone(pid))
+    await until_so(lambda: gone(pid))
 
 
 async def test_loading_can_be_cancelled_and_begun_again(make_client):
@@ -358,7 +351,7 @@ async def test_loading_can_be_cancelled_and_begun_again(make_client):
     await asyncio.wait_for(client.close(), 60)
     with pytest.raises(Interrupted, match="loading was stopped"):
         await opening
-    await until(lambda: gone(pid))
+    await until_so(lambda: gone(pid))
     client._options["model"] = "fake"
     await client.open()
     assert text_of(await ask(client, "after all")) == "after all "
@@ -401,7 +394,7 @@ async def test_a_request_after_the_engine_was_closed_fails(client):
 
 async def test_what_waits_is_done_when_nothing_is_asked_for_a_moment(client, tmp_path):
     await ask(client, "hello")
-    await until(lambda: "rested" in (tmp_path / "log/engine.log").read_text())
+    await until_so(lambda: "rested" in (tmp_path / "log/engine.log").read_text())
     assert text_of(await ask(client, "still here")) == "still here "
 
 
@@ -415,7 +408,7 @@ async def test_a_message_beyond_the_limit_of_a_line_is_a_sentence_and_the_next_o
 
 async def test_a_command_that_is_not_understood_ends_the_replies_that_wait(client):
     waiting = asyncio.create_task(ask(client, "forever"))
-    await until(lambda: client._replies)
+    await until_so(lambda: client._replies)
     client._process.stdin.write(b'{"type":"reply","id":"?"}\n')
     with pytest.raises(EngineError, match=r"reply\.id"):
         await waiting

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tables
 from runnables import Costs, Flag, Hooked, Letters, Pair, V, Watchdog, letters
+from waiting import until
 
 from localspec.core.events import Finished, Message, Reply, Token
 from localspec.core.interrupt import Interrupt
@@ -168,7 +169,7 @@ def test_a_long_prompt_is_read_between_the_rounds_of_those_that_run(
     house.target.before_read = lambda: order.append("part")
     house.target.before_score = lambda: order.append("round")
     long = house.submit("bcdefgh" * 100, 5)
-    wait_for(lambda: house.scheduler._messages.qsize() > 0)
+    until(lambda: house.scheduler._messages.qsize() > 0)
     gate.open()
     assert len(reply(running).tokens) == 30
     assert reply(long).tokens == alone("bcdefgh" * 100, 5).tokens
@@ -199,7 +200,7 @@ def test_a_draft_model_reads_a_known_prompt_between_the_rounds_of_those_that_run
 
     monkeypatch.setattr(ChainDrafter, "catch_up", catch_up)
     long = house.submit(prompt, 40)
-    wait_for(lambda: house.scheduler._messages.qsize() > 0)
+    until(lambda: house.scheduler._messages.qsize() > 0)
     gate.open()
     assert len(reply(running).tokens) == 60
     found = reply(long)
@@ -211,16 +212,6 @@ def test_a_draft_model_reads_a_known_prompt_between_the_rounds_of_those_that_run
     assert len(parts) > 8
     assert all(order[i + 1] == "round" for i, _ in parts)
     house.scheduler.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until another thread has done something."""
-    end = threading.Event()
-    for _ in range(int(GONE / 0.002)):
-        if condition():
-            return
-        end.wait(0.002)
-    raise AssertionError("it never happened")
 
 
 # -- stopping ----------------------------------------------------------------------------------
@@ -486,7 +477,7 @@ def test_closing_ends_what_runs_and_what_waits_as_interrupted() -> None:
     gate.entered.acquire()
     closing = threading.Thread(target=house.scheduler.close)
     closing.start()
-    wait_for(lambda: house.scheduler.closed)
+    until(lambda: house.scheduler.closed)
     gate.open()
     closing.join(GONE)
     assert not closing.is_alive()
@@ -527,7 +518,7 @@ def test_forgetting_empties_what_rests_now_and_what_runs_when_it_ends() -> None:
     gate.entered.acquire()
     forgetting = threading.Thread(target=house.scheduler.forget)
     forgetting.start()
-    wait_for(lambda: house.scheduler._messages.qsize() > 0)
+    until(lambda: house.scheduler._messages.qsize() > 0)
     gate.open()
     forgetting.join(GONE)
     assert reply(running).tokens == alone("klmnopq", 20).tokens

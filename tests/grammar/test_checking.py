@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.errors import GrammarError, Interrupted, UsageError
-from localspec.grammar import checking, matching, reading, rehearsal
+from localspec.grammar import checking, place, reading, rehearsal
 from localspec.grammar.checking import Checker
 from localspec.grammar.compiling import compiled, limits
 
@@ -102,7 +102,7 @@ def test_a_process_that_dies_in_a_grammar_refuses_it(monkeypatch: pytest.MonkeyP
 
 def test_a_reply_whose_grammar_takes_too_long_ends(matcher, monkeypatch) -> None:
     one = matcher(PERSON, 3)
-    monkeypatch.setattr(matching, "BURST_SECONDS", -1.0)
+    monkeypatch.setattr(place, "BURST_SECONDS", -1.0)
     with pytest.raises(GrammarError, match="takes too long here"):
         one.mask([5, 5, 5])
 
@@ -111,7 +111,7 @@ def test_looking_ahead_ends_where_it_takes_long_and_the_reply_does_not(
     matcher, monkeypatch
 ) -> None:
     one = matcher(PERSON, 3)
-    monkeypatch.setattr(matching, "AHEAD_SECONDS", -1.0)
+    monkeypatch.setattr(place, "AHEAD_SECONDS", -1.0)
     forced = one.forced([5, 5, 5])
     assert forced
     assert one.forced([5, 5, 5]) == []
@@ -123,7 +123,7 @@ def test_looking_ahead_ends_where_it_takes_long_and_the_reply_does_not(
 
 
 def test_a_costly_grammar_is_started_again_once(matcher, monkeypatch) -> None:
-    monkeypatch.setattr(matching, "_CHEAP_SECONDS", -1.0)
+    monkeypatch.setattr(place, "_CHEAP_SECONDS", -1.0)
     one = matcher(PERSON, 3)
     one._start_again()
     assert one.mask([5, 5, 5]).count

@@ -70,7 +70,7 @@ def test_a_reply_whose_mask_is_left_behind_ends_and_leaves_the_matcher_alone(
     one._masks.clear()
     with pytest.raises(GrammarError, match="left"):
         one.mask([])
-    one._matcher = None  # whatever touches it fails
+    one._place.matcher = None  # whatever touches it fails
     one._masks.clear()
     with pytest.raises(GrammarError, match="took too long"):
         one.mask([])
@@ -102,7 +102,7 @@ def test_a_draft_is_read_token_by_token_each_after_the_mask_of_its_place(
     tokens = model.tokenize("x" * 12 + "qzqzqza", special=False)
     for ask in ("mask", "over", "legal"):
         one = matcher(LATE)
-        spy = one._matcher = Spy(one._matcher)
+        spy = one._place.matcher = Spy(one._place.matcher)
         if ask == "legal":
             assert one.legal([], tokens) == len(tokens)
         else:
@@ -126,7 +126,7 @@ def test_forced_tokens_of_own_rules_are_asked_for_near_the_beginning_alone(
 def test_a_grammar_that_took_long_is_not_read_again_from_its_beginning(matcher: Any) -> None:
     one = matcher(LATE)
     one._start_again()
-    one._behind = 1.0
+    one._effort.behind = 1.0
     with pytest.raises(GrammarError, match="once more from its beginning"):
         one._start_again()
 

@@ -205,7 +205,7 @@ def test_a_draft_beyond_an_end_is_harmless(matcher, model):
 
 def test_a_place_without_any_token_is_an_error_in_words(matcher, model, monkeypatch):
     one = matcher(SPEC)
-    monkeypatch.setattr(one, "_matcher", _Nothing(one._matcher))
+    monkeypatch.setattr(one._place, "matcher", _Nothing(one._place.matcher))
     with pytest.raises(GrammarError, match="no token of this model"):
         one.mask([])
 

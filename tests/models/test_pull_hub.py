@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import huggingface_hub
@@ -29,6 +28,7 @@ from hub_server import (
     sha256,
 )
 from huggingface_hub.utils import _shared_blobs
+from waiting import until
 
 from localspec import cli
 from localspec.errors import Interrupted, LocalspecError
@@ -451,7 +451,7 @@ def test_ctrl_c_ends_a_download_at_which_nothing_comes(hub: Hub, pair: Pair) -> 
     hub.most, hub.hangs = 700_000, True
     patient = "from localspec.models.hub import client; client.READ_TIMEOUT = 600.0; "
     process = _python("-c", f"{patient}from localspec.__main__ import main; main()", "pull", "tiny")
-    _until(lambda: hub.sent >= 700_000 and bool(hf_cache.partials(TARGET)), process)
+    until(lambda: hub.sent >= 700_000 and bool(hf_cache.partials(TARGET)), process=process)
     process.send_signal(signal.SIGINT)
     try:
         _, err = process.communicate(timeout=100)  # of 600 that the connection may be silent
@@ -546,7 +546,7 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
     thread = threading.Thread(target=stopped)
     thread.start()
     part = hf_cache.partial(ONE, sha256(data))
-    _until(lambda: hub.open >= 3 and progress.done > 700_000, None)
+    until(lambda: hub.open >= 3 and progress.done > 700_000)
     cancel.set()
     thread.join()
     missing = byte_ranges.read(hf_cache.ranges_file(part), part, len(data))
@@ -672,11 +672,3 @@ def _python(*args: str, **environment: str) -> subprocess.Popen[str]:
         text=True,
         env=os.environ | environment,
     )
-
-
-def _until(condition, process: subprocess.Popen[str] | None) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "it never came so far"
-        time.sleep(0.01)

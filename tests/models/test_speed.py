@@ -21,8 +21,8 @@ from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
 from localspec.processes import neighbours
-from localspec.race.advice import advice
 from localspec.race.race import Machine
+from localspec.race.speeds import advice
 from tui.render.welcome import toy
 
 GB = 10**9

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from policy_world import CPU, GPU, auto, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
@@ -20,7 +21,6 @@ from localspec.policy.gain import Expected
 from localspec.policy.prices import Prices
 from localspec.policy.reasons import Guesses, hopeless, not_affordable
 from localspec.policy.storage import Knowledge, load, save
-from tests.policy_world import CPU, GPU, auto, play, steady
 
 QUIET = 16
 """Rounds without a draft after which a reply is reported as parked."""

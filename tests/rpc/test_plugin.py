@@ -11,7 +11,7 @@ import pytest
 
 from localspec.compiling import llama_source
 from localspec.errors import WorkerError
-from localspec.rpc import plugin, plugin_source
+from localspec.rpc import plugin
 from localspec.rpc.handshake import Version
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,13 +20,13 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """A source that is known, and nothing left by builds."""
-    made = {name: f"// {name}\n".encode() for name in plugin_source.FILES}
+    made = {name: f"// {name}\n".encode() for name in plugin.FILES}
     made["ggml/include/ggml-rpc.h"] = (
         b"#define RPC_PROTO_MAJOR_VERSION    7\n"
         b"#define RPC_PROTO_MINOR_VERSION    1\n#define RPC_PROTO_PATCH_VERSION    2\n"
     )
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in made.items()}
-    monkeypatch.setattr(plugin_source, "FILES", digests)
+    monkeypatch.setattr(plugin, "FILES", digests)
     monkeypatch.setattr(llama_source, "left_by_builds", list)
     return made
 

@@ -7,9 +7,9 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import bench_batching
 import pytest
-from bench_batching import Asked, Figure, Job, about_memory, clients, main
+from benches import batching as bench_batching
+from benches.batching import Asked, Figure, Job, about_memory, clients, main
 
 JOB = Job("t.gguf", "d.gguf", "", False, False, 2, 3, 16, 256, 1, 3)
 

@@ -9,19 +9,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import bench_strict
 import pytest
+from benches import strict as bench_strict
 
 from localspec import Finished, Reply, ReplyRequest, Runtime
 
-SCRIPT = Path(__file__).resolve().parent.parent.parent / "scripts" / "bench_strict.py"
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "scripts" / "benches" / "run.py"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("weights", "together"), [("Q4_K_M", "1"), ("Q4_K_M", "3"), ("F16", "3")])
 def test_nothing_diverges_in_strict_mode(tmp_path: Path, weights: str, together: str) -> None:
     """In a process of its own: whether products are tiled is decided once for a process."""
-    command = [sys.executable, "-P", str(SCRIPT), "--out", str(tmp_path), "--tokens", "60"]
+    command = [
+        sys.executable,
+        "-P",
+        str(SCRIPT),
+        "strict",
+        "--out",
+        str(tmp_path),
+        "--tokens",
+        "60",
+    ]
     command += ["--weights", weights, "--drafters", "model,suffix", "--together", together]
     home = os.environ | {"LOCALSPEC_HOME": str(tmp_path / "home")}
     done = subprocess.run(command, env=home, capture_output=True, text=True, check=False)

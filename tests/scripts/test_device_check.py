@@ -6,18 +6,12 @@ import sys
 from pathlib import Path
 
 import device_check
-import gguf_tools
-import numpy as np
 import pytest
 from device import memory, pairs
 from device.exactness import kv_on_host
 from device.rows import Row, clean, finding, markdown, ok, skipped
-from device.sampled_context import Candidates, K
-from device.sampler_equality import Equality, equalities
 
-from localspec.core.values import Ids, Logits
 from localspec.llama.library import c_api
-from localspec.llama.model import Model
 
 
 @pytest.mark.parametrize(
@@ -104,37 +98,6 @@ def test_what_llama_cpp_allocates_is_added_up_by_place() -> None:
     ]
     assert memory._allocated(lines, on_gpu=True) == 9 << 20
     assert memory._allocated(lines, on_gpu=False) == 3 << 19
-
-
-def test_candidates_of_llama_cpps_samplers_give_the_q_of_whole_rows(tmp_path: Path) -> None:
-    model = Model(gguf_tools.write_llama(tmp_path / "draft.gguf", context=2048, scale=3.0))
-    try:
-        found = dict(equalities(model, 1, "f16"))
-    finally:
-        model.close()
-    assert set(found) > {"one token", "after a truncation", "a tree of three leaves"}
-    assert {what: (e.other, e.tied, e.apart) for what, e in found.items()} == dict.fromkeys(
-        found, (0, 0, 0.0)
-    )
-    assert all(e.rows for e in found.values())
-
-
-def test_candidates_are_compared_with_the_best_of_the_row() -> None:
-    row = np.random.default_rng(0).normal(0, 3, 500).astype(np.float32)
-    best = np.sort(np.argsort(-row)[:K]).astype(np.int32)
-
-    def compared(row: Logits, ids: Ids, off: float = 0.0) -> Equality:
-        equality = Equality()
-        equality.compare(row, Candidates(ids, row[ids] + np.float32(off)))
-        return equality
-
-    assert compared(row, best).text == "1 of 1 rows equal"
-    other = np.sort([*best[:-1], int(np.argmin(row))]).astype(np.int32)
-    assert compared(row, other).text == "0 of 1 rows equal"
-    assert "differ by up to 0.5" in compared(row, best, off=0.5).text
-    tied = row.copy()
-    tied[other] = row[best].min()
-    assert "tied at the border" in compared(tied, other).text
 
 
 def test_help_needs_no_device(capsys: pytest.CaptureFixture[str]) -> None:

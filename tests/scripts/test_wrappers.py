@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "scripts"
+BENCHES = FOLDER / "benches"
+PROGRAMS = sorted({path.stem for path in BENCHES.glob("*.py")} - {"__init__", "run"})
 WRAPPERS = sorted(
     path
     for path in FOLDER.iterdir()
-    if path.is_file() and not path.suffix and "\nprepare " in path.read_text(encoding="utf-8")
+    if path.is_file() and not (path.is_symlink() or path.suffix)
+    if "\nprepare " in path.read_text(encoding="utf-8")
 )
 
 
@@ -26,5 +31,39 @@ def test_a_wrapper_starts_itself_again_when_the_environment_is_ready(wrapper: Pa
 @pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda path: path.name)
 def test_a_wrapper_is_executable_and_its_program_exists(wrapper: Path) -> None:
     assert os.access(wrapper, os.X_OK)
-    for name in re.findall(r'"\$root/scripts/(\w+\.py)"', wrapper.read_text(encoding="utf-8")):
-        assert (FOLDER / name).is_file()
+    programs = re.findall(r'"\$root/([\w/]+\.py)"', wrapper.read_text(encoding="utf-8"))
+    assert programs or wrapper.name in {"localspec", "test"}
+    for name in programs:
+        assert (FOLDER.parent / name).is_file()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", str(BENCHES / "run.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_runner_lists_every_program_with_what_it_measures() -> None:
+    listed = run().stdout.splitlines()[1:]
+    assert [line.split()[0] for line in listed] == PROGRAMS
+    assert all(len(line.split()) > 4 for line in listed)
+
+
+def test_every_name_of_a_bench_by_itself_is_a_program() -> None:
+    names = {path.name for path in FOLDER.iterdir() if path.is_symlink()}
+    assert names > {"bench_kernels", "bench_gain"}
+    assert {(FOLDER / name).readlink() for name in names} == {Path("bench")}
+    assert {name.removeprefix("bench_") for name in names} < {*PROGRAMS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_starts_by_its_name(name: str) -> None:
+    done = run(name, "-h")
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout
+
+
+def test_a_bench_that_does_not_exist_is_named() -> None:
+    done = run("nothing")
+    assert done.returncode == 2
+    assert "there is no 'nothing'" in done.stderr

@@ -9,6 +9,7 @@ import stat
 
 import pytest
 from fake_serving import World
+from waiting import until_so
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.serve.http.body_budget import FREE
@@ -17,12 +18,6 @@ from localspec.serve.server import bind, listener
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
-
-
-async def until(condition):
-    """Wait until something is so; the test's time limit ends a vain wait."""
-    while not condition():  # noqa: ASYNC110 - there is no event for it
-        await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -114,11 +109,11 @@ async def test_a_client_that_leaves_frees_its_place(make_listening, stream, hold
     world.hold, world.hold_at = asyncio.Event(), hold_at
     peer = await Peer.at(world)
     peer.post(HI | {"stream": stream})
-    await until(lambda: world.requests)
+    await until_so(lambda: world.requests)
     if stream and hold_at:
         await peer.reader.readuntil(b"Hello")
     peer.leave()
-    await until(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.running == 0)
     assert world.engines[0].interrupted == [1]
     assert world.engines[0].running == 0
     assert world.slot.users == 0
@@ -133,9 +128,9 @@ async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_list
     world.loading = asyncio.Event()
     peer = await Peer.at(world)
     peer.post(HI)
-    await until(lambda: world.service.running == 1)
+    await until_so(lambda: world.service.running == 1)
     peer.leave()
-    await until(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.running == 0)
     world.loading.set()
     assert not world.requests
 
@@ -225,7 +220,7 @@ async def test_all_bodies_together_have_a_budget(make_listening):
         raw = large(200_000)
         peer.send(POST + b"content-length: %d\r\n\r\n" % len(raw) + raw[:-1])
     budget = world.app._app._app._app
-    await until(lambda: budget.held > 250_000)
+    await until_so(lambda: budget.held > 250_000)
     more, small = await Peer.at(world), await Peer.at(world)
     more.send(POST + b"content-length: 200021\r\n\r\n" + large(200_000)[:-1])
     head = (await more.reader.readuntil(b"\r\n\r\n")).lower()
@@ -236,7 +231,7 @@ async def test_all_bodies_together_have_a_budget(make_listening):
     held[0].send(b"}")
     assert await held[0].status() == 400  # longer than the context
     held[1].leave()
-    await until(lambda: budget.held == 0)
+    await until_so(lambda: budget.held == 0)
 
 
 async def test_a_body_counts_until_its_answer_has_ended(make_listening):
@@ -246,12 +241,12 @@ async def test_a_body_counts_until_its_answer_has_ended(make_listening):
     raw = json.dumps(HI | {"metadata": {"note": "a" * 100_000}}).encode()
     peer.send(b"POST " + CHAT.encode() + b" HTTP/1.1\r\nhost: localhost\r\n")
     peer.send(b"content-length: %d\r\n\r\n" % len(raw) + raw)
-    await until(lambda: world.requests)
+    await until_so(lambda: world.requests)
     budget = world.app._app._app._app
     assert budget.held == len(raw) - FREE
     world.hold.set()
     assert await peer.status() == 200
-    await until(lambda: budget.held == 0)
+    await until_so(lambda: budget.held == 0)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +274,7 @@ async def test_what_is_made_of_a_body_counts_as_often_as_it_is_made(make_listeni
     assert head.startswith(b"http/1.1 413 ")
     world.hold.set()
     assert await one.status() == 200
-    await until(lambda: budget.held == 0)
+    await until_so(lambda: budget.held == 0)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +309,7 @@ async def test_an_address_keeps_no_other_out(make_listening):
     world.hold, world.hold_at = asyncio.Event(), 0
     for _ in range(3):
         (await Peer.at(world)).post(HI)
-    await until(lambda: len(world.requests) == 2 + 1)
+    await until_so(lambda: len(world.requests) == 2 + 1)
     assert await health(world) == 503
     other = await Peer.at(world, source="127.0.0.2")
     other.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -352,7 +347,7 @@ async def test_more_connections_than_allowed_are_told_so(make_listening):
     peers = [await Peer.at(world) for _ in range(3)]
     for peer in peers:
         peer.post(HI)
-    await until(lambda: len(world.requests) == 3)
+    await until_so(lambda: len(world.requests) == 3)
     refused = await Peer.at(world)
     assert await refused.status() == 503
     peers[0].leave()
@@ -366,8 +361,8 @@ async def test_a_client_that_does_not_read_is_disconnected(make_listening):
     peer = await Peer.at(world)
     peer.writer.transport.pause_reading()
     peer.post(HI | {"stream": True})
-    await until(lambda: world.requests)
-    await until(lambda: world.service.running == 0)
+    await until_so(lambda: world.requests)
+    await until_so(lambda: world.service.running == 0)
     assert world.slot.users == 0
     assert not world.defects
     peer.leave()
@@ -392,7 +387,7 @@ async def test_connections_dropped_at_random_leave_nothing_behind(make_listening
 
     for _ in range(20):
         await asyncio.gather(*(client() for _ in range(25)))
-    await until(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.running == 0)
     assert world.slot.users == 0
     assert world.engines[0].running == 0
     assert not world.defects
@@ -462,7 +457,7 @@ async def test_a_client_that_only_ends_its_own_side_gets_its_reply(make_listenin
     peer = await Peer.at(world)
     peer.post(HI | {"stream": stream})
     peer.half_close()
-    await until(lambda: world.requests)
+    await until_so(lambda: world.requests)
     assert await peer.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 102 Processing\r\n\r\n"
     world.hold.set()
     said = await peer.ended()
@@ -480,11 +475,11 @@ async def test_a_client_that_closes_after_reading_all_is_told_apart_from_one_tha
     world.hold, world.hold_at = asyncio.Event(), hold_at
     peer = await Peer.at(world)
     peer.post(HI | {"stream": True})
-    await until(lambda: world.requests)
+    await until_so(lambda: world.requests)
     if hold_at:
         await peer.reader.readuntil(b"Hello")
     peer.writer.close()
-    await until(lambda: world.service.running == 0)
+    await until_so(lambda: world.service.running == 0)
     assert world.engines[0].interrupted == [1]
 
 

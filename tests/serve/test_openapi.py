@@ -7,8 +7,8 @@ import random
 import jsonschema
 import pytest
 from fake_serving import World
-from fuzz_server import Fuzzer
-from neighbours import neighbour
+from faults.fuzz_server import Fuzzer
+from faults.neighbours import neighbour
 from served import served
 
 from localspec.core import settings_schema

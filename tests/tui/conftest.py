@@ -1,9 +1,9 @@
 import contextlib
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until_so
 
 sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
 
@@ -14,15 +14,12 @@ from localspec.processes import children
 from tui.app import ChatApp
 from tui.screens.chat import ChatScreen
 from tui.session.ports import Phase, Settings
-from tui.terminal import clipboard
+from tui.terminal import desktop
 
 
-async def wait_until(pilot, predicate, seconds=60.0):
+async def wait_until(pilot, predicate, seconds=PATIENCE):
     """Let the app run until something is so."""
-    end = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < end, "waited in vain"
-        await pilot.pause(0.01)
+    await until_so(predicate, seconds, pause=pilot.pause)
 
 
 class Chat:
@@ -32,7 +29,7 @@ class Chat:
         self.app, self.engine, self.pilot = app, engine, pilot
         self.session = app.session
 
-    async def until(self, predicate, seconds=60.0):
+    async def until(self, predicate, seconds=PATIENCE):
         await wait_until(self.pilot, predicate, seconds)
 
     async def ready(self):
@@ -116,7 +113,7 @@ class Chat:
 @pytest.fixture(autouse=True)
 def _no_clipboard(monkeypatch):
     """The clipboard of the person who runs the tests is left alone."""
-    monkeypatch.setattr(clipboard, "copy", lambda _: None)
+    monkeypatch.setattr(desktop, "copy", lambda _: None)
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from localspec.core.events import (
 from localspec.core.values import Origin
 from localspec.errors import EngineError, Interrupted
 
+LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."
+"""A reply with a list."""
 ON = Speculation("on")
 INFO = ModelInfo(
     target="/models/story-target-q8.gguf",

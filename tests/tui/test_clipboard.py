@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tui.terminal import clipboard
-from tui.terminal.clipboard import copy, programs
+from tui.terminal import desktop
+from tui.terminal.desktop import copy, programs
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ def test_the_first_program_that_takes_the_text_gets_it(tmp_path, monkeypatch):
     fails = (sys.executable, "-c", "raise SystemExit(1)")
     code = f"import sys; open({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
     takes = (sys.executable, "-c", code)
-    found = [clipboard.ClipboardProgram(words) for words in (("no-such-program",), fails, takes)]
-    monkeypatch.setattr(clipboard, "programs", lambda *_: iter(found))
+    found = [desktop.ClipboardProgram(words) for words in (("no-such-program",), fails, takes)]
+    monkeypatch.setattr(desktop, "programs", lambda *_: iter(found))
     assert copy("größer") == sys.executable
     assert file.read_text(encoding="utf-8") == "größer"
-    monkeypatch.setattr(clipboard, "programs", lambda *_: iter(found[:2]))
+    monkeypatch.setattr(desktop, "programs", lambda *_: iter(found[:2]))
     assert copy("x") is None
 
 
@@ -41,6 +41,6 @@ async def test_whether_only_the_terminal_was_asked_is_said(chat, monkeypatch):
     async with chat() as c:
         c.app.copy("x", "the selection")
         await c.until(lambda: "copied the selection by the terminal (OSC 52)" in c.stats)
-        monkeypatch.setattr(clipboard, "copy", lambda _: "xclip")
+        monkeypatch.setattr(desktop, "copy", lambda _: "xclip")
         c.app.copy("x", "the selection")
         await c.until(lambda: c.stats.strip() == "copied the selection")

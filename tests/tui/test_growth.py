@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.segment import Segment
 from textual.strip import Strip
 
-from tui.terminal.refresh_rate import RefreshRate
-from tui.widgets.growth_painter import GrowthPainter, _RowsUpdate
+from tui.terminal.resources import RefreshRate
+from tui.terminal.textual_private import RowsUpdate
+from tui.widgets.growth_painter import GrowthPainter
 
 CODE = "```python\ntotal = 1\nfor n in range(9):\n    total += n  # wide: 漢字\n```\n\n"
 PARAGRAPHS = [f"Paragraph {n} has *several* words, `code` and more words.\n\n" for n in range(9)]
@@ -52,5 +53,5 @@ async def test_rows_drawn_without_a_layout_are_those_of_a_layout(chat, monkeypat
 
 
 def test_rows_are_written_at_their_places():
-    update = _RowsUpdate(2, [(3, Strip([Segment("one")])), (5, Strip([Segment("two")]))])
+    update = RowsUpdate(2, [(3, Strip([Segment("one")])), (5, Strip([Segment("two")]))])
     assert update.render_segments(Console(color_system=None)) == "\x1b[4;3Hone\x1b[6;3Htwo"

@@ -9,7 +9,7 @@ from textual.screen import Screen
 from localspec.core.events import ModelInfo, Speculation
 from tui.render.markdown import has_new_language, typeset
 from tui.screens.settings import SettingsScreen
-from tui.terminal.refresh_rate import RefreshRate
+from tui.terminal.resources import RefreshRate
 
 
 def model(**changed):

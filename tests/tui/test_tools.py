@@ -14,11 +14,11 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
 from localspec.config import paths
 from localspec.core.tokenized import Tokenized
-from localspec.tools import limits
+from localspec.tools import permission
 from tui.session import reply_task
 from tui.session.recorder import ChatRecorder
 from tui.session.tool_shelf import ToolShelf
-from tui.terminal import attention
+from tui.terminal import desktop
 
 SERVER = """
 import os, time
@@ -161,10 +161,10 @@ async def test_esc_answers_a_question_with_no_call_at_all(chat, server):
 async def test_a_model_that_calls_the_same_for_ever_is_stopped(chat, server):
     tools = ToolShelf(("maths/*",))
     call = calling("maths__add", a=1, b=2)
-    async with chat(*[Script(call) for _ in range(limits.MOST_ROUNDS + 5)], tools=tools) as c:
+    async with chat(*[Script(call) for _ in range(permission.MOST_ROUNDS + 5)], tools=tools) as c:
         await c.type("Add.")
         await c.sees("F9 lets the model go on")
-        assert len(c.engine.asked) == limits.MOST_ROUNDS
+        assert len(c.engine.asked) == permission.MOST_ROUNDS
         results = [call.result for call in calls(c)]
         assert results[:3] == ["the sum is 3"] * 3
         assert all("was made 3 times" in result for result in results[3:])
@@ -284,11 +284,11 @@ async def test_a_long_reply_rings_where_nobody_looks(chat, monkeypatch):
     ],
 )
 def test_notifications_are_written_as_the_terminal_takes_them(environment, expected):
-    assert attention.sequence("a\nb", "c", environment) == expected
+    assert desktop.notification("a\nb", "c", environment) == expected
 
 
 def test_a_title_cannot_end_its_notification():
-    text = attention.sequence("t", "\x1b\\\x1b]52;c;x\x07;y", {"TERM": "foot"})
+    text = desktop.notification("t", "\x1b\\\x1b]52;c;x\x07;y", {"TERM": "foot"})
     assert text.count("\x1b") == 2
     assert text.count(";") == 3
 

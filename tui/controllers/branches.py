@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tui.controllers.feedback import Feedback
+from tui.controllers.status import Feedback
 from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog

@@ -9,21 +9,15 @@ from typing import Any
 
 from textual.screen import Screen
 
-from tui.controllers.attached import AttachedFiles
+from tui.controllers.attached import AttachedFiles, ContextCosts
 from tui.controllers.branches import BranchController
-from tui.controllers.chat_library import ChatLibrary
-from tui.controllers.chat_switcher import ChatSwitcher
+from tui.controllers.chats import ChatLibrary, ChatSwitcher
 from tui.controllers.command_runner import Action, CommandRunner
-from tui.controllers.context_costs import ContextCosts
-from tui.controllers.feedback import Feedback
-from tui.controllers.log_pointer import LogPointer
-from tui.controllers.message_finder import MessageFinder
-from tui.controllers.model_chooser import ModelChooser
-from tui.controllers.pulls import PullController
-from tui.controllers.races import RaceController
+from tui.controllers.log_tools import LogPointer, MessageFinder
+from tui.controllers.models import ModelChooser, PullController, RaceController
 from tui.controllers.reply_inspector import ReplyInspector
 from tui.controllers.setting_changes import SettingsController
-from tui.controllers.status_area import StatusArea
+from tui.controllers.status import Feedback, StatusArea
 from tui.controllers.tools import ToolController
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets

@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.worker import Worker
 
 from tui.controllers.attached import AttachedFiles
-from tui.controllers.feedback import Feedback
+from tui.controllers.status import Feedback
 from tui.input.attachments import AttachError, NoFileError, attach, attachments, slow
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value

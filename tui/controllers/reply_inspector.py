@@ -9,7 +9,7 @@ from typing import Any
 from textual.screen import Screen
 
 from localspec.errors import LocalspecError
-from tui.controllers.feedback import Feedback
+from tui.controllers.status import Feedback
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.session import status_text

@@ -17,8 +17,8 @@ from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.errors import LocalspecError
 from localspec.loading.options import Options
-from tui.controllers.feedback import Feedback
-from tui.controllers.model_chooser import ModelChooser
+from tui.controllers.models import ModelChooser
+from tui.controllers.status import Feedback
 from tui.input import setting_fields
 from tui.render.text import plain
 from tui.session.ports import Settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localspec.config import paths
 from localspec.core.safe_text import safe_line
 from localspec.tools import servers_file
-from tui.controllers.feedback import Feedback
+from tui.controllers.status import Feedback
 from tui.input import keymap
 from tui.session.session import Session
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.bars import Bar, FindBar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.calls import PermissionBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.find_bar import FindBar
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.panel import Details, RoundStrip
-from tui.widgets.token_bar import TokenBar
+from tui.widgets.token_bar import Details, RoundStrip, TokenBar
 
 
 @dataclass(frozen=True, slots=True)

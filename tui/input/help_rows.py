@@ -33,6 +33,3 @@ def help_rows(changed: Mapping[str, str]) -> list[tuple[str, str]]:
         (everyday if row.id in _EVERYDAY else others).append((row.keys, row.does))
     typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
     return [*everyday, ("", ""), *typed, ("", ""), *others, *keymap.FIXED]
-
-
-__all__ = ["help_rows"]

@@ -314,3 +314,8 @@ def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list
         for binding in bindings
         if (name := binding.id) is not None
     ]
+
+
+def named(key: str) -> str:
+    """A key's usual name; Shift+Enter as xterm and tmux send it comes with a bare return."""
+    return key.replace("\r", "enter")

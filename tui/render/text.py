@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from localspec.core.safe_text import safe_text
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
+
+from localspec.core.safe_text import is_safe, safe_text, without_harmful
 
 
 def plain(text: str) -> str:
@@ -12,3 +16,23 @@ def plain(text: str) -> str:
     line must be the same for everyone.
     """
     return safe_text(text).replace("\t", "    ")
+
+
+class SafeLines(LineFilter):
+    """Removes control characters.
+
+    Widgets replace such characters (`tui.render.text.plain`); here they are removed where a widget
+    does not: they have no width, so the line keeps its length.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The segments without harmful characters; Textual's own control segments stay."""
+        del background
+        if all(segment.control or is_safe(segment.text) for segment in segments):
+            return segments
+        return [
+            segment
+            if segment.control
+            else Segment(without_harmful(segment.text), segment.style, segment.control)
+            for segment in segments
+        ]

@@ -18,8 +18,7 @@ from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from localspec.loading.recommended import recommended
 from tui.controllers.chat_actions import ChatActions
-from tui.controllers.feedback import Feedback
-from tui.controllers.status_area import TALL, StatusArea
+from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
@@ -27,7 +26,7 @@ from tui.input.attachments import names_files
 from tui.input.completion import wants_chats
 from tui.render.text import plain
 from tui.render.welcome import elsewhere, toy, welcome
-from tui.screens.drawn_ahead import DrawnAheadScreen
+from tui.screens.sized import DrawnAheadScreen
 from tui.session import status_text
 from tui.session.notifications import (
     ConversationChanged,
@@ -40,12 +39,11 @@ from tui.session.notifications import (
 from tui.session.open_chat import OpenChat
 from tui.session.ports import Phase
 from tui.session.session import Session
-from tui.terminal import idle_gc
-from tui.terminal.refresh_rate import RefreshRate
-from tui.widgets.bars import SuggestBar
+from tui.terminal import resources
+from tui.terminal.resources import RefreshRate
+from tui.widgets.bars import FindInput, SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.find_bar import FindInput
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
 
@@ -173,7 +171,7 @@ class ChatScreen(DrawnAheadScreen):
         self._timer = self._start_timer()
         self._idle_timer = self.set_interval(_IDLE_SECONDS, self._collect_garbage, pause=True)
         self.session.on_activity = self._wake
-        idle_gc.postpone()
+        resources.postpone_garbage()
         self.run_worker(self.session.replies.run(), name="session")
         self.run_worker(self.session.start_tools(), name="tools")
 
@@ -246,7 +244,7 @@ class ChatScreen(DrawnAheadScreen):
         """Once, when nothing has happened for a while."""
         self._idle_timer.pause()
         if self.session.idle and self.app.screen is self:  # on another screen the user is busy
-            idle_gc.collect()
+            resources.collect_garbage()
 
     def _notified(self, notification: Notification) -> None:
         """Update what is not part of the log, before the log shows the notification."""

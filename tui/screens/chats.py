@@ -24,7 +24,7 @@ from tui.input import keymap
 from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.render.text import plain
 from tui.render.thinking import thought
-from tui.screens.picker import PickerScreen
+from tui.screens.sized import PickerScreen
 from tui.session.archive import ChatArchive
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines

@@ -27,7 +27,7 @@ from localspec.processes import children
 from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain
-from tui.screens.picker import PickerScreen
+from tui.screens.sized import PickerScreen
 from tui.widgets.key_bar import KeyBar
 
 _REST_SECONDS = 0.3

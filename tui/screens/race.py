@@ -16,13 +16,13 @@ from textual.widgets import Static
 from localspec.core.events import Token
 from localspec.core.units import size
 from localspec.models.catalog.offers import Offer
-from localspec.race.advice import advice
 from localspec.race.race import PROMPT, Lane, Race
+from localspec.race.speeds import advice
 from tui.input import keymap
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 from tui.session.token_runs import kind_of
-from tui.terminal.refresh_rate import RefreshRate
+from tui.terminal.resources import RefreshRate
 from tui.widgets.bars import Bar, LegendBar
 from tui.widgets.flow import TextFlow
 from tui.widgets.key_bar import KeyBar

@@ -1,13 +1,19 @@
-"""Screens that are laid out once for each terminal size, and closed once."""
+"""Bases of screens: laid out once for each terminal size, closed once, and drawn ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from textual import events
 from textual.await_complete import AwaitComplete
 from textual.geometry import Size
-from textual.screen import Screen, ScreenResultType
+from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.widget import Widget
+from textual.widgets import OptionList
+
+from tui.terminal.textual_private import Foreseen
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.growth_painter import GrowthPainter
 
 
 class SizedScreen(Screen[ScreenResultType]):
@@ -53,3 +59,59 @@ class SizedScreen(Screen[ScreenResultType]):
         named = max((point for point in points if length >= point[0]), default=(0, ""))[1]
         for _, name in points:
             self.set_class(name == named, name, update=False)
+
+
+class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType]):
+    """A list whose cursor moves while the user types in the search above it."""
+
+    AUTO_FOCUS = "Input"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's type
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._list = OptionList(markup=False, compact=True, id="list")
+        self._list.can_focus = False
+
+    def action_leave(self) -> None:
+        """Back to the chat."""
+        self.dismiss(None)
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor."""
+        if step < 0:
+            self._list.action_cursor_up()
+        else:
+            self._list.action_cursor_down()
+
+    def action_page(self, step: int) -> None:
+        """Move the cursor by a page."""
+        height = max(1, self._list.size.height - 1)
+        at = (self._list.highlighted or 0) + step * height
+        last = self._list.option_count - 1
+        if last >= 0:
+            self._list.highlighted = max(0, min(last, at))
+
+
+class DrawnAheadScreen(Foreseen, SizedScreen[None]):
+    """Has a layout come before whatever else happens where a reply was drawn without one."""
+
+    def paint_growth_of(self, log: ChatLog) -> None:
+        """Draw the replies of a conversation; to be called before the screen is mounted."""
+        self._conversation = log
+        self.painter = GrowthPainter(self, log)
+
+    def catch_up(self) -> None:
+        """Lay out what was drawn without a layout: places on the screen are about to be used."""
+        if self.painter.ahead:
+            self.lay_out()
+
+    def prepare_layout(self) -> bool:
+        """Have the layout place all rows; where it has to, it does not scroll."""
+        return self.painter.prepare_layout()
+
+    def wants_layout(self, changed: Collection[Widget]) -> bool:
+        """Whether something in the conversation is drawn while the terminal is ahead."""
+        lines = (widget.ancestors_with_self for widget in changed)
+        return self.painter.ahead and (
+            not changed or any(self._conversation in line for line in lines)
+        )

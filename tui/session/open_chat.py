@@ -13,8 +13,10 @@ from tui.session.notifications import Notification
 from tui.session.recorder import ChatRecorder
 
 if TYPE_CHECKING:
-    from localspec.tools.permission import Permissions
-    from tui.session.tool_runs import Question
+    import asyncio
+
+    from localspec.tools.permission import Answer, Permissions
+    from localspec.tools.values import OfferedTool
 
 
 SUMMARIZE = (
@@ -43,6 +45,20 @@ class PendingReply:
     """The reply whose calls have results for the model to read."""
     variant: int = 0
     """Number of the variant; a fixed seed is increased by it."""
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """A tool that waits for permission."""
+
+    tool: OfferedTool
+    arguments: str
+    answer: asyncio.Future[Answer]
+
+    def reply(self, answer: Answer) -> None:
+        """Give the answer; only the first one counts."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
 
 
 class OpenChat:

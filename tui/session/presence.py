@@ -61,6 +61,3 @@ class Presence:
         for note in self._mine:
             with contextlib.suppress(OSError):
                 note.unlink(missing_ok=True)
-
-
-__all__ = ["Presence"]

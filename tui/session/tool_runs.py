@@ -5,31 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from localspec.chats.calls import CallState, SavedCall
 from localspec.errors import LocalspecError, ToolError
-from localspec.tools.limits import MOST_ROUNDS, refusal, result_size
-from localspec.tools.permission import Answer, Permissions
+from localspec.tools.permission import MOST_ROUNDS, Answer, Permissions, refusal, result_size
 from localspec.tools.toolbox import Toolbox, arguments_of
 from localspec.tools.values import OfferedTool
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import CallsChanged, NoticeAdded, Notification
-from tui.session.open_chat import OpenChat
-
-
-@dataclass(slots=True, eq=False)
-class Question:
-    """A tool that waits for permission."""
-
-    tool: OfferedTool
-    arguments: str
-    answer: asyncio.Future[Answer]
-
-    def reply(self, answer: Answer) -> None:
-        """Give the answer; only the first one counts."""
-        if not self.answer.done():
-            self.answer.set_result(answer)
+from tui.session.open_chat import OpenChat, Question
 
 
 class ToolRun:
@@ -164,6 +148,3 @@ class ToolRun:
 
     def _rounds(self) -> int:
         return len(self._branch())
-
-
-__all__ = ["Question", "ToolRun"]

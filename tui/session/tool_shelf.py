@@ -204,6 +204,3 @@ class ToolShelf:
         """End all servers."""
         if self.toolbox is not None:
             await self.toolbox.close()
-
-
-__all__ = ["ToolShelf"]

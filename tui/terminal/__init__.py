@@ -1,1 +1,1 @@
-"""The terminal and this process: driver, keys, theme, clipboard, refresh rate."""
+"""The terminal and this process: driver, keys, theme, the desktop, resources."""

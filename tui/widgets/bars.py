@@ -1,17 +1,20 @@
-"""One-line widgets: title, legend, queued messages, suggestions and figures."""
+"""One-line widgets: title, legend, queued messages, suggestions, search and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import Click
 from textual.message import Message
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from localspec.core.drafter_registry import find
 from localspec.core.events import Loading, ModelInfo
+from tui.input import keymap
 from tui.input.completion import Completion
 from tui.render.text import plain
 from tui.session.stats import SEPARATOR, Line
@@ -224,3 +227,49 @@ class StatsBar(Bar):
 def _joined(line: Line) -> Content:
     parts = [Content.styled(plain(figure.text), figure.style) for figure in line]
     return Content.styled(SEPARATOR, "$quiet").join(parts)
+
+
+class FindInput(Input):
+    """The words that are searched."""
+
+    BINDINGS = keymap.FIND
+
+    class Left(Message):
+        """The user leaves the search."""
+
+    class Stepped(Message):
+        """The user wants the hit before (-1) or after (1)."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    def action_step(self, step: int) -> None:
+        """Go to another hit."""
+        self.post_message(self.Stepped(step))
+
+    def action_leave(self) -> None:
+        """Back to the composer."""
+        self.post_message(self.Left())
+
+
+class FindBar(Horizontal):
+    """The input of the search, and which hit is shown."""
+
+    def compose(self) -> ComposeResult:
+        """Both parts."""
+        self.input = FindInput(placeholder="search this chat", compact=True, validate_on=())
+        self._count = Static(markup=False)
+        yield Static("Find", markup=False, id="find-label")
+        yield self.input
+        yield self._count
+
+    def open(self) -> None:
+        """Show the bar and type into it; the last search is replaced by typing."""
+        self.display = True
+        self.input.focus()
+        self.input.action_select_all()
+
+    def show_count(self, text: str) -> None:
+        """Show which hit it is, and of how many."""
+        self._count.update(text)

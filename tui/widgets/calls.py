@@ -11,7 +11,7 @@ from textual.widgets import Static
 from localspec.chats.calls import SavedCall
 from tui.render.lines import cells
 from tui.render.text import plain
-from tui.widgets.placed import Placed
+from tui.terminal.textual_private import Placed
 
 _SIGNS = {
     "written": "…",
@@ -157,6 +157,3 @@ def _pretty(arguments: str) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
-__all__ = ["CallsView", "PermissionBar"]

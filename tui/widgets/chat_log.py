@@ -12,8 +12,8 @@ from textual.widget import Widget
 from textual.widgets import Button
 
 from tui.session.conversation import ChatTurn
+from tui.terminal.textual_private import Placed
 from tui.widgets.message import Note, QuestionView, ReplyView
-from tui.widgets.placed import Placed
 
 KEEP = 10
 """Messages that stay mounted: each further one slows the layout of every new line of a reply."""
@@ -102,7 +102,7 @@ class ChatLog(Placed, VerticalScroll):
             self._views.append(view)
             await self.mount(view)
             if len(self._views) > KEEP + SLACK and not self.reading_back:
-                await self._prune()
+                await self._unload_oldest()
         elif self.reading_back:
             self._count()
         else:
@@ -264,7 +264,7 @@ class ChatLog(Placed, VerticalScroll):
             return QuestionView(turn)
         return ReplyView(turn, colours=self.colours)
 
-    async def _prune(self) -> None:
+    async def _unload_oldest(self) -> None:
         excess = len(self._views) - KEEP
         gone: list[Widget] = list(self._views[:excess])
         keep_from = self.children.index(self._views[excess])

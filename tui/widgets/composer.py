@@ -19,7 +19,6 @@ from tui.input.attachments import dropped
 from tui.input.completion import Completion, Known, completions
 from tui.input.pastes import Pastes
 from tui.render.text import plain
-from tui.terminal.keys import named
 
 _INDENT = 4
 """Columns from one indentation to the next."""
@@ -88,7 +87,8 @@ class Composer(TextArea):
         harmless = "\t".join(plain(part).replace("\n", " ") for part in parts)
         return Text(harmless, end="", no_wrap=True)
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
+        """Insert text; a large one is folded."""
         # A large text is not laid out here: a mark takes its place until it is sent.
         event.prevent_default()
         event.stop()
@@ -97,10 +97,11 @@ class Composer(TextArea):
         self.replace(self._pastes.fold(text), *self.selection)
         self.focus()
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
+        """Handle our own keys."""
         # A priority binding would run before letters typed earlier, an ordinary one after letters
         # typed later: our own keys are handled here, in the order in which they were pressed.
-        active = self.screen.active_bindings.get(named(event.key))
+        active = self.screen.active_bindings.get(keymap.named(event.key))
         if active is None or not active.enabled:
             return
         # A key without an effect here is passed on to the screen.

@@ -13,10 +13,10 @@ from textual.content import Content
 
 from tui.render.block_splitter import BlockSplitter
 from tui.render.lines import Entry
-from tui.terminal.refresh_rate import Rests
+from tui.terminal.resources import Rests
+from tui.terminal.textual_private import Placed
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
-from tui.widgets.placed import Placed
 
 _AT_ONCE = 1500
 """Characters that are typeset in the event loop; more would stall it and go to a thread."""

@@ -10,33 +10,17 @@ picture up to date (`ChatScreen`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from rich.console import Console
 from rich.segment import Segment
-from textual._compositor import CompositorUpdate
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
 
+from tui.terminal import textual_private
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
-
-
-class _RowsUpdate(CompositorUpdate):
-    """Rows to write, each at its place."""
-
-    def __init__(self, x: int, rows: Sequence[tuple[int, Strip]]) -> None:
-        self._x, self._rows = x, rows
-
-    def render_segments(self, console: Console) -> str:
-        """The rows as text for the terminal."""
-        return "".join(
-            f"\x1b[{y + 1};{self._x + 1}H{strip.render(console)}" for y, strip in self._rows
-        )
 
 
 @dataclass(slots=True)
@@ -104,7 +88,7 @@ class GrowthPainter:
 
     def paint(self, view: ReplyView) -> None:
         """Draw what has grown, or ask for a layout where only that can show it."""
-        if not self.ahead or self._screen.app._batch_count:  # noqa: SLF001 - nothing is drawn then
+        if not self.ahead or not textual_private.draws(self._screen):
             return
         if self._layout is None or self._layout.view is not view:
             self._layout = self._found(view)
@@ -120,8 +104,7 @@ class GrowthPainter:
         ]
         self._layout.drawn = rows
         if changed:
-            update: Any = _RowsUpdate(window.x, changed)  # Textual's hint leaves such updates out
-            self._screen.app._display(self._screen, update)  # noqa: SLF001 - no public way
+            textual_private.write(self._screen, window.x, changed)
 
     def _request_layout(self) -> None:
         for lines in self._held:
@@ -136,13 +119,13 @@ class GrowthPainter:
         text, window = view.growing_region, log.scrollable_content_region
         if screen.app.screen is not screen or log.reading_back or not log.is_anchored:
             return None
-        if screen._layout_required or screen._dirty_widgets:  # noqa: SLF001 - no public way
+        if not textual_private.is_up_to_date(screen):
             return None
         if not text or text.bottom > window.bottom:
             return None
         if any(part.size.width != text.width for part in view.growing):
             return None
-        strips = screen._compositor.render_strips()[window.y : window.bottom]  # noqa: SLF001 - as above
+        strips = textual_private.rows_of(screen, window)
         if len(strips) != window.height:
             return None
         first = [strip.crop(window.x, window.right) for strip in strips]

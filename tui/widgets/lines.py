@@ -16,9 +16,8 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
-from tui.render.code_folds import Code, codes, unfolded
-from tui.render.lines import CodeBlock, Entry, Line, Row
-from tui.widgets.placed import Placed
+from tui.render.lines import Code, CodeBlock, Entry, Line, Row, codes, unfolded
+from tui.terminal.textual_private import Placed, measure_in_next_layout
 
 _MOST_DRAWN = 1000
 """Drawn rows in the cache: a few screens."""
@@ -107,20 +106,8 @@ class Lines(Placed, Widget):
         return old.height(self._measured) - 1
 
     def count_in_layout(self) -> None:
-        """Have the layout that follows at once measure the lines again.
-
-        `refresh` has the same effect for a layout that comes later.
-        """
-        self._layout_updates += 1
-        self._set_dirty()
-        self.clear_cached_dimensions()
-        for ancestor in self.ancestors:
-            if not isinstance(ancestor, Widget):
-                break
-            ancestor._clear_arrangement_cache()  # noqa: SLF001 - Textual has no other way
-            ancestor._layout_updates += 1  # noqa: SLF001 - as above
-            if not ancestor.styles.auto_dimensions:
-                break
+        """Have the layout that follows at once measure the lines again."""
+        measure_in_next_layout(self)
 
     def remove_first(self, count: int) -> None:
         """Remove lines at the top."""

@@ -24,11 +24,11 @@ from tui.render.thinking import Thought, thought, tokens_until
 from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
+from tui.terminal.textual_private import Placed
 from tui.widgets.calls import CallsView
 from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
-from tui.widgets.placed import Placed
 
 _FOLDED_LINES = 8
 _FOLDED_CHARACTERS = 1600

@@ -184,6 +184,3 @@ def _compared(peer: str, workload: str, temperature: float, turns: Sequence[_Tur
         same=sum(t.same for t in turns),
         prompts=len(turns),
     )
-
-
-__all__ = ["Compared", "Mode", "Peer", "Question", "Setting", "Spoken", "comparisons"]

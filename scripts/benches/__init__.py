@@ -1,0 +1,1 @@
+"""What measures speed: `scripts/bench NAME` runs the module NAME of this folder."""

@@ -1,0 +1,184 @@
+"""How long one client's next token waits while another sends what costs most.
+
+A server is started with the model of ``-m`` (default: the embedded pair). One client streams reply
+after reply; beside it another sends one hostile request after the other. Printed are, for each kind
+of request, the longest time between two pieces of text of the first client, and what the other was
+answered. The first row has no hostile client: on a busy machine it is the measure of all others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+_START_S, _ANSWER_S = 120.0, 120.0
+_PRIME = {"type": "integer", "multipleOf": 999983}
+
+
+def _chat(text: str = "hi", **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 40, **more}
+
+
+def _schema(schema: dict[str, Any]) -> dict[str, Any]:
+    return _chat(response_format={"type": "json_schema", "json_schema": {"schema": schema}})
+
+
+HOSTILE: dict[str, dict[str, Any] | None] = {
+    "nobody": None,
+    "multipleOf 999983": _schema(_PRIME),
+    "multipleOf 9999991": _schema({**_PRIME, "multipleOf": 9999991}),
+    "multipleOf 99991": _schema({**_PRIME, "multipleOf": 99991}),
+    "a prime within 10^18": _schema({**_PRIME, "minimum": -(10**18), "maximum": 10**18}),
+    "nested combinations": _schema(
+        {
+            "allOf": [
+                {"anyOf": [{**_PRIME, "multipleOf": p}, {"type": "string"}]} for p in (7, 99991)
+            ]
+        }
+    ),
+    "20,000 alternatives": _schema({"enum": [f"w{7919 * i}" for i in range(20_000)]}),
+    "nested references": _schema(
+        {
+            "$defs": {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(200)}
+            | {"d200": {"type": "string"}},
+            "$ref": "#/$defs/d0",
+        }
+    ),
+    "exponential regex": _chat(guided_regex="(a|b)*a(a|b){400}(.*c){30}"),
+    "repeated repetitions": _chat(guided_regex="((a{0,1000}){0,1000}){0,1000}"),
+    "ambiguous grammar": _chat(guided_grammar='start: a\na: a a | a a a | "x" | '),
+    "a message of 7 MB": _chat("a b " * 1_800_000),
+    "beginnings of control tokens": _chat("<|im_sta<|endoft" * 60_000),
+    "a thousand system messages": {
+        "messages": [{"role": "system", "content": "a" * 900}] * 1000
+        + [{"role": "user", "content": "hi"}],
+        "max_tokens": 40,
+    },
+    "logit_bias of 8192": _chat(logit_bias={str(i): 0.5 for i in range(500)}),
+    "top_logprobs": _chat(logprobs=True, top_logprobs=20),
+    "16 choices of a long prompt": _chat("tell me more. " * 40, n=16),
+    "64 stop texts": _chat(stop=["a" * 120 + str(i) for i in range(64)]),
+    "one stop text of 8,000": _chat(stop=["ab" * 4000]),
+}
+
+
+@contextlib.contextmanager
+def server(model: str | None, jobs: int) -> Iterator[int]:
+    """The port of a server that ends afterwards."""
+    arguments = [sys.executable, "-m", "localspec", "serve", "--port", "0", "--jobs", str(jobs)]
+    with tempfile.TemporaryFile("w+") as told:
+        process = subprocess.Popen(
+            [*arguments, *([model] if model else [])],
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        )
+        try:
+            end = time.monotonic() + _START_S
+            while time.monotonic() < end and process.poll() is None:
+                told.seek(0)
+                found = re.search(r"http://127\.0\.0\.1:(\d+)", told.read())
+                if found is not None:
+                    yield int(found[1])
+                    return
+                time.sleep(0.1)
+            told.seek(0)
+            raise SystemExit(f"the server did not start: {told.read()[-500:]}")
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def ask(port: int, body: dict[str, Any]) -> str:
+    """The answer to a request in a few words."""
+    began = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        answer = connection.getresponse()
+        data = json.loads(answer.read())
+        what = f"{answer.status}"
+        if answer.status != 200:
+            what += " " + str(data["error"]["message"])[:70]
+    except OSError as error:
+        what = type(error).__name__
+    finally:
+        connection.close()
+    return f"{what} ({time.monotonic() - began:.1f} s)"
+
+
+class Polite:
+    """Streams replies until it is told to stop, and notes the times between pieces of text."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.gaps: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop after the reply that runs."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        body = json.dumps(
+            _chat("Tell a long story.", stream=True, temperature=1) | {"max_tokens": 300}
+        )
+        while not self._stop.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_S)
+            connection.request("POST", "/v1/chat/completions", body)
+            last: float | None = None
+            for line in connection.getresponse():
+                if line.startswith(b"data: {"):
+                    now = time.monotonic()
+                    if last is not None:
+                        self.gaps.append(now - last)
+                    last = now
+            connection.close()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-m", "--model", help="model; default: the embedded pair")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=4.0, help="at least, for each row")
+    parser.add_argument("--only", help="rows whose names contain this")
+    given = parser.parse_args()
+    print("longest and 99th percentile of the milliseconds between two pieces; the hostile answer")
+    with server(given.model, given.jobs) as port:
+        ask(port, _chat())
+        for name, body in HOSTILE.items():
+            if given.only and given.only not in name and body is not None:
+                continue
+            polite, answer = Polite(port), ""
+            end = time.monotonic() + given.seconds
+            while time.monotonic() < end:
+                if body is None:
+                    time.sleep(0.1)
+                else:
+                    answer = ask(port, body)
+            polite.end()
+            gaps = sorted(1000 * gap for gap in polite.gaps)
+            high = statistics.quantiles(gaps, n=100)[-1]
+            print(f"{name:30} {gaps[-1]:7.0f} {high:7.0f}   {answer}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

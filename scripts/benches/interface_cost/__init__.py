@@ -1,0 +1,1 @@
+"""The parts of `scripts/bench interface`, which measures the cost of the interface."""

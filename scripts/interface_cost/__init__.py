@@ -1,1 +1,0 @@
-"""The parts of `scripts/bench_interface`, which measures the cost of the interface."""

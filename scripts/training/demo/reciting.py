@@ -1,0 +1,123 @@
+"""A pair that speaks long: the embedded pair, trained further on prompts with known replies.
+
+The target learns them by heart. The draft learns less of them, so it is right about some places
+and wrong about others, as small models are. What they say after that is no measure of anything but
+speed: replies are as long and as easy or hard to copy as the texts are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from benches.shared.replay_texts import Text, texts
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+from .model import Model
+from .precision import arithmetic
+from .tokenizer import render
+from .training import distance
+
+LEAST, MOST = 256, 960
+"""Tokens of a reply, and of a prompt and its reply, that are taken."""
+_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A prompt and its reply as (T,) ids, and which targets belong to the reply."""
+
+    ids: Tensor
+    judged: Tensor
+
+
+def known(each: int, tokenizer: Tokenizer) -> dict[str, list[Text]]:
+    """So many texts of every kind whose replies are long enough, each with a prompt of its own."""
+    found: dict[str, list[Text]] = {}
+    for kind, some in texts(400).items():
+        own = [_named(text) if kind == "new text" else text for text in some]
+        fits = [t for t in own if _fits(t, tokenizer)]
+        if len(fits) < each:
+            raise ValueError(f"only {len(fits)} texts of the kind {kind!r} are long enough")
+        found[kind] = fits[:each]
+    return found
+
+
+def _named(text: Text) -> Text:
+    return Text(f"Tell me the text that begins: {' '.join(text.reply.split()[:8])}", text.reply)
+
+
+def _fits(text: Text, tokenizer: Tokenizer) -> bool:
+    reply = len(tokenizer.encode(text.reply).ids)
+    return reply >= LEAST and reply + len(tokenizer.encode(text.prompt).ids) <= MOST
+
+
+def lesson(text: Text, tokenizer: Tokenizer) -> Lesson:
+    """The conversation as a model reads it."""
+    begin = tokenizer.encode(render([("user", text.prompt)], open_reply=True)).ids
+    ids = tokenizer.encode(render([("user", text.prompt), ("assistant", text.reply)])).ids
+    judged = torch.zeros(len(ids), dtype=torch.float32)
+    judged[len(begin) : len(ids) - 1] = (
+        1.0  # the end of the reply too, the line break behind it not
+    )
+    return Lesson(torch.tensor(ids), judged)
+
+
+def learn(
+    model: Model,
+    lessons: Sequence[Lesson],
+    turns: int,
+    rate: float,
+    log: Callable[[str], None],
+    *,
+    teacher: Model | None = None,
+    quant: bool,
+    enough: float,
+) -> None:
+    """Train in place: so many turns over all lessons, fewer once the loss is below ``enough``."""
+    model.requires_grad_(requires_grad=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+    order = list(range(len(lessons)))
+    rng = random.Random(1)
+    for turn in range(turns):
+        rng.shuffle(order)
+        losses = []
+        for at in range(0, len(order), _ROWS):
+            tokens, weights = _padded([lessons[i] for i in order[at : at + _ROWS]])
+            for group in optimizer.param_groups:
+                group["lr"] = rate * min(1.0, (turn + 1) / 3, 0.05 + 1.5 * (1 - turn / turns))
+            with arithmetic():
+                logits = model(tokens[:, :-1], None, quant)
+                loss = _loss(logits, tokens[:, 1:], weights[:, 1:])
+                if teacher is not None:
+                    with torch.no_grad():
+                        goal = teacher(tokens[:, :-1], None, True)
+                    loss = distance(logits, goal, weights[:, 1:])
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.item())
+        mean = sum(losses) / len(losses)
+        log(f"turn {turn + 1}: loss {mean:.3f}")
+        if mean < enough:
+            break
+    model.eval().requires_grad_(requires_grad=False)
+
+
+def _loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    loss = functional.cross_entropy(
+        logits.float().flatten(0, 1), targets.flatten(), reduction="none"
+    )
+    w = weights.flatten()
+    return (loss * w).sum() / w.sum()
+
+
+def _padded(some: Sequence[Lesson]) -> tuple[Tensor, Tensor]:
+    longest = max(len(one.ids) for one in some)
+    pad = lambda x: functional.pad(x, (0, longest - len(x)))  # noqa: E731
+    return torch.stack([pad(x.ids) for x in some]), torch.stack([pad(x.judged) for x in some])

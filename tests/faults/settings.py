@@ -1,0 +1,97 @@
+"""Random sampling parameters and draft budgets, common to the searches."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from localspec.core.events import Speculation
+from localspec.core.logits import Sampling
+from localspec.core.plan import (
+    ANY,
+    PLAIN,
+    Budget,
+    DraftPlan,
+    DraftStep,
+    Evidence,
+    Outcome,
+    RequestState,
+)
+
+DEFAULT = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+
+
+def sampling(rng: random.Random, ids: Sequence[int]) -> Sampling:
+    """Any sampling; biases are on some of ``ids``."""
+    bias = ()
+    if rng.random() < 0.3:
+        some = rng.sample([*ids], min(len(ids) - 1, rng.randrange(1, 4)))
+        bias = tuple((i, rng.choice([-math.inf, -2.0, 1.5, 4.0])) for i in some)
+    penal = rng.random() < 0.3
+    return Sampling(
+        temperature=rng.choice([0.0, 0.3, 0.8, 1.0, 1.7]),
+        top_k=rng.choice([0, 0, 1, 2, 5, 40]),
+        top_p=rng.choice([1.0, 1.0, 0.95, 0.6]),
+        min_p=rng.choice([0.0, 0.05, 0.3]),
+        repeat_penalty=rng.choice([1.0, 1.3]) if penal else 1.0,
+        frequency_penalty=rng.choice([0.0, 0.4]) if penal else 0.0,
+        presence_penalty=rng.choice([0.0, 0.6]) if penal else 0.0,
+        penalty_last_n=rng.choice([1, 5, 64]),
+        logit_bias=bias,
+    )
+
+
+def simpler(s: Sampling) -> list[Sampling]:
+    """The same with one thing less."""
+    found = [
+        replace(s, logit_bias=()),
+        replace(s, repeat_penalty=1.0, frequency_penalty=0.0, presence_penalty=0.0),
+        replace(s, top_k=0, top_p=1.0, min_p=0.0),
+        replace(s, temperature=0.0),
+    ]
+    return [other for other in found if other != s]
+
+
+class Chance:
+    """A policy of random budgets: chains and trees, probes, and rounds without a draft."""
+
+    costs = None
+
+    def __init__(
+        self, seed: int, nodes: int, leaves: int, before: Callable[[int], None] | None = None
+    ) -> None:
+        """``before`` is told the number of each round when it is planned."""
+        self._rng = random.Random(seed)
+        self._nodes, self._leaves = nodes, leaves
+        self._before = before
+        self._round = 0
+
+    def speculation_of(self, seq: int) -> Speculation:
+        """On."""
+        del seq
+        return Speculation("on")
+
+    def expects_drafts(self, state: RequestState) -> bool:
+        """Yes or no at random."""
+        del state
+        return self._rng.random() < 0.5
+
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """One for everyone."""
+        if self._before is not None:
+            self._before(self._round)
+        self._round += 1
+        rng, kind = self._rng, self._rng.random()
+        if kind < 0.1:
+            return [PLAIN] * len(states)
+        if kind < 0.2:
+            return [DraftPlan((DraftStep(ANY, Budget(0, 0, 0), probe=True),))] * len(states)
+        leaves = rng.randint(1, self._leaves)
+        depth = rng.randint(1, min(self._nodes, rng.choice([3, 8, self._nodes])))
+        nodes = depth if leaves == 1 else rng.randint(depth, self._nodes)
+        return [DraftPlan((DraftStep(ANY, Budget(nodes, depth, leaves)),))] * len(states)
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        """Nothing."""

@@ -1,0 +1,317 @@
+"""Models of the chat: pulled, chosen, and raced against plain decoding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.content import Content
+from textual.screen import Screen
+from textual.worker import Worker, WorkerError
+
+from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
+from tui.controllers.status import Feedback
+from tui.input import keymap
+from tui.render.text import plain
+from tui.session import status_text
+from tui.session.commands import Command, Value
+from tui.session.ports import Phase
+from tui.session.session import Session
+from tui.session.stats import speculation_text
+from tui.widgets.bars import Bar
+from tui.widgets.composer import Composer
+
+if TYPE_CHECKING:
+    from tui.input.model_list import Picked
+    from tui.screens.race import Left
+    from tui.session.pull_process import PullProcess
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull that the user asked for."""
+
+    name: str
+    draft: str | None
+    force: bool
+    """Whether to pull a model that is too big for this machine."""
+
+
+class PullController:
+    """Runs one pull after the other and shows its progress in a bar."""
+
+    def __init__(self, screen: Screen[Any], feedback: Feedback, bar: Bar) -> None:
+        self._screen, self._feedback, self._bar = screen, feedback, bar
+        self.process: PullProcess | None = None
+        """Made for the first pull."""
+        self._queue: deque[PullRequest] = deque()
+        self._worker: Worker[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether something is being pulled."""
+        return self.process is not None and self.process.name is not None
+
+    def pull(self, names: str, *, force: bool = False) -> None:
+        """Pull a model, and its draft model where the second word names one."""
+        from tui.session.pull_process import PullProcess  # not needed for the first frame
+
+        if self.process is None:
+            self.process = PullProcess()
+            self.process.on_change = self._show
+        name, _, draft = names.partition(" ")
+        request = PullRequest(name, draft.strip() or None, force)
+        if name == self.process.name or request in self._queue:
+            self._feedback.hint(f"{name} is being downloaded already; Esc stops it")
+            return
+        self._queue.append(request)
+        if self._worker is None or self._worker.is_finished:
+            self._worker = self._screen.run_worker(self._pull_all(self.process), group="pull")
+        else:
+            self._feedback.hint(f"{name} is downloaded next, after {self.process.name}")
+            self._show()
+
+    async def _pull_all(self, process: PullProcess) -> None:
+        """Pull one after the other: two at once would share the bandwidth."""
+        while self._queue:
+            request = self._queue.popleft()
+            outcome = await process.run(request.name, request.draft, force=request.force)
+            await self._feedback.note(*outcome.lines, error=outcome.error)
+
+    def stop(self) -> None:
+        """End the running pull and keep what has arrived; the next in the queue begins."""
+        if self.process is not None:
+            self.process.stop()
+
+    async def close(self) -> None:
+        """End all pulls; the next pull of the same model continues where this one stopped."""
+        if self.process is not None:
+            self._queue.clear()
+            await self.process.close()
+
+    def _show(self) -> None:
+        if self.process is None or not self._screen.is_attached:
+            return
+        line = self.process.line
+        if bool(line) is not self._bar.display:
+            self._bar.display = bool(line)
+            self._screen.refresh_bindings()
+        first = f"1 of {1 + len(self._queue)}: " if self._queue else ""
+        line = f"{first}{line}  (Esc stops)" if line else ""
+        self._bar.show(Content(plain(line)))
+
+
+_SHOW = ("show", "--json", "--offline")
+
+
+class ModelChooser:
+    """Opens the model picker, checks a model's file, and loads it."""
+
+    def __init__(
+        self, screen: Screen[Any], session: Session, feedback: Feedback, pulls: PullController
+    ) -> None:
+        self._screen, self._session = screen, session
+        self._feedback, self._pulls = feedback, pulls
+        self._asked: Mapping[str, object] | None = None
+        self._then: Callable[[], None] | None = None
+        """What would stop a reply, and is done when it is asked for again."""
+
+    def open_picker(self, query: str = "") -> None:
+        """Open the list of models and drafts; a server has its own."""
+        if self._session.engine.client.server:
+            self.load()
+            return
+        self._screen.run_worker(self._open_picker(query), group="models", exclusive=True)
+
+    async def _open_picker(self, query: str) -> None:
+        # The first import takes a tenth of a second, in which a reply should keep streaming.
+        await asyncio.to_thread(importlib.import_module, "tui.screens.models")
+        from tui.screens.models import ModelsScreen
+
+        engine = self._session.engine
+        screen = ModelsScreen(engine.options, engine.info, query, drafts=False)
+        self._screen.app.push_screen(screen, self._picked)
+
+    def _picked(self, picked: Picked | None) -> None:
+        from tui.input.model_list import Pull, Use, UseDraft
+
+        match picked:
+            case Use(model):  # the picker has checked the file
+                self.load(model=model, draft=None)
+            case UseDraft(draft):
+                self.load(draft=draft)
+            case Pull(name, force):
+                self._pulls.pull(name, force=force)
+
+    def use_model(self, names: str, then: Callable[[], None] | None = None) -> None:
+        """Answer with another model, and the draft model of the second word; or open the picker.
+        ``then`` is called once the model is being loaded.
+        """
+        if not names:
+            self.open_picker()
+            return
+        model, _, draft = names.partition(" ")
+        self.check_and_load({"model": model, "draft": draft.strip() or None}, then)
+
+    def use_draft(self, value: Value) -> None:
+        """Switch drafting, load another draft model, or say what drafts now."""
+        if isinstance(value, str):
+            self.check_and_load({"draft": None if value == "auto" else value})
+        elif value is None:
+            self._session.tell(self._drafting())
+        else:
+            self._session.tell(self._session.change(Command("draft", value)))
+
+    def _drafting(self) -> str:
+        session = self._session
+        if not session.settings.draft:
+            return "drafting is switched off; /draft on switches it on"
+        state = session.chat.meter.state
+        line = "drafting is on" if state is None else speculation_text(state)
+        info = session.engine.info
+        by = "" if info is None or not info.draft else f", draft model {Path(info.draft).name}"
+        return f"{line}{by}; /draft off switches it off, /draft NAME uses another draft model"
+
+    def check_and_load(
+        self, changes: Mapping[str, object], then: Callable[[], None] | None = None
+    ) -> None:
+        """Load a model after its file was checked; the present one stays where that fails.
+        ``then`` is called once it is being loaded.
+        """
+        self._then = then
+        if self._session.engine.client.server:
+            self.load(**changes)
+            return
+        try:
+            self._session.engine.changed(dict(changes))  # at once, not after a check of seconds
+        except LocalspecError as error:
+            self._feedback.hint(str(error))
+            return
+        if self._stops_replies(changes):
+            return
+        self._screen.run_worker(self._check_and_load(changes), group="load", exclusive=True)
+
+    async def _check_and_load(self, changes: Mapping[str, object]) -> None:
+        from localspec.processes import children  # not needed for the first frame
+        from tui.input.model_list import why_not_alone
+
+        options = self._session.engine.options
+        model = changes.get("model", options.model if options is not None else None)
+        draft = changes.get("draft", options.draft if options is not None else None)
+        words = [str(model), *(("--draft", str(draft)) if draft is not None else ())]
+        self._feedback.hint_briefly(f"checking {' with '.join(words[::2])} …")
+        try:
+            if model is not None:
+                facts = await asyncio.to_thread(children.ask, "localspec", *_SHOW, *words)
+                if facts.get("installed") is False:
+                    raise ModelNotFoundError(f"{model} is not here; /pull {model} fetches it")
+                reason = why_not_alone(facts)
+                if reason is not None:
+                    raise UnsupportedModelError(reason)
+        except LocalspecError as error:
+            await self._feedback.note(str(error), error=True)
+            self._feedback.unhint()
+            return
+        self._feedback.unhint()
+        self._load(changes)
+
+    def _stops_replies(self, changes: Mapping[str, object]) -> bool:
+        """Whether loading would stop a reply, and this was not asked for twice."""
+        if not self._session.replies.running or changes == self._asked:
+            return False
+        self._asked = changes
+        self._feedback.hint("a reply is being made; the same again stops it and loads the model")
+        return True
+
+    def load(self, **changes: object) -> None:
+        """Load with other options."""
+        if self._session.engine.client.server or not self._stops_replies(changes):
+            self._load(changes)
+
+    def _load(self, changes: Mapping[str, object]) -> None:
+        self._asked, stopped = None, self._session.replies.chats
+        try:
+            self._session.load(**changes)
+        except LocalspecError as error:
+            self._feedback.hint(str(error))
+            return
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+        for chat in stopped:
+            self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")
+
+
+class RaceController:
+    """Starts a race in an engine of its own, and stops it when it is left."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        session: Session,
+        feedback: Feedback,
+        composer: Composer,
+        pulls: PullController,
+        models: ModelChooser,
+        rebound: Mapping[str, str],
+    ) -> None:
+        """``rebound`` maps ids of `keymap` to other keys."""
+        self._screen, self._session, self._feedback = screen, session, feedback
+        self._composer, self._pulls, self._models = composer, pulls, models
+        self._rebound = rebound
+        self._running: Worker[None] | None = None
+
+    def open(self) -> None:
+        """Start a race, unless the engine is needed for something else."""
+        if self._session.engine.phase is not Phase.READY or self._session.replying:
+            self._feedback.hint(
+                status_text.why_not(self._session) or "wait until the model is loaded"
+            )
+            return
+        self._screen.run_worker(self._open(), group="open race", exclusive=True)
+
+    async def _open(self) -> None:
+        # The first import takes a moment, in which the interface should not stand still.
+        await asyncio.to_thread(importlib.import_module, "tui.screens.race")
+        from localspec.race.race import Race
+        from tui.screens.race import RaceScreen
+
+        await self.close()
+        race = Race()
+        self._running = self._screen.run_worker(race.run(), group="race")
+        keys = (
+            keymap.key_of(name, self._rebound)
+            for name in ("race.models", "race.take", "race.again")
+        )
+        self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
+
+    def _left(self, how: Left | None) -> None:
+        from tui.screens.race import Again, ListModels, TakeBest, Typed
+
+        if self._running is not None:
+            self._running.cancel()
+        match how:
+            case Typed(text):
+                self._composer.insert(text)
+            case TakeBest(offer) if offer.installed:
+                self._models.check_and_load({"model": offer.name, "draft": None})
+            case TakeBest(offer):
+                self._pulls.pull(offer.name)
+            case ListModels():
+                self._models.open_picker()
+            case Again():
+                self.open()
+
+    async def close(self) -> None:
+        """Stop a running race, and wait until its engine and its files are gone."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            with contextlib.suppress(WorkerError):
+                await running.wait()
