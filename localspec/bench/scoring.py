@@ -17,6 +17,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.errors import Interrupted
+from localspec.generation.processing import Processing
 from localspec.runtime import Runtime
 from localspec.verifiers.near_tie import Choice
 
@@ -89,7 +90,7 @@ class Scorer:
         self._runtime = runtime
         self._pictures = pictures
         self._lab = Lab(runtime)
-        self._n_vocab = runtime.pair.target_model.n_vocab
+        self._processing = Processing(runtime.pair.target_model)
         self._replies: dict[str, tuple[int, ...]] = {}
         """Plain greedy replies that noise is measured on."""
         self._single: dict[str, Logits] = {}
@@ -153,8 +154,14 @@ class Scorer:
             return Divergence(prompt, at, last, last, np.inf, near_tie=False)
         a, b = plain.tokens[at], drafted.tokens[at]
         tokens = self._encode(prompt)
-        row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
-        choice = Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
+        rows = self._rows(tokens, list(plain.tokens[: at + 1]), 1)
+        row, own = rows[-1], Noise(plain.seed)
+        processor = self._processing.processor(sampling, own, None)
+        if processor.moves:
+            for i, token in enumerate(plain.tokens[:at]):
+                p = processor(rows[i], [*tokens, *plain.tokens[:i]])
+                processor = processor.after(p, token)
+        choice = Choice([*tokens, *plain.tokens[:at]], processor, own)
         gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
 

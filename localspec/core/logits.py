@@ -2,7 +2,7 @@
 
 One function serves the target (p) and every drafter (q); plain decoding uses it too. The grammar's
 mask comes first; the rest is in llama.cpp's order: bias, penalties, top-k, top-p, min-p,
-temperature. Only the candidates that survive are ever exponentiated, unless the settings keep the
+temperature. Further samplers, and other orders, are in `localspec.core.sampler_chain`. Only the candidates that survive are ever exponentiated, unless the settings keep the
 whole vocabulary. Where `localspec.core.kernel` was compiled, it does the usual case in one call;
 what follows here is its reference.
 
@@ -17,8 +17,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.core import kernel
+from localspec.core import kernel, sampler_chain
 from localspec.core.constraint import Constraint, TokenMask
+from localspec.core.noise import Noise
+from localspec.core.repetition import NO_BREAKERS, Breakers
+from localspec.core.sampler_chain import SamplerChain
 from localspec.core.sampling_params import GREEDY, Sampling
 from localspec.core.selection import allowed_ids, require_finite, top_ids
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
@@ -33,25 +36,41 @@ class LogitsProcessor:
     """Turns rows of logits into distributions under one set of sampling parameters.
 
     A pure function of (row, tokens before it): it keeps no history of its own, so a draft's
-    prefix, a branch of a tree and plain decoding are all served alike.
+    prefix, a branch of a tree and plain decoding are all served alike. Under Mirostat it is that of
+    one place of a reply, and `after` gives that of the next.
     """
 
     __slots__ = (
         "_bias_ids",
         "_bias_values",
+        "_chain",
         "_changes",
         "_cut",
         "_kernel",
+        "_mu",
         "constraint",
+        "moves",
         "sampling",
     )
 
     def __init__(
-        self, sampling: Sampling, n_vocab: int, constraint: Constraint | None = None
+        self,
+        sampling: Sampling,
+        n_vocab: int,
+        constraint: Constraint | None = None,
+        *,
+        noise: Noise | None = None,
+        breakers: Breakers = NO_BREAKERS,
     ) -> None:
-        """``constraint`` is the grammar of the request, if it has one."""
+        """``constraint`` is the grammar of the request, if it has one, and ``noise`` its
+        randomness, of which XTC's coins are part; ``breakers`` are DRY's, as tokens.
+        """
         self.sampling = sampling
         self.constraint = constraint
+        self.moves = sampling.mirostat > 0
+        """Whether `after` gives another one: emitted tokens change what follows."""
+        self._mu = sampler_chain.mirostat_start(sampling)
+        self._chain = SamplerChain(sampling, noise, breakers) if sampling.chained else None
         self._kernel = kernel.loaded()
         s = sampling
         self._cut = kernel.Cut(s.top_k, s.top_p, s.min_p, s.temperature)
@@ -61,13 +80,25 @@ class LogitsProcessor:
             raise UsageError(f"logit bias for token {wrong[0]}, but ids run to {n_vocab - 1}")
         self._bias_ids = np.array(ids, np.int64)
         self._bias_values = np.array([v for _, v in sampling.logit_bias], np.float32)
-        self._changes = bool(ids) or sampling.penalises
+        self._changes = bool(ids) or sampling.penalises or self._chain is not None
         """Whether logits change before candidates are selected."""
 
     @property
     def reads_text(self) -> bool:
         """Whether a distribution depends on the tokens before its row."""
+        if self._chain is not None:
+            return True
         return self.constraint is not None or self.sampling.penalises
+
+    def after(self, p: Distribution, token: int) -> LogitsProcessor:
+        """The processor of the next place, once ``token`` was emitted where its distribution was
+        ``p``: the same one, unless it `moves`.
+        """
+        if not self.moves:
+            return self
+        found = copy.copy(self)
+        found._mu = sampler_chain.mirostat_after(self.sampling, self._mu, p, token)  # noqa: SLF001 - of this class
+        return found
 
     def __call__(self, row: Logits, before: Sequence[int]) -> Distribution:
         """The distribution of the next token by ``row`` (V,), after the tokens ``before``.
@@ -135,7 +166,13 @@ class LogitsProcessor:
     def warmed(self, sampling: Sampling) -> LogitsProcessor:
         """The same processing at another temperature: ``sampling`` has the same bias."""
         n_vocab = 1 + max((token for token, _ in sampling.logit_bias), default=0)
-        return LogitsProcessor(sampling, n_vocab, self.constraint)
+        chain = self._chain
+        noise, breakers = (None, NO_BREAKERS) if chain is None else (chain.noise, chain.breakers)
+        found = LogitsProcessor(
+            sampling, n_vocab, self.constraint, noise=noise, breakers=breakers
+        )
+        found._mu = self._mu  # noqa: SLF001 - of this class
+        return found
 
     def _compiled(self, row: Logits) -> Distribution | None:
         """The distribution by the compiled kernel; None where it does not apply."""
@@ -155,10 +192,14 @@ class LogitsProcessor:
         self, row: Logits, before: Sequence[int], mask: TokenMask | None
     ) -> Distribution:
         s = self.sampling
+        ids: Ids | None
         if self._changes:
             row = row.copy()
             present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
             np.add.at(row, self._bias_ids[present], self._bias_values[present])
+            if self._chain is not None:
+                ids = None if mask is None else allowed_ids(row, mask, 0, self._kernel)
+                return self._chain.distribution(row, ids, before, self._mu, self._kernel)
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         most = 1 if s.temperature == 0 else s.top_k
@@ -166,7 +207,6 @@ class LogitsProcessor:
             found = self._compiled(row)
             if found is not None:
                 return found
-        ids: Ids | None
         if mask is not None:
             ids = allowed_ids(row, mask, most, self._kernel)
         elif most == 1:

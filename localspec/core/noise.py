@@ -37,6 +37,8 @@ class Stream(enum.IntEnum):
     """The p/q test of rejection sampling."""
     RESIDUAL = 4
     """The draw from the residual after a rejection."""
+    EXCLUDE = 5
+    """XTC's coin, the same for target and draft."""
 
 
 def _mix(z: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 
+from localspec.core import sampler_settings as more
 from localspec.core import settings_schema as schema
 from localspec.core.setting_spec import Scope
 from localspec.errors import UsageError
@@ -13,6 +15,9 @@ LARGEST_BIAS = 1e30
 """With a bias of this size logits still fit into 32 bits, whatever the penalties."""
 
 _SPECS = schema.of(Scope.SAMPLING)
+_USUAL = more.SAMPLERS.default
+_XTC_OFF = 0.5
+"""Two tokens cannot both have more than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,23 @@ class Sampling:
     presence_penalty: float = schema.PRESENCE_PENALTY.default
     penalty_last_n: int = schema.PENALTY_LAST_N.default
     """Number of recent tokens that are penalised, prompt included."""
+    dry_multiplier: float = more.DRY_MULTIPLIER.default
+    dry_base: float = more.DRY_BASE.default
+    dry_allowed_length: int = more.DRY_ALLOWED_LENGTH.default
+    dry_penalty_last_n: int = more.DRY_PENALTY_LAST_N.default
+    dry_sequence_breakers: str = more.DRY_SEQUENCE_BREAKERS.default
+    """A list of texts in JSON."""
+    top_n_sigma: float = more.TOP_N_SIGMA.default
+    typical_p: float = more.TYPICAL_P.default
+    xtc_probability: float = more.XTC_PROBABILITY.default
+    xtc_threshold: float = more.XTC_THRESHOLD.default
+    dynatemp_range: float = more.DYNATEMP_RANGE.default
+    dynatemp_exponent: float = more.DYNATEMP_EXPONENT.default
+    mirostat: int = more.MIROSTAT.default
+    mirostat_tau: float = more.MIROSTAT_TAU.default
+    mirostat_eta: float = more.MIROSTAT_ETA.default
+    samplers: str = more.SAMPLERS.default
+    """Names of samplers in their order, with commas between them."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, value added to its logit); -inf forbids a token."""
 
@@ -48,9 +70,24 @@ class Sampling:
     @property
     def kind(self) -> str:
         """Class of settings under which drafts are accepted about equally often."""
-        if self.temperature == 0 or self.top_k == 1:
+        if self.greedy:
             return "greedy"
-        return f"{min(self.temperature, 2.0):.1f}"
+        named = f"{min(self.temperature, 2.0):.1f}"
+        if not self.chained:
+            return named
+        active = {"dry": self.dries, "xtc": self.excludes, "mirostat": self.mirostat > 0}
+        return named + "".join(f"+{name}" for name, on in active.items() if on)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether one token always has all the probability."""
+        if not self.chained:
+            return self.temperature == 0 or self.top_k == 1
+        if self.mirostat:
+            return self.temperature == 0
+        order = self.order
+        cold = self.temperature == 0 and self.dynatemp_range == 0 and "temperature" in order
+        return cold or (self.top_k == 1 and "top_k" in order)
 
     @property
     def penalises(self) -> bool:
@@ -58,6 +95,42 @@ class Sampling:
         return self.penalty_last_n > 0 and (
             self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
         )
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The samplers, in their order."""
+        names = more.read_samplers(self.samplers)
+        return () if names == more.NONE else tuple(names.split(","))
+
+    @property
+    def breakers(self) -> tuple[str, ...]:
+        """Texts that no repetition of DRY goes beyond."""
+        return tuple(json.loads(more.read_breakers(self.dry_sequence_breakers)))
+
+    @property
+    def chained(self) -> bool:
+        """Whether `localspec.core.sampler_chain` is needed: samplers beyond the usual ones, or in
+        another order.
+        """
+        return (
+            self.dry_multiplier > 0
+            or self.xtc_probability > 0
+            or self.mirostat > 0
+            or self.typical_p < 1
+            or self.top_n_sigma > 0
+            or self.dynatemp_range > 0
+            or self.samplers != _USUAL
+        )
+
+    @property
+    def dries(self) -> bool:
+        """Whether DRY changes logits."""
+        return self.dry_multiplier > 0 and self.dry_penalty_last_n > 0
+
+    @property
+    def excludes(self) -> bool:
+        """Whether XTC may leave out tokens."""
+        return self.xtc_probability > 0 and self.xtc_threshold <= _XTC_OFF
 
 
 GREEDY = Sampling(temperature=0.0)

@@ -6,6 +6,7 @@ The settings themselves are the rows of `localspec.core.settings_schema`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,6 +34,7 @@ class Kind(enum.Enum):
     SWITCH = "true or false"
     CHOICE = "a name"
     NAMES = "names separated by commas"
+    LIST = "a list"
 
 
 class Scope(enum.Enum):
@@ -55,6 +57,7 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
     Kind.SWITCH: (bool,),
     Kind.CHOICE: (str,),
     Kind.NAMES: (str,),
+    Kind.LIST: (str, list, tuple),
 }
 
 
@@ -77,6 +80,8 @@ class SettingSpec(Generic[T]):
     """Values of CHOICE and NAMES."""
     alone: str = ""
     """A choice that cannot be combined with others."""
+    reads: Callable[[str | Sequence[str]], str] | None = None
+    """Makes the value of a LIST, a text, from what was typed or from texts; raises UsageError."""
     auto: bool = False
     """Whether ``auto`` is a value: None in Python."""
     flags: tuple[str, ...] = ()
@@ -135,6 +140,8 @@ class SettingSpec(Generic[T]):
             return None
         if type(value) not in _TYPES[self.kind]:
             raise self._refused(value)
+        if isinstance(value, list | tuple):
+            return self._listed(value)
         assert isinstance(value, (str, int, float))
         if isinstance(value, str):
             return self._known(value)
@@ -156,7 +163,7 @@ class SettingSpec(Generic[T]):
                 raise self._refused(value)
         elif isinstance(value, tuple):
             self._require_names(value)
-        elif isinstance(value, str) and self.kind in {Kind.TEXT, Kind.CHOICE, Kind.NAMES}:
+        elif isinstance(value, str) and str in _TYPES[self.kind]:
             self._known(value)
         elif str in _TYPES[self.kind] or not hasattr(value, self._conversion):
             raise self._refused(value)
@@ -191,7 +198,14 @@ class SettingSpec(Generic[T]):
             names = names_of(text)
             self._require_names(names)
             return ",".join(names)
+        if self.reads is not None:
+            return self.reads(text)
         return text
+
+    def _listed(self, texts: Sequence[object]) -> str:
+        if self.reads is None or not all(isinstance(text, str) for text in texts):
+            raise UsageError(f"{self.name} must be a list of texts")
+        return self.reads([str(text) for text in texts])
 
     def _require_names(self, names: tuple[str, ...]) -> None:
         for name in names:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from localspec.core import drafter_registry
+from localspec.core import drafter_registry, sampler_settings
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
 
 DRAFTERS = drafter_registry.NAMES
@@ -412,6 +412,7 @@ SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
+    *sampler_settings.ROWS,
     *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, ALLOW_TOOLS, API_KEY_COMMAND),
 )
 """In the order of the help text."""

@@ -22,6 +22,8 @@ class CachedRows:
         self._together = processor.together > 1 and draft.is_chain
         """Whether a row is computed with those after it, which a correct chain will need too."""
         self._rows: dict[int, Distribution] = {}
+        self._processors = {0: processor}
+        """By row; only where it moves with each emitted token."""
         self.asked = 0
         """The row that was asked for last."""
 
@@ -38,7 +40,19 @@ class CachedRows:
 
     def _compute(self, i: int) -> Distribution:
         drafted = self._draft.prefix(i - 1) if self._processor.reads_text else ()
-        return self._processor(self._logits[i], TokenView(self._tokens, drafted, self._length))
+        processor = self._moved(i) if self._processor.moves else self._processor
+        return processor(self._logits[i], TokenView(self._tokens, drafted, self._length))
+
+    def _moved(self, i: int) -> LogitsProcessor:
+        """The processor of row i, moved on by the drafted tokens before it."""
+        found = self._processors.get(i)
+        if found is None:
+            above = 1 + int(self._draft.parents[i - 1])
+            if above not in self._rows:
+                self._rows[above] = self._compute(above)
+            p, token = self._rows[above], int(self._draft.tokens[i - 1])
+            found = self._processors[i] = self._moved(above).after(p, token)
+        return found
 
     def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
         """The rows after the pending token and after each node of the path."""

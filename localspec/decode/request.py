@@ -75,6 +75,7 @@ class Request:
     tokens: list[int]
     """Prompt and emitted tokens; the last is pending. Never empty."""
     processor: LogitsProcessor
+    """That of the next token; only what was emitted moves it on."""
     noise: Noise
     limit: int
     """Most tokens to emit."""
@@ -192,6 +193,10 @@ class Request:
     def _verified(self, draft: Draft, scores: Scores) -> Judged:
         p = self.rows(draft, scores)
         verdict, emitted = self._take(draft, self._judged(draft, p), scores, p)
+        if self.processor.moves:
+            rows = (0, *(1 + node for node in verdict.path))
+            for row, one in zip(rows, emitted, strict=False):
+                self.processor = self.processor.after(p(row), one.token)
         return Judged(verdict, emitted, p.along(verdict.path))
 
     def _judged(self, draft: Draft, p: CachedRows) -> Verdict:

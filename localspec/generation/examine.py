@@ -24,11 +24,17 @@ def examine(
     model = pair.target_model
     if request.seed is None:
         raise UsageError("a place is examined with the seed of its reply")
-    seed = request.seed
+    noise = Noise(request.seed)
+    if request.sampling.mirostat:
+        raise UsageError(
+            "a place of a reply under Mirostat cannot be examined: what is left there depends on "
+            "the probabilities of every token before"
+        )
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are not tokens of this model")
     prompt, conversation = scheduler.preparation.prompt(request)
     constraint = scheduler.preparation.constraint(request, prompt, conversation)
+    processor = scheduler.preparation.processing.processor(request.sampling, noise, constraint)
     known = [*prompt, *tokens[:-1]]
     if len(known) > pair.target.capacity:
         raise ContextError("the context has no room for that place any more")
@@ -46,9 +52,8 @@ def examine(
             rival,
             drafter=pair.drafter,
             seq=seq,
-            sampling=request.sampling,
-            noise=Noise(seed),
-            constraint=constraint,
+            processor=processor,
+            noise=noise,
             text=display,
         )
 

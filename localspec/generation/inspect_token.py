@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localspec.core.constraint import Constraint
 from localspec.core.events import Candidate, Examination
-from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.values import Distribution, Logits
 from localspec.drafters.base import Drafter
@@ -26,16 +25,14 @@ def examination(
     *,
     drafter: Drafter,
     seq: int,
-    sampling: Sampling,
+    processor: LogitsProcessor,
     noise: Noise,
     text: Callable[[int], str],
-    constraint: Constraint | None = None,
 ) -> Examination:
     """The candidates for the place of ``token`` after the tokens ``before``.
 
     ``row`` (V,) are the target's logits there; ``text`` returns the text of a token.
     """
-    processor = LogitsProcessor(sampling, len(row), constraint)
     p = processor(row, before)
     draft_row = drafter.logits(seq, before)
     q = None if draft_row is None else _drafted(processor, draft_row, before)
@@ -81,5 +78,5 @@ def _gap(
     """The gap as `localspec.bench.exactness` defines it: twice the distance by which every logit
     must be able to move.
     """
-    choice = Choice(before, processor.sampling, noise, len(row), processor.constraint)
+    choice = Choice(before, processor, noise)
     return 2 * max(choice.distance(row, token) for token in tokens)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
-from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
@@ -20,6 +19,7 @@ from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.pictures import Sight, Tell
 from localspec.generation.prepared import Prepared, new_seed
+from localspec.generation.processing import Processing, notices_of
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stop_condition import StopCondition
@@ -58,6 +58,7 @@ class Preparation:
         self._judge = judge
         self._grammars = Grammars(model)
         self.prompts = PromptBuilder(model, capacity, sight)
+        self.processing = Processing(model)
 
     def prepared(
         self,
@@ -73,7 +74,7 @@ class Preparation:
             Interrupted: ``cancelled`` returned true.
         """
         stable: int | None = None
-        stop, notices = request.stop, list[Notice]()
+        stop, notices = request.stop, notices_of(request.sampling)
         if request.grammar is not None:
             _require_a_beginning(request)
         prompt, conversation = self.prompt(request, cancelled, tell)
@@ -95,10 +96,11 @@ class Preparation:
         constraint = self.constraint(request, prompt, conversation, cancelled)
         form = self._format(request, conversation) if request.markers else ReplyFormat()
         room = self._capacity - len(prompt) + 1
+        noise = Noise(new_seed() if request.seed is None else request.seed)
         prepared = Prepared(
             prompt=prompt,
-            processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
-            noise=Noise(new_seed() if request.seed is None else request.seed),
+            processor=self.processing.processor(request.sampling, noise, constraint),
+            noise=noise,
             limit=room if request.max_tokens is None else min(request.max_tokens, room),
             ending=StopCondition(self._model, stop, self._shown(form)),
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
@@ -187,12 +189,15 @@ class Preparation:
 
     def takes_long(self, request: ReplyRequest) -> bool:
         """Whether preparing a request may take long, so that others should not wait for it: it has
-        a grammar that was not tried out yet, or is large.
+        a grammar that was not tried out yet, DRY's texts have to be found in all tokens, or it is
+        large.
         """
         if request.grammar is not None:
             family = self.prompts.family(request)
             if not self._grammars.knows(request.grammar, family):
                 return True
+        if self.processing.takes_long(request.sampling):
+            return True
         return request.characters > LARGE or request.sees
 
     def constraint(

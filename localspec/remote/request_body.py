@@ -8,6 +8,7 @@ import re
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from localspec.core import sampler_settings
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
@@ -140,9 +141,30 @@ def _sampling(sampling: Sampling, dialect: Dialect, left_out: AbstractSet[str]) 
             continue
         value = getattr(sampling, name)
         found[theirs] = dialect.no_top_k if name == "top_k" and not value else value
+    found |= _further(sampling, dialect)
     if sampling.logit_bias:
         found["logit_bias"] = {str(token): max(b, -100.0) for token, b in sampling.logit_bias}
     return found
+
+
+def _further(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
+    """llama.cpp's further samplers, those that are not the default.
+
+    Raises:
+        UsageError: the engine does not take one of them.
+    """
+    changed = [
+        spec.name
+        for spec in sampler_settings.ROWS
+        if getattr(sampling, spec.name) != getattr(Sampling(), spec.name)
+    ]
+    unknown = [name for name in changed if name not in dialect.further]
+    if unknown:
+        raise UsageError(f"{dialect.name} takes no {', '.join(unknown)}; leave it out")
+    lists = {"samplers": list(sampling.order), "dry_sequence_breakers": list(sampling.breakers)}
+    return {
+        dialect.further[name]: lists.get(name, getattr(sampling, name)) for name in changed
+    }
 
 
 def _continued(dialect: Dialect) -> dict[str, Any]:

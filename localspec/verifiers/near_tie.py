@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from localspec.core.constraint import Constraint
-from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Logits, Probs
 
@@ -18,19 +17,16 @@ class Choice:
     ``before`` holds every token before the position, prompt included.
     """
 
-    def __init__(
-        self,
-        before: list[int],
-        sampling: Sampling,
-        noise: Noise,
-        n_vocab: int,
-        constraint: Constraint | None = None,
-    ) -> None:
+    def __init__(self, before: list[int], processor: LogitsProcessor, noise: Noise) -> None:
         self._before, self._noise = before, noise
-        self._processor = LogitsProcessor(sampling, n_vocab, constraint)
-        whole = dataclasses.replace(sampling, top_k=0, top_p=1.0, min_p=0.0)
-        self._whole = LogitsProcessor(whole, n_vocab, constraint)
-        self._greedy = sampling.temperature == 0
+        self._processor = processor
+        off = dataclasses.replace(
+            processor.sampling,
+            **{"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "top_n_sigma": 0.0},
+            xtc_probability=0.0,
+        )
+        self._whole = processor.warmed(off)
+        self._greedy = processor.sampling.greedy
 
     def __call__(self, row: Logits) -> int:
         p = self._processor(row, self._before)

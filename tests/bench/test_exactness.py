@@ -14,6 +14,7 @@ from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
 from localspec.cli.verify_report import report
 from localspec.core.branching import Branching
+from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, RequestState
 from localspec.policy.exercise import Exercise
@@ -23,7 +24,8 @@ ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
 
 
 def choice(sampling: Sampling, seed: int = 0) -> Choice:
-    return Choice([1, 2], sampling, Noise(seed), len(ROW))
+    noise = Noise(seed)
+    return Choice([1, 2], LogitsProcessor(sampling, len(ROW), noise=noise), noise)
 
 
 def test_greedy_distance_is_half_the_gap() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from localspec.cli import flags
 from localspec.config import paths
 from localspec.config import settings as config_settings
+from localspec.core import sampler_settings as samplers
 from localspec.core import settings_schema as schema
 from localspec.core.events import Message
 from localspec.core.reply_request import ReplyRequest
@@ -87,6 +88,8 @@ def values(spec):
             own = st.lists(st.sampled_from(spec.choices), min_size=1, max_size=3).map(",".join)
         case Kind.CHOICE:
             own = st.sampled_from(spec.choices)
+        case Kind.LIST:
+            own = st.sampled_from([spec.default, "", "top_k;temp", "km", '["a", ":"]', '"x"', "[5]"])
         case Kind.TEXT:
             own = st.from_regex(r"[a-zA-Z]{1,60}", fullmatch=True)
     return own | st.sampled_from(["auto", "many", "1.5.2", "x" * 60])
@@ -175,6 +178,13 @@ def test_every_field_of_the_options_and_of_sampling_is_a_setting():
             "hope",
             "no verifier called 'hope'; there are: match, rejection",
         ),
+        (samplers.XTC_PROBABILITY, "2", "xtc_probability must be between 0 and 1, not 2"),
+        (samplers.MIROSTAT, "3", "mirostat must be between 0 and 2, not 3"),
+        (
+            samplers.DRY_SEQUENCE_BREAKERS,
+            ":",
+            'dry_sequence_breakers must be a list of texts in JSON, such as ["\\n", ":"]',
+        ),
         (schema.DRAFTER, "off,model", "drafter off cannot be combined with others"),
     ],
 )
@@ -182,6 +192,13 @@ def test_a_value_is_refused_with_its_range(spec, text, sentence):
     with pytest.raises(UsageError) as caught:
         spec.parse(text)
     assert str(caught.value) == sentence
+
+
+def test_lists_may_be_lists_in_toml():
+    toml = 'samplers = ["top_k", "temp"]\ndry_sequence_breakers = ["x"]'
+    assert outcome(samplers.SAMPLERS, toml=toml) == "top_k,temperature"
+    assert outcome(samplers.DRY_SEQUENCE_BREAKERS, toml=toml) == '["x"]'
+    assert "must be a list of texts" in outcome(samplers.SAMPLERS, toml="samplers = [1]")
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
         None,
         drafter=drafter,
         seq=seq,
-        sampling=tables.WARM,
+        processor=LogitsProcessor(tables.WARM, V),
         noise=Noise(0),
         text=lambda token: chr(ord("a") + token),
     )

@@ -12,6 +12,7 @@ from localspec.core.events import Speculation
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
+from localspec.core.repetition import NO_BREAKERS, Breakers
 from localspec.core.values import Distribution, Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
@@ -141,13 +142,17 @@ def decode(
     policy: object = None,
     rule: Rule | None = None,
     guided: bool = True,
+    breakers: Breakers = NO_BREAKERS,
 ) -> list[int]:
     """n tokens by the real loop on a table target; every round audited by the loop itself."""
     target = TableTarget(table)
     target.read(0, PROMPT[:-1])
     constraint = None if rule is None else Ruled(rule, len(PROMPT))
-    processor = LogitsProcessor(sampling, len(table([])), constraint)
-    request = Request(0, list(PROMPT), processor, Noise(seed), n, verifier=verifier, guided=guided)
+    noise = Noise(seed)
+    processor = LogitsProcessor(
+        sampling, len(table([])), constraint, noise=noise, breakers=breakers
+    )
+    request = Request(0, list(PROMPT), processor, noise, n, verifier=verifier, guided=guided)
     while request.running:
         decode_round([request], target, drafter, policy or Fixed(3))
     if request.error is not None:

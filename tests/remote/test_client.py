@@ -24,6 +24,7 @@ from played_server import (
 from localspec.core.events import Finished, Message, Notice, Round, Token
 from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import Sampling
 from localspec.errors import (
     AccessError,
     Interrupted,
@@ -435,6 +436,24 @@ async def test_settings_are_translated_into_the_words_of_the_engine():
         names = {"top_k", "min_p", "repetition_penalty", "repeat_penalty", "repeat_last_n"}
         assert {name: body[name] for name in names & body.keys()} == expected
         assert json.dumps(body)
+
+
+async def test_further_samplers_are_sent_where_they_are_known_and_refused_elsewhere():
+    sampling = Sampling(xtc_probability=0.5, samplers="top_k,xtc")
+    asked = ReplyRequest(messages=HI.messages, sampling=sampling)
+    for owner in ("llamacpp", "localspec"):
+        routes = {CHAT: HELLO, "/v1/models": models("m", owner=owner)}
+        _, server = await answered(routes, asked)
+        body = server.asked_for(CHAT)[0].json
+        assert body["xtc_probability"] == 0.5
+        assert body["samplers"] == ["top_k", "xtc"]
+        assert not {"dry_base", "mirostat", "dry_sequence_breakers"} & body.keys()
+    async with PlayedServer({"/v1/models": models("m", owner="vllm")}) as server:
+        engine = client(server)
+        await engine.open()
+        with pytest.raises(UsageError, match="vLLM takes no xtc_probability, samplers"):
+            engine.reply(asked)
+        await engine.close()
 
 
 async def test_localspec_serve_tells_the_origin_of_every_token_here_too():

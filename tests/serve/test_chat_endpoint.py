@@ -98,6 +98,50 @@ async def test_sampling_fields_arrive_and_the_rest_is_the_servers_default(make_w
     assert request.max_tokens == 9
 
 
+async def test_samplers_of_llama_server_have_its_names_at_every_endpoint(world):
+    fields = {
+        "dry_multiplier": 0.8,
+        "dry_penalty_last_n": -1,
+        "dry_sequence_breakers": ["\n", "x"],
+        "xtc_probability": 0.5,
+        "typical_p": 0.9,
+        "top_n_sigma": -1,
+        "dynatemp_range": 0.2,
+        "mirostat": 0,
+        "samplers": ["dry", "xtc", "temp"],
+    }
+    prompt = {"prompt": "Hi", "max_tokens": 2}
+    for path, body in ((CHAT, HI), ("/v1/completions", prompt)):
+        answer = await world.client.post(path, json=body | fields)
+        assert answer.status_code == 200, answer.text
+        sampling = world.requests[-1].sampling
+        assert (sampling.dry_multiplier, sampling.dry_penalty_last_n) == (0.8, 1 << 30)
+        assert sampling.breakers == ("\n", "x")
+        assert sampling.order == ("dry", "xtc", "temperature")
+        assert (sampling.typical_p, sampling.top_n_sigma, sampling.dynatemp_range) == (0.9, 0, 0.2)
+    answer = await world.client.post(CHAT, json=HI | {"samplers": "kt"})
+    assert world.requests[-1].sampling.order == ("top_k", "temperature")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"samplers": ["adaptive_p"]}, "localspec has no adaptive_p"),
+        ({"samplers": ["tfs_z"]}, "no sampler called 'tfs_z'"),
+        ({"samplers": [1]}, "samplers must be a list of texts"),
+        ({"samplers": 5}, "samplers must be a list"),
+        ({"dry_sequence_breakers": [""]}, "each of dry_sequence_breakers must have"),
+        ({"mirostat": 3}, "mirostat must be between 0 and 2"),
+        ({"dry_base": 0.5}, "dry_base must be between 1 and 100"),
+    ],
+)
+async def test_samplers_that_are_not_there_are_refused_by_name(world, fields, said):
+    answer = await world.client.post(CHAT, json=HI | fields)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == next(iter(fields))
+
+
 async def test_logprobs_have_bytes_and_as_many_alternatives_as_asked(world):
     answer = await world.client.post(CHAT, json=HI | {"logprobs": True, "top_logprobs": 2})
     content = answer.json()["choices"][0]["logprobs"]["content"]

@@ -116,6 +116,9 @@ BEYOND_SCHEMAS = (
     "an object in braces",
     "the grammar is empty",
     "choices must not be empty",
+    "must be a list of texts in JSON",  # a text of dry_sequence_breakers
+    "no sampler called",
+    "localspec has no adaptive_p",
 )
 """What answers say to requests that fit their schema: no schema has these rules."""
 

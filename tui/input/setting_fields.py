@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from localspec.core import sampler_settings
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
 from localspec.core.settings_schema import SETTINGS
@@ -22,10 +23,15 @@ class SettingError(ValueError):
 
 
 _ORDER = (Scope.SAMPLING, Scope.REQUEST, Scope.LOAD)
-FIELDS: tuple[SettingSpec[Any], ...] = tuple(
-    spec for scope in _ORDER for spec in SETTINGS if spec.scope is scope and spec.in_panel
+_FURTHER = {spec.name for spec in sampler_settings.ROWS}
+_USUAL = tuple(
+    spec
+    for scope in _ORDER
+    for spec in SETTINGS
+    if spec.scope is scope and spec.in_panel and spec.name not in _FURTHER
 )
-"""Settings of the scope LOAD need the model to be loaded again, the others count from the next
+FIELDS: tuple[SettingSpec[Any], ...] = (*_USUAL, *sampler_settings.ROWS)
+"""Further samplers, which few need, come last. Settings of the scope LOAD need the model to be loaded again, the others count from the next
 reply."""
 BY_NAME = {field.name: field for field in FIELDS}
 

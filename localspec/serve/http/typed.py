@@ -92,6 +92,8 @@ def _described(spec: SettingSpec[Any], *, minus_one: bool) -> dict[str, Any]:
         others.append({"const": -1})
     if spec.auto:
         others.append({"enum": ["", AUTO]})
+    if spec.kind is Kind.LIST:
+        others.append({"type": "array", "items": {"type": "string"}})
     return {"anyOf": [found, *others]}
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from localspec.core import sampler_settings as samplers
 from localspec.core import settings_schema as schema
 from localspec.core.sampling_params import LARGEST_BIAS, Sampling
 from localspec.core.setting_spec import Scope, SettingSpec
@@ -18,8 +19,14 @@ MOST_BIASES = 8192
 _ALIASES: dict[str, SettingSpec[Any]] = {
     "repetition_penalty": schema.REPEAT_PENALTY,  # vLLM's name
     "repeat_last_n": schema.PENALTY_LAST_N,  # llama.cpp's name
+    "typ_p": samplers.TYPICAL_P,  # llama.cpp's other name
 }
-_ALL = {schema.TOP_K: 0, schema.PENALTY_LAST_N: 1 << 30}
+_ALL = {
+    schema.TOP_K: 0,
+    schema.PENALTY_LAST_N: 1 << 30,
+    samplers.DRY_PENALTY_LAST_N: 1 << 30,
+    samplers.TOP_N_SIGMA: 0.0,
+}
 """Settings of which -1 is all, as llama.cpp and vLLM have it, and what that is here."""
 _SPECS: dict[str, SettingSpec[Any]] = _ALIASES | {
     spec.name: spec for spec in schema.of(Scope.SAMPLING)
