@@ -2,9 +2,10 @@
 
 One function serves the target (p) and every drafter (q); plain decoding uses it too. The grammar's
 mask comes first; the rest is in llama.cpp's order: bias, penalties, top-k, top-p, min-p,
-temperature. Further samplers, and other orders, are in `localspec.core.sampler_chain`. Only the candidates that survive are ever exponentiated, unless the settings keep the
-whole vocabulary. Where `localspec.core.kernel` was compiled, it does the usual case in one call;
-what follows here is its reference.
+temperature. Further samplers, and other orders, are in `localspec.core.sampler_chain`. Only the
+candidates that survive are ever exponentiated, unless the settings keep the whole vocabulary. Where
+`localspec.core.kernel` was compiled, it does the usual case in one call; what follows here is its
+reference.
 
 Letters: V vocabulary, s support.
 """
@@ -117,6 +118,8 @@ class LogitsProcessor:
                 return found
         mask = self.allowed(before)
         try:
+            if self._chain is not None:
+                return self._chained(self._chain, row, before, mask)
             return self._distribution(row, before, mask)
         except NotNumbersError:
             if not math.isfinite(float(row.max())):
@@ -168,10 +171,8 @@ class LogitsProcessor:
         n_vocab = 1 + max((token for token, _ in sampling.logit_bias), default=0)
         chain = self._chain
         noise, breakers = (None, NO_BREAKERS) if chain is None else (chain.noise, chain.breakers)
-        found = LogitsProcessor(
-            sampling, n_vocab, self.constraint, noise=noise, breakers=breakers
-        )
-        found._mu = self._mu  # noqa: SLF001 - of this class
+        found = LogitsProcessor(sampling, n_vocab, self.constraint, noise=noise, breakers=breakers)
+        found._mu = self._mu
         return found
 
     def _compiled(self, row: Logits) -> Distribution | None:
@@ -188,18 +189,28 @@ class LogitsProcessor:
             return compiled.whole(row, s.temperature)
         return None
 
+    def _biased(self, row: Logits) -> Logits:
+        """A copy of the row with the logit bias."""
+        row = row.copy()
+        present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
+        np.add.at(row, self._bias_ids[present], self._bias_values[present])
+        return row
+
+    def _chained(
+        self, chain: SamplerChain, row: Logits, before: Sequence[int], mask: TokenMask | None
+    ) -> Distribution:
+        """The distribution by further samplers, or in another order."""
+        if len(self._bias_ids):
+            row = self._biased(row)
+        ids = None if mask is None else allowed_ids(row, mask, 0, self._kernel)
+        return chain.distribution(row, ids, before, self._mu, self._kernel)
+
     def _distribution(
         self, row: Logits, before: Sequence[int], mask: TokenMask | None
     ) -> Distribution:
         s = self.sampling
-        ids: Ids | None
         if self._changes:
-            row = row.copy()
-            present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
-            np.add.at(row, self._bias_ids[present], self._bias_values[present])
-            if self._chain is not None:
-                ids = None if mask is None else allowed_ids(row, mask, 0, self._kernel)
-                return self._chain.distribution(row, ids, before, self._mu, self._kernel)
+            row = self._biased(row)
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         most = 1 if s.temperature == 0 else s.top_k
@@ -207,6 +218,7 @@ class LogitsProcessor:
             found = self._compiled(row)
             if found is not None:
                 return found
+        ids: Ids | None
         if mask is not None:
             ids = allowed_ids(row, mask, most, self._kernel)
         elif most == 1:

@@ -1,9 +1,9 @@
-"""llama.cpp's further samplers: DRY, XTC, locally typical, top-n-sigma, dynamic temperature, Mirostat,
-and any order of the usual ones.
+"""llama.cpp's further samplers: DRY, XTC, locally typical, top-n-sigma, dynamic temperature,
+Mirostat, and any order of the usual ones.
 
-Each is a function of the candidates, the tokens before and, for XTC, the position's own noise, so that
-a drafted position is computed like any other. Mirostat alone has a state, mu: a function of the
-emitted tokens and their probabilities, which `LogitsProcessor.after` moves on.
+Each is a function of the candidates, the tokens before and, for XTC, the position's own noise, so
+that a drafted position is computed like any other. Mirostat alone has a state, mu: a function of
+the emitted tokens and their probabilities, which `LogitsProcessor.after` moves on.
 
 Definitions: llama.cpp's src/llama-sampler.cpp and common/sampling.cpp. DRY: p-e-w 2024 and pi6am's
 restart sequences; XTC: p-e-w 2024; typical: Meister et al. 2023, "Locally typical sampling";
@@ -26,8 +26,8 @@ from localspec.core.kernel import RowKernel
 from localspec.core.noise import Noise, Stream
 from localspec.core.repetition import Breakers, continuations
 from localspec.core.sampling_params import Sampling
-from localspec.core.settings_schema import SMALLEST
 from localspec.core.selection import require_finite, top_ids
+from localspec.core.settings_schema import SMALLEST
 from localspec.core.values import Distribution, Ids, Logits, Probs
 
 Places = NDArray[np.intp]

@@ -1,7 +1,7 @@
 """The settings of llama.cpp's further samplers, and how their lists are read.
 
-Names, defaults and meanings are llama.cpp's (``common_params_sampling``, llama-server); the rows are
-part of `localspec.core.settings_schema`. Without numpy: an interface starts sooner that way.
+Names, defaults and meanings are llama.cpp's (``common_params_sampling``, llama-server); the rows
+are part of `localspec.core.settings_schema`. Without numpy: an interface starts sooner that way.
 """
 
 from __future__ import annotations
@@ -136,23 +136,23 @@ def _whole(name: str, default: int, high: int, help: str) -> SettingSpec[int]:  
 _LARGEST = 1 << 30
 
 DRY_MULTIPLIER = _number(
-    "dry_multiplier", 0.0, 0, 100, "DRY: penalty for going on with a repetition; 0 = off"
+    "dry_multiplier", 0.0, 0, 100, "DRY, the penalty of a repetition; 0 = off"
 )
 DRY_BASE = _number(
-    "dry_base", 1.75, 1, 100, "DRY: factor of the penalty for each further repeated token"
+    "dry_base", 1.75, 1, 100, "DRY: factor for each repeated token"
 )
 DRY_ALLOWED_LENGTH = _whole(
-    "dry_allowed_length", 2, _LARGEST, "DRY: repeated tokens that cost nothing yet"
+    "dry_allowed_length", 2, _LARGEST, "DRY: repeated tokens without penalty"
 )
 DRY_PENALTY_LAST_N = _whole(
-    "dry_penalty_last_n", 64, _LARGEST, "DRY: how many recent tokens are searched; 0 = none"
+    "dry_penalty_last_n", 64, _LARGEST, "DRY: recent tokens searched; 0 = none"
 )
 DRY_SEQUENCE_BREAKERS: SettingSpec[str] = SettingSpec(
     name="dry_sequence_breakers",
     kind=Kind.LIST,
     scope=Scope.SAMPLING,
     default=json.dumps(["\n", ":", '"', "*"]),
-    help="DRY: texts that no repetition goes beyond, a list in JSON",
+    help="DRY: texts between repetitions; a list in JSON",
     metavar="JSON",
     reads=read_breakers,
     in_panel=True,
@@ -162,34 +162,34 @@ TOP_N_SIGMA = _number(
     0.0,
     0,
     1e6,
-    "keep logits within N standard deviations of the best one; 0 = off",
+    "keep logits within N deviations; of the best one, 0 = off",
 )
 TYPICAL_P = _number(
-    "typical_p", 1.0, 0, 1, "keep the most typical tokens up to this sum (locally typical); 1 = off"
+    "typical_p", 1.0, 0, 1, "keep typical tokens up to this sum; 1 = off"
 )
 XTC_PROBABILITY = _number(
-    "xtc_probability", 0.0, 0, 1, "XTC: chance that the best tokens are left out; 0 = off"
+    "xtc_probability", 0.0, 0, 1, "XTC: chance to drop the best tokens; 0 = off"
 )
 XTC_THRESHOLD = _number(
-    "xtc_threshold", 0.1, 0, 1, "XTC: all of this probability but the last; over 0.5 = off"
+    "xtc_threshold", 0.1, 0, 1, "XTC: the probability of those; over 0.5 = off"
 )
 DYNATEMP_RANGE = _number(
-    "dynatemp_range", 0.0, 0, 100, "temperature varies by this much with the entropy; 0 = off"
+    "dynatemp_range", 0.0, 0, 100, "temperature varies by this; with the entropy, 0 = off"
 )
 DYNATEMP_EXPONENT = _number(
-    "dynatemp_exponent", 1.0, 0, 100, "how the entropy becomes a temperature"
+    "dynatemp_exponent", 1.0, 0, 100, "power of the entropy in it"
 )
 MIROSTAT = _whole(
-    "mirostat", 0, 2, "1 or 2: Mirostat of that version in place of all samplers but temperature"
+    "mirostat", 0, 2, "Mirostat 1 or 2; in place of all samplers but temperature, 0 = off"
 )
-MIROSTAT_TAU = _number("mirostat_tau", 5.0, 0, 100, "Mirostat: the surprise it aims at, in bits")
+MIROSTAT_TAU = _number("mirostat_tau", 5.0, 0, 100, "Mirostat: bits that it aims at")
 MIROSTAT_ETA = _number("mirostat_eta", 0.1, 0, 1, "Mirostat: how fast it learns")
 SAMPLERS: SettingSpec[str] = SettingSpec(
     name="samplers",
     kind=Kind.LIST,
     scope=Scope.SAMPLING,
     default=",".join(ORDER),
-    help="samplers in their order; those left out are off",
+    help="samplers in order; those left out are off",
     metavar="NAMES",
     reads=read_samplers,
     in_panel=True,

@@ -1,4 +1,4 @@
-"""The logits processing of a request: its sampling, grammar and noise, with DRY's texts as tokens."""
+"""The logits processing of a request: sampling, grammar and noise, with DRY's texts as tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class Processing:
         found = self._known.get(texts)
         if found is None:
             pieces = [model.piece(t) or model.marker(t).encode() for t in range(model.n_vocab)]
-            found = breakers_of(texts, pieces, lambda text: model.tokenize(text, special=False, bos=False))
+            found = breakers_of(
+                texts, pieces, lambda text: model.tokenize(text, special=False, bos=False)
+            )
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[texts] = found

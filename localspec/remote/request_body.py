@@ -162,9 +162,7 @@ def _further(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
     if unknown:
         raise UsageError(f"{dialect.name} takes no {', '.join(unknown)}; leave it out")
     lists = {"samplers": list(sampling.order), "dry_sequence_breakers": list(sampling.breakers)}
-    return {
-        dialect.further[name]: lists.get(name, getattr(sampling, name)) for name in changed
-    }
+    return {dialect.further[name]: lists.get(name, getattr(sampling, name)) for name in changed}
 
 
 def _continued(dialect: Dialect) -> dict[str, Any]:

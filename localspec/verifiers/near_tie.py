@@ -22,7 +22,11 @@ class Choice:
         self._processor = processor
         off = dataclasses.replace(
             processor.sampling,
-            **{"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "top_n_sigma": 0.0},
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            typical_p=1.0,
+            top_n_sigma=0.0,
             xtc_probability=0.0,
         )
         self._whole = processor.warmed(off)

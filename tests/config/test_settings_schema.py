@@ -89,7 +89,9 @@ def values(spec):
         case Kind.CHOICE:
             own = st.sampled_from(spec.choices)
         case Kind.LIST:
-            own = st.sampled_from([spec.default, "", "top_k;temp", "km", '["a", ":"]', '"x"', "[5]"])
+            own = st.sampled_from(
+                [spec.default, "", "top_k;temp", "km", '["a", ":"]', '"x"', "[5]"]
+            )
         case Kind.TEXT:
             own = st.from_regex(r"[a-zA-Z]{1,60}", fullmatch=True)
     return own | st.sampled_from(["auto", "many", "1.5.2", "x" * 60])

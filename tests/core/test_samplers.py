@@ -1,5 +1,5 @@
-"""DRY, XTC, locally typical, top-n-sigma, dynamic temperature and Mirostat are llama.cpp's own, in its
-order and in any other: compared with its samplers, and with tables written out by hand.
+"""DRY, XTC, locally typical, top-n-sigma, dynamic temperature and Mirostat are llama.cpp's own, in
+its order and in any other: compared with its samplers, and with tables written out by hand.
 """
 
 from __future__ import annotations
@@ -38,34 +38,28 @@ def llama_steps(s: Sampling, v: int) -> Iterator[Any]:
     if s.mirostat:
         yield c_api.llama_sampler_init_temp(s.temperature)
         return
+    makers = {
+        "penalties": lambda: c_api.llama_sampler_init_penalties(
+            v, s.penalty_last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty
+        ),
+        "dry": lambda: c_api.llama_sampler_init_dry(
+            None,
+            *(s.dry_multiplier, s.dry_base, s.dry_allowed_length, s.dry_penalty_last_n),
+            *(None, 0),
+        ),
+        "top_n_sigma": lambda: c_api.llama_sampler_init_top_n_sigma(s.top_n_sigma),
+        "top_k": lambda: c_api.llama_sampler_init_top_k(s.top_k),
+        "typ_p": lambda: c_api.llama_sampler_init_typical(s.typical_p, 0),
+        "top_p": lambda: c_api.llama_sampler_init_top_p(s.top_p, 0),
+        "min_p": lambda: c_api.llama_sampler_init_min_p(s.min_p, 0),
+        "xtc": lambda: c_api.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, 0, 1),
+        "temperature": lambda: c_api.llama_sampler_init_temp_ext(
+            s.temperature, s.dynatemp_range, s.dynatemp_exponent
+        ),
+    }
     for name in s.order:
-        match name:
-            case "penalties":
-                yield c_api.llama_sampler_init_penalties(
-                    v, s.penalty_last_n, s.repeat_penalty, s.frequency_penalty, s.presence_penalty
-                )
-            case "dry" if s.dries:
-                yield c_api.llama_sampler_init_dry(
-                    None,
-                    *(s.dry_multiplier, s.dry_base, s.dry_allowed_length, s.dry_penalty_last_n),
-                    *(None, 0),
-                )
-            case "top_n_sigma":
-                yield c_api.llama_sampler_init_top_n_sigma(s.top_n_sigma)
-            case "top_k":
-                yield c_api.llama_sampler_init_top_k(s.top_k)
-            case "typ_p":
-                yield c_api.llama_sampler_init_typical(s.typical_p, 0)
-            case "top_p":
-                yield c_api.llama_sampler_init_top_p(s.top_p, 0)
-            case "min_p":
-                yield c_api.llama_sampler_init_min_p(s.min_p, 0)
-            case "xtc":
-                yield c_api.llama_sampler_init_xtc(s.xtc_probability, s.xtc_threshold, 0, 1)
-            case "temperature":
-                yield c_api.llama_sampler_init_temp_ext(
-                    s.temperature, s.dynatemp_range, s.dynatemp_exponent
-                )
+        if name != "dry" or s.dries:
+            yield makers[name]()
 
 
 def candidates(logits: np.ndarray) -> Any:

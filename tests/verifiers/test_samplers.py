@@ -1,5 +1,5 @@
-"""llama.cpp's further samplers under speculation: `match` gives the text of plain decoding, `rejection`
-the exact distribution, and a rejected draft moves neither XTC's coin nor Mirostat's mu.
+"""llama.cpp's further samplers under speculation: `match` gives the text of plain decoding,
+`rejection` the exact distribution, and a rejected draft moves neither XTC's coin nor Mirostat's mu.
 
 The chi-squared tests have a false-alarm rate of 1e-4 each (`frequencies.FALSE_ALARM`): that of a
 correct program failing when the seeds are changed.
@@ -134,9 +134,7 @@ def test_requests_with_other_samplers_side_by_side_get_what_they_get_alone(kind:
     for seed in range(4):
         drafter, _ = drafters(DRAFT)[kind]
         target = TableTarget(TARGET, sequences=len(SETTINGS) + 1)
-        requests = [
-            request(i, s, Match(), seed) for i, s in enumerate((WARM, *SETTINGS.values()))
-        ]
+        requests = [request(i, s, Match(), seed) for i, s in enumerate((WARM, *SETTINGS.values()))]
         for one in requests:
             target.read(one.seq, tables.PROMPT[:-1])
         while running := [one for one in requests if one.running]:
@@ -250,7 +248,7 @@ def test_the_frequency_test_sees_a_mu_that_a_rejected_draft_moved() -> None:
 @pytest.mark.parametrize("verifier", [Match(), Rejection()], ids=["match", "rejection"])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_logprobs_are_the_targets_raw_and_processed(setting: str, verifier: Verifier) -> None:
-    """At every place, replayed without drafts: log-softmax of the row, or log p after everything."""
+    """At every place, replayed without drafts: log-softmax of the row, or log p after it all."""
     sampling = SETTINGS[setting]
     for mode in ("raw", "processed"):
         target = TableTarget(TARGET)

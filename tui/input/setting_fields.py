@@ -31,8 +31,8 @@ _USUAL = tuple(
     if spec.scope is scope and spec.in_panel and spec.name not in _FURTHER
 )
 FIELDS: tuple[SettingSpec[Any], ...] = (*_USUAL, *sampler_settings.ROWS)
-"""Further samplers, which few need, come last. Settings of the scope LOAD need the model to be loaded again, the others count from the next
-reply."""
+"""Settings of the scope LOAD need the model to be loaded again, the others count from the next
+reply. Further samplers, which few need, come last."""
 BY_NAME = {field.name: field for field in FIELDS}
 
 
