@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core import settings_schema as schema
 from localspec.core.sampling_params import Sampling
-from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, names_of
+from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
 from localspec.errors import UsageError
 from localspec.loading.options import Options
 
@@ -41,6 +41,10 @@ class _SettingType(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value; the error names the variable or file that it is from."""
         return _converted(self._spec, value, param, ctx)
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """A variable has one value, also of a flag that may be given several times."""
+        return [rv]
 
 
 class _SwitchType(click.types.BoolParamType):
@@ -79,12 +83,15 @@ class _Default:
             value = preset.values[name]
         elif self._spec.in_config:
             value = config_settings.settings().get(name, value)
+        if self._spec.repeated:
+            return [value]
         return AUTO if value is None and self._spec.auto else value
 
     def __str__(self) -> str:
         try:
             value = self()
-            self._spec.check(value)
+            for one in value if self._spec.repeated else (value,):
+                self._spec.check(one)
         except UsageError:  # the command itself says what is wrong
             return "unusable in config.toml"
         return str(value)
@@ -106,12 +113,21 @@ def setting_option(
     else:
         settings |= {"type": _SettingType(spec), "metavar": spec.metavar or _METAVARS[spec.kind]}
     settings |= {"shell_complete": complete.of_setting(spec)}
+    if spec.repeated:
+        settings |= {"multiple": True, "callback": _together(spec)}
     if sources:
         settings |= {"default": _Default(spec), "envvar": spec.variable}
         settings |= {"show_default": spec.kind is not Kind.SWITCH}
     short = [name for name in spec.flags if not name.startswith("--")]
     other = [name for name in spec.flags if name.startswith("--")]
     return click.option(*short, spec.flag, *other, spec.name, **(settings | changes))
+
+
+def _together(
+    spec: SettingSpec[Any],
+) -> Callable[[click.Context, click.Parameter, Sequence[str]], Value]:
+    """Makes one value of those of a flag that was given several times."""
+    return lambda _context, _parameter, given: spec.check(list(given))
 
 
 def _apply(function: _Function, specs: tuple[SettingSpec[Any], ...]) -> _Function:

@@ -13,6 +13,7 @@ from localspec.cli.flags import setting_option
 from localspec.cli.models import describe, labelled
 from localspec.cli.output import write_json, write_line
 from localspec.core import settings_schema as schema
+from localspec.core.adapter_list import Adapter, adapters
 from localspec.core.units import size
 from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
 
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("name", shell_complete=complete.models)
 @setting_option(schema.DRAFT, sources=False)
+@setting_option(schema.LORA, sources=False, default=("[]",), show_default=False)
 @setting_option(schema.OFFLINE, sources=False, envvar=schema.OFFLINE.variable)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
-def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> None:
+def command(name: str, draft: str | None, lora: str, *, offline: bool, as_json: bool) -> None:
     """Show the files of NAME, their properties, and whether target and draft fit together.
 
     For a repository on the Hub that is not on this machine: the models in it. A file that is cut
@@ -54,7 +56,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
             facts = describe(pair)
             lines = _lines(facts, pair)
     else:
-        facts, lines = _local(name, pair, files)
+        facts, lines = _local(name, pair, files, adapters(lora))
     if as_json:
         write_json(facts)
     else:
@@ -64,9 +66,12 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
         raise ModelFileError(facts["damaged"])
 
 
-def _local(name: str, pair: Pair | None, files: Resolved) -> tuple[dict[str, Any], list[str]]:
-    """Facts and lines about files on this machine."""
+def _local(
+    name: str, pair: Pair | None, files: Resolved, chosen: tuple[Adapter, ...]
+) -> tuple[dict[str, Any], list[str]]:
+    """Facts and lines about files on this machine, with adapters of the target."""
     facts = _facts(name, files.target, files.draft)
+    facts["adapters"] = _adapters(files.target, chosen)
     facts["notices"] = list(files.notices)
     facts["damaged"] = _cut_short(files.target, files.draft)
     if pair is not None:
@@ -74,9 +79,28 @@ def _local(name: str, pair: Pair | None, files: Resolved) -> tuple[dict[str, Any
     if facts["kind"] != "model":
         return facts, _head_lines(facts)
     lines = _lines(facts, pair)
+    for one in facts["adapters"]:
+        lines.append(f"adapter      {one['path']} at {one['scale']:g}, {size(one['bytes'])}")
     if facts["damaged"] is None:
         lines += _placement(facts, files.target, files.draft)
     return facts, lines
+
+
+def _adapters(target: ModelFile, chosen: tuple[Adapter, ...]) -> list[dict[str, Any]]:
+    """Facts about adapters.
+
+    Raises:
+        LocalspecError: one of them is none, or does not fit.
+    """
+    from localspec.models.compat.lora import require_fitting
+    from localspec.models.gguf.model_file import ModelFile
+
+    for one in chosen:
+        require_fitting(ModelFile(one.path), target)
+    return [
+        {"path": str(one.path), "scale": one.scale, "bytes": one.path.stat().st_size}
+        for one in chosen
+    ]
 
 
 def _cut_short(*files: ModelFile | None) -> str | None:
@@ -140,7 +164,8 @@ def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None
     from localspec.models.memory.planner import Wishes
 
     try:
-        fit = fit_files(target, draft, Wishes())
+        beside = sum(one["bytes"] for one in facts["adapters"] if one["scale"])
+        fit = fit_files(target, draft, Wishes(), beside=beside)
     except LocalspecError as error:  # what cannot be placed can still be shown
         facts["placement"] = None
         return ["", str(error)]

@@ -135,12 +135,8 @@ def _whole(name: str, default: int, high: int, help: str) -> SettingSpec[int]:  
 
 _LARGEST = 1 << 30
 
-DRY_MULTIPLIER = _number(
-    "dry_multiplier", 0.0, 0, 100, "DRY, the penalty of a repetition; 0 = off"
-)
-DRY_BASE = _number(
-    "dry_base", 1.75, 1, 100, "DRY: factor for each repeated token"
-)
+DRY_MULTIPLIER = _number("dry_multiplier", 0.0, 0, 100, "DRY, the penalty of a repetition; 0 = off")
+DRY_BASE = _number("dry_base", 1.75, 1, 100, "DRY: factor for each repeated token")
 DRY_ALLOWED_LENGTH = _whole(
     "dry_allowed_length", 2, _LARGEST, "DRY: repeated tokens without penalty"
 )
@@ -164,21 +160,15 @@ TOP_N_SIGMA = _number(
     1e6,
     "keep logits within N deviations; of the best one, 0 = off",
 )
-TYPICAL_P = _number(
-    "typical_p", 1.0, 0, 1, "keep typical tokens up to this sum; 1 = off"
-)
+TYPICAL_P = _number("typical_p", 1.0, 0, 1, "keep typical tokens up to this sum; 1 = off")
 XTC_PROBABILITY = _number(
     "xtc_probability", 0.0, 0, 1, "XTC: chance to drop the best tokens; 0 = off"
 )
-XTC_THRESHOLD = _number(
-    "xtc_threshold", 0.1, 0, 1, "XTC: the probability of those; over 0.5 = off"
-)
+XTC_THRESHOLD = _number("xtc_threshold", 0.1, 0, 1, "XTC: the probability of those; over 0.5 = off")
 DYNATEMP_RANGE = _number(
     "dynatemp_range", 0.0, 0, 100, "temperature varies by this; with the entropy, 0 = off"
 )
-DYNATEMP_EXPONENT = _number(
-    "dynatemp_exponent", 1.0, 0, 100, "power of the entropy in it"
-)
+DYNATEMP_EXPONENT = _number("dynatemp_exponent", 1.0, 0, 100, "power of the entropy in it")
 MIROSTAT = _whole(
     "mirostat", 0, 2, "Mirostat 1 or 2; in place of all samplers but temperature, 0 = off"
 )

@@ -82,6 +82,8 @@ class SettingSpec(Generic[T]):
     """A choice that cannot be combined with others."""
     reads: Callable[[str | Sequence[str]], str] | None = None
     """Makes the value of a LIST, a text, from what was typed or from texts; raises UsageError."""
+    repeated: bool = False
+    """Whether the flag may be given several times, for a LIST."""
     auto: bool = False
     """Whether ``auto`` is a value: None in Python."""
     flags: tuple[str, ...] = ()

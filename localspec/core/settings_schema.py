@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from localspec.core import drafter_registry, sampler_settings
+from localspec.core import adapter_list, drafter_registry, sampler_settings
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
 
 DRAFTERS = drafter_registry.NAMES
@@ -55,6 +55,16 @@ MMPROJ: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="FILE",
 )
+LORA: SettingSpec[str] = SettingSpec(
+    name="lora",
+    kind=Kind.LIST,
+    scope=Scope.LOAD,
+    default="[]",
+    help="LoRA adapter in a .gguf file, at a scale (1); may be given several times",
+    metavar="FILE[:SCALE]",
+    reads=adapter_list.read,
+    repeated=True,
+)
 REQUIRE_DRAFT = SettingSpec(
     name="require_draft",
     kind=Kind.SWITCH,
@@ -78,7 +88,7 @@ DRAFTER: SettingSpec[str | None] = SettingSpec(
     kind=Kind.NAMES,
     scope=Scope.LOAD,
     default=None,
-    help="drafters by preference, separated by commas; off = plain decoding",
+    help="drafters by preference, with commas; off = plain decoding",
     choices=DRAFTERS,
     alone=drafter_registry.OFF,
     auto=True,
@@ -283,7 +293,7 @@ MIN_P = SettingSpec(
     kind=Kind.NUMBER,
     scope=Scope.SAMPLING,
     default=0.05,
-    help="drop tokens below this share of the top one; 0 = off",
+    help="drop tokens below this share of the best; 0 = off",
     low=0,
     high=1,
     in_panel=True,
@@ -407,7 +417,7 @@ API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
 )
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
-    *(MODEL, DRAFT, MMPROJ, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
+    *(MODEL, DRAFT, MMPROJ, LORA, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KERNELS, KV_TYPE),
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from localspec.config import paths
 from localspec.core import drafter_registry
+from localspec.core.adapter_list import Adapter
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
@@ -36,6 +37,8 @@ from localspec.loading.soundness import required
 from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
 from localspec.loading.workers import connected
 from localspec.models.catalog.resolve import Resolved, resolve
+from localspec.models.compat.lora import require_fitting
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
 from localspec.prefix_cache.memory import MB, default_limit
@@ -93,6 +96,9 @@ def load(
     build = required(on_start=lambda: _tell(on_event, "llama.cpp, checked once on this processor"))
     own = own_kernels.engage(options.kernels, lambda what: _tell(on_event, what))
     check_file(files.target.path)  # its message is the clearest for what is no model
+    for adapter in options.adapters:
+        check_file(adapter.path)
+        require_fitting(ModelFile(adapter.path), files.target)
     selection = select(options, read_headers(files.target, files.draft))
     remote = connected(options, on_event)
     try:
@@ -143,8 +149,8 @@ class _Loader:
             OutOfMemoryError: nothing fits; with the numbers.
             LocalspecError: as `load`.
         """
-        notices = (*self.files.notices, *self.earlier.notices)
         options = self.selection.options
+        notices = (*self.files.notices, *self.earlier.notices, *_adapted(options.adapters))
         if options.strict:
             return self._load_planned(options.kv_type or "f16", notices)
         try:
@@ -183,6 +189,7 @@ class _Loader:
             own=self.own,
             extra_buffers=self.extra_buffers,
             remote=self.remote,
+            adapters=self.selection.options.adapters,
         )
         try:
             return self._assemble(parts, (*notices, *fit.notes))
@@ -291,6 +298,14 @@ class _Loader:
             branching=branching,
             pads=pads_alone(context, hidden=drafting.features is not None),
         )
+
+
+def _adapted(chosen: Sequence[Adapter]) -> tuple[str, ...]:
+    """What users are told of adapters."""
+    used = [f"{one.path.name} at {one.scale:g}" for one in chosen if one.scale]
+    if not used:
+        return ()
+    return (f"adapter {', '.join(used)}; drafts are made by models without it",)
 
 
 def _with_prediction(drafters: Sequence[Drafter]) -> Sequence[Drafter]:

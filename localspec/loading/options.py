@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
+from localspec.core.adapter_list import Adapter, adapters
 from localspec.core.setting_spec import Scope, names_of
 from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
 from localspec.errors import UsageError
@@ -31,6 +32,8 @@ class Options:
     cpu_experts: int | None = schema.CPU_EXPERTS.default
     mmproj: str | None = schema.MMPROJ.default
     """File of the projector, with which the target sees; None: the one beside it, "none": none."""
+    lora: str = schema.LORA.default
+    """Adapters of the target, see `localspec.core.adapter_list`."""
     rpc: str | None = schema.RPC.default
     """Addresses of workers, see `localspec.rpc.endpoint`."""
     rpc_timeout: float | None = schema.RPC_TIMEOUT.default
@@ -71,6 +74,8 @@ class Options:
             spec.require(getattr(self, spec.python_name))
         if self.drafter == ():
             raise UsageError("drafter is empty; name drafters, or 'off' for plain decoding")
+        if adapters(self.lora) and endpoints(self.rpc):
+            raise UsageError("adapters are not sent to workers; leave out lora or rpc")
         if endpoints(self.rpc) and self.gpu_layers == 0:
             raise UsageError(
                 "rpc puts layers of the target on workers, and gpu_layers 0 leaves none for them"
@@ -85,6 +90,11 @@ class Options:
                 f"strict mode computes without flash attention, which a {self.kv_type} KV cache "
                 f"needs; use --kv-type {' or '.join(STRICT_KV_TYPES)}"
             )
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """The adapters of the target."""
+        return adapters(self.lora)
 
 
 def _names(drafter: object) -> object:

@@ -227,11 +227,13 @@ def _setting(target: Context) -> dict[str, object]:
     strict = {"least rows": target.least_rows} if target.least_rows > 1 else {}
     products = {} if library.tiled() else {"tiled": False}
     workers = model.remote.workers if model.remote is not None else ()
+    adapters = {"adapters": facts} if (facts := model.adapters.facts()) else {}
     remote = {"workers": [[d.total for d in w.devices] for w in workers]} if workers else {}
     return {
         **strict,
         **products,
         **remote,
+        **adapters,
         "target": fingerprint(model.path),
         "device": [(d.kind, d.description) for d in devices()],
         "driver": driver(),

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.core.adapter_list import Adapter
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
+from localspec.llama.adapters import NO_ADAPTERS, Adapters
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
 from localspec.llama.heads.base import Head
@@ -47,6 +49,8 @@ class Parts:
     """Whether llama.cpp's extra buffers compute correctly on this machine; see `Model`."""
     remote: RemoteDevices | None = None
     """Devices of workers, which have layers of the target only."""
+    adapters: tuple[Adapter, ...] = ()
+    """Adapters of the target."""
     loaded: list[Part] = field(default_factory=list)
     """All parts in the order of freeing: contexts before the models that they use."""
 
@@ -72,6 +76,7 @@ class Parts:
             if self.on_event is not None:
                 self.on_event(Loading(path.name, fraction))
 
+        is_target = share is not None and share is self.fit.target
         made = Model(
             path,
             gpu_layers=share.gpu_layers if share is not None else 0,
@@ -80,7 +85,8 @@ class Parts:
             extra_buffers=extra_buffers and self.extra_buffers,
             own_kernels=bool(self.own.unit),
             host_experts=share.host_experts if share is not None else 0,
-            remote=self.remote if share is not None and share is self.fit.target else None,
+            remote=self.remote if is_target else None,
+            adapters=Adapters(self.adapters) if is_target else NO_ADAPTERS,
             on_progress=progress,
             cancelled=self.cancelled,
         )

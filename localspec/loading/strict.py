@@ -135,6 +135,8 @@ class StrictLoading:
             "driver": driver(),
             "build": own_kernels.build(),
         }
+        if adapters := model.adapters.facts():
+            facts["adapters"] = adapters
         return paths.cache_dir() / "strict" / name_of(facts)
 
 

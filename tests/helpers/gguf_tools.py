@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -48,12 +48,13 @@ def write_llama(
     template: str | None = CHATML,
     controls: Sequence[str] = (),
     pooling: int | None = None,
+    added: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     """A llama-architecture model of random weights with a byte vocabulary, and with more control
     tokens behind it.
 
-    With ``rows``, the tokens are those of the usual vocabulary at these ids, in this order, with
-    the weights that they have there.
+    ``added`` is added to the matrices of these names. With ``rows``, the tokens are those of the
+    usual vocabulary at these ids, in this order, with the weights that they have there.
     """
     rng = np.random.default_rng(seed)
     words = [*(byte_vocabulary() if vocabulary is None else vocabulary), *controls]
@@ -86,6 +87,8 @@ def write_llama(
 
     def matrix(name: str, out: int, into: int, order: Sequence[int] | None = None) -> None:
         weights = rng.normal(0, scale / np.sqrt(into), (out, into)).astype(np.float32)
+        if added is not None and name in added:
+            weights += added[name]
         writer.add_tensor(name, weights if order is None else weights[list(order)])
 
     matrix("token_embd.weight", len(words), width, chosen)
@@ -105,6 +108,39 @@ def write_llama(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_lora(
+    path: Path,
+    matrices: Mapping[str, tuple[int, int]],
+    *,
+    seed: int = 0,
+    rank: int = 4,
+    alpha: float = 8.0,
+    strength: float = 0.5,
+    arch: str = "llama",
+    kind: str = "adapter",
+    halves: Sequence[str] = ("lora_a", "lora_b"),
+) -> dict[str, np.ndarray]:
+    """A random adapter of some matrices, by name their (out, in); returns what it adds to each."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_type(kind)
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alpha)
+    added = {}
+    for name, (out, into) in matrices.items():
+        a = rng.normal(0, strength / np.sqrt(into), (rank, into)).astype(np.float32)
+        b = rng.normal(0, strength / np.sqrt(rank), (out, rank)).astype(np.float32)
+        for half, tensor in (("lora_a", a), ("lora_b", b)):
+            if half in halves:
+                writer.add_tensor(f"{name}.{half}", tensor)
+        added[name] = alpha / rank * (b @ a)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return added
 
 
 def write_spm(path: Path, template: str, words: Sequence[str] = ()) -> Path:

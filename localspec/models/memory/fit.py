@@ -79,7 +79,7 @@ def fit_files(
     beside: int = 0,
 ) -> Fit:
     """The best placement of local files here and on the ``remote`` devices; see `plan`. ``beside``
-    bytes are left for something else: a projector.
+    bytes are left for something else: a projector, adapters.
 
     A draft that is missing, damaged or of an unknown kind is left out; loading it reports why.
     Where memory is tight, estimates are uncertain or a dry run is cheap, and always with

@@ -34,6 +34,16 @@ TokenLimit = Annotated[
 """A largest number of tokens, with -1 as LM Studio and llama.cpp have it."""
 
 
+NoAdapters = Annotated[
+    list[Any],
+    Meta(
+        max_length=0,
+        description="llama-server's adapters by request; only an empty list is taken",
+        extra={REFUSAL: "must be empty: adapters are those of the server's --lora"},
+    ),
+]
+
+
 class Drafting(Fields, forbid_unknown_fields=True):
     """localspec's own object: how this reply is drafted and verified."""
 
@@ -85,6 +95,7 @@ class GenerationBody(GrammarFields):
     logprobs_mode: LogprobsMode | None = None
     prompt_logprobs: Alternatives | None = None
     cache_salt: Annotated[str, Meta(description="keeps what is cached for it apart")] | None = None
+    lora: NoAdapters | None = None
     localspec: Drafting | None = None
 
     def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
