@@ -80,6 +80,3 @@ def adapters(listed: str) -> tuple[Adapter, ...]:
     if len(set(paths)) < len(paths):
         raise UsageError("lora names a file twice; give one scale for each")
     return found
-
-
-__all__ = ["Adapter", "adapters", "read"]

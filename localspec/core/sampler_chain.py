@@ -309,14 +309,3 @@ def mirostat_after(sampling: Sampling, mu: float, p: Distribution, token: int) -
     """mu after ``token`` was emitted where its distribution was ``p``."""
     surprise = -math.log2(max(p.probability(token), _NOTHING))
     return mu - sampling.mirostat_eta * (surprise - sampling.mirostat_tau)
-
-
-__all__ = [
-    "Candidates",
-    "SamplerChain",
-    "mirostat_after",
-    "mirostat_start",
-    "most_exponent",
-    "truncated",
-    "zipf_cut",
-]

@@ -120,7 +120,13 @@ def _number(name: str, default: float, low: float, high: float, help: str) -> Se
     )
 
 
-def _whole(name: str, default: int, high: int, help: str) -> SettingSpec[int]:  # noqa: A002 - the field
+def _whole(
+    name: str,
+    default: int,
+    high: int,
+    help: str,  # noqa: A002 - the field
+    short: str = "",
+) -> SettingSpec[int]:
     return SettingSpec(
         name=name,
         kind=Kind.WHOLE,
@@ -129,6 +135,7 @@ def _whole(name: str, default: int, high: int, help: str) -> SettingSpec[int]:  
         help=help,
         low=0,
         high=high,
+        short=short,
         in_panel=True,
     )
 
@@ -138,10 +145,10 @@ _LARGEST = 1 << 30
 DRY_MULTIPLIER = _number("dry_multiplier", 0.0, 0, 100, "DRY, the penalty of a repetition; 0 = off")
 DRY_BASE = _number("dry_base", 1.75, 1, 100, "DRY: factor for each repeated token")
 DRY_ALLOWED_LENGTH = _whole(
-    "dry_allowed_length", 2, _LARGEST, "DRY: repeated tokens without penalty"
+    "dry_allowed_length", 2, _LARGEST, "DRY: repeated tokens without penalty", "dry allowed"
 )
 DRY_PENALTY_LAST_N = _whole(
-    "dry_penalty_last_n", 64, _LARGEST, "DRY: recent tokens searched; 0 = none"
+    "dry_penalty_last_n", 64, _LARGEST, "DRY: recent tokens searched; 0 = none", "dry last n"
 )
 DRY_SEQUENCE_BREAKERS: SettingSpec[str] = SettingSpec(
     name="dry_sequence_breakers",
@@ -151,6 +158,7 @@ DRY_SEQUENCE_BREAKERS: SettingSpec[str] = SettingSpec(
     help="DRY: texts between repetitions; a list in JSON",
     metavar="JSON",
     reads=read_breakers,
+    short="dry breakers",
     in_panel=True,
 )
 TOP_N_SIGMA = _number(

@@ -59,7 +59,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for spec in _SPECS:
-            spec.require(getattr(self, spec.name))
+            value = getattr(self, spec.name)
+            if value is not spec.default:  # most are, and a round may make one anew
+                spec.require(value)
         for token, value in self.logit_bias:
             if not (abs(value) <= LARGEST_BIAS or value == -math.inf):
                 raise UsageError(
@@ -70,11 +72,13 @@ class Sampling:
     @property
     def kind(self) -> str:
         """Class of settings under which drafts are accepted about equally often."""
+        if not self.chained:  # asked for every drafted token
+            if self.temperature == 0 or self.top_k == 1:
+                return "greedy"
+            return f"{min(self.temperature, 2.0):.1f}"
         if self.greedy:
             return "greedy"
         named = f"{min(self.temperature, 2.0):.1f}"
-        if not self.chained:
-            return named
         active = {"dry": self.dries, "xtc": self.excludes, "mirostat": self.mirostat > 0}
         return named + "".join(f"+{name}" for name, on in active.items() if on)
 

@@ -91,6 +91,8 @@ class SettingSpec(Generic[T]):
     metavar: str = ""
     field: str = ""
     """Its name in `Options`, if that differs."""
+    short: str = ""
+    """Its name in the panel, where it is too long for a column."""
     in_config: bool = True
     in_presets: bool = True
     in_panel: bool = False
@@ -99,6 +101,11 @@ class SettingSpec(Generic[T]):
     def flag(self) -> str:
         """The long flag."""
         return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def label(self) -> str:
+        """Its name in the panel."""
+        return self.short or self.name.replace("_", " ")
 
     @property
     def variable(self) -> str:

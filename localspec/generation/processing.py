@@ -69,6 +69,3 @@ def notices_of(sampling: Sampling) -> list[Notice]:
     }
     names = ", ".join(name for name, on in given.items() if on)
     return [Notice(f"Mirostat takes the place of {names}, as in llama.cpp")] if names else []
-
-
-__all__ = ["Processing", "notices_of"]

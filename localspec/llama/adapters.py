@@ -55,5 +55,3 @@ class Adapters:
 
 
 NO_ADAPTERS = Adapters()
-
-__all__ = ["NO_ADAPTERS", "Adapters"]

@@ -66,7 +66,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         yield Static("Settings", markup=False, id="title")
         # Names and helps are one widget a column: three widgets a setting opened noticeably slower.
         with SettingRows(can_focus=False):
-            names = "\n".join(name.replace("_", " ") for name in self._values)
+            names = "\n".join(BY_NAME[name].label for name in self._values)
             yield Static(names, markup=False, classes="names")
             with Vertical():
                 for name, value in self._values.items():

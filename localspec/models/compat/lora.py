@@ -84,6 +84,3 @@ def _at(tensor: TensorInfo, dimension: int) -> int:
 
 def _shape(tensor: TensorInfo) -> str:
     return "x".join(map(str, tensor.shape))
-
-
-__all__ = ["require_fitting"]
