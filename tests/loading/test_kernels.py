@@ -15,6 +15,7 @@ from localspec import Options, Runtime
 from localspec.bench.lab import Lab
 from localspec.config import paths
 from localspec.llama.abort import StopFlag
+from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.loading import kernels, loader, own_kernels, policy, resources
@@ -245,6 +246,7 @@ def placed(path: Path, **chosen: Any) -> Context:
     model = {
         "path": path,
         "remote": None,
+        "adapters": Adapters(),
         **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")},
     }
     return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))
