@@ -22,6 +22,7 @@ from localspec.serve.http.paths import PlainPaths, hint
 from localspec.serve.routes import (
     chat,
     completions,
+    infill,
     messages,
     models,
     native,
@@ -39,6 +40,7 @@ ROUTES: tuple[Contribution, ...] = (
     models.routes,
     chat.routes,
     completions.routes,
+    infill.routes,
     tokens.routes,
     prometheus.routes,
     props.routes,
@@ -50,6 +52,7 @@ ROUTES: tuple[Contribution, ...] = (
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(completions.PATHS, completions.SHAPE),
+    infill.PATH: infill.SHAPE,
     **dict.fromkeys(responses.PATHS, responses.SHAPE),
     messages.PATH: messages.ANTHROPIC,
     native.PREFIX: native.SHAPE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -13,6 +13,12 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+FILLING = (
+    *("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+)
+"""Control tokens of Qwen's coders for a text with a gap."""
 
 
 def byte_vocabulary(extra: int = 0) -> list[str]:
@@ -48,11 +54,12 @@ def write_llama(
     template: str | None = CHATML,
     controls: Sequence[str] = (),
     pooling: int | None = None,
+    numbers: Mapping[str, int] | None = None,
 ) -> Path:
     """A llama-architecture model of random weights with a byte vocabulary, and with more control
     tokens behind it.
 
-    With ``rows``, the tokens are those of the usual vocabulary at these ids, in this order, with
+    ``numbers`` are further whole numbers of its metadata. With ``rows``, the tokens are those of the usual vocabulary at these ids, in this order, with
     the weights that they have there.
     """
     rng = np.random.default_rng(seed)
@@ -83,6 +90,8 @@ def write_llama(
         writer.add_chat_template(template)
     if pooling is not None:
         writer.add_uint32("llama.pooling_type", pooling)
+    for key, value in (numbers or {}).items():
+        writer.add_uint32(key, value)
 
     def matrix(name: str, out: int, into: int, order: Sequence[int] | None = None) -> None:
         weights = rng.normal(0, scale / np.sqrt(into), (out, into)).astype(np.float32)

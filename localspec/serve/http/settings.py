@@ -117,6 +117,8 @@ class ServeSettings:
     switch: bool = True
     """Whether a request may name another downloaded model of the catalogue, which is then loaded
     in place of the present one."""
+    suffix_first: bool = False
+    """Whether prompts at a cursor have the text behind it first."""
 
 
 __all__ = ["DEFAULT_PORT", "ApiKeys", "Limits", "ServeSettings"]

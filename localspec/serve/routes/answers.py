@@ -60,6 +60,16 @@ class Completion(Struct):
     usage: Anything
 
 
+class Suggestion(Struct):
+    """llama-server's shape of the text at a cursor: of its fields those that were asked for."""
+
+    content: str | None = None
+    stop: bool | None = None
+    tokens_predicted: _Count | None = None
+    tokens_evaluated: _Count | None = None
+    stop_type: Literal["eos", "limit", "word"] | None = None
+
+
 class ResponseAnswer(Struct):
     """OpenAI's newer shape of a reply."""
 
