@@ -102,6 +102,8 @@ _LARGEST_KEY_FILE = 1 << 16
     is_flag=True,
     help="Keep states of long prompts, and so their text, on disk for the next start.",
 )
+@click.option("--embedding", metavar="MODEL", help="Embedding model beside it, for /v1/embeddings.")
+@click.option("--reranker", metavar="MODEL", help="Reranker beside it, for /v1/rerank.")
 @click.option(
     "--spm-infill",
     is_flag=True,
@@ -147,6 +149,7 @@ def command(model: str | None, **flags: Any) -> int:
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
     *("no_switch", "queue", "hosts", "origins", "save_states", "tui", "spm_infill"),
+    *("embedding", "reranker"),
 )
 
 
@@ -177,6 +180,8 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         load_first=not own["lazy"],
         switch=not own["no_switch"],
         suffix_first=own["spm_infill"],
+        embedding=own["embedding"],
+        reranker=own["reranker"],
     )
 
 

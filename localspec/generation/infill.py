@@ -30,7 +30,10 @@ from localspec.errors import ContextError, UsageError
 
 WINDOW = 2048
 """Most tokens around the cursor: llama-server's ``n_batch``."""
-SUITABLE = "Qwen2.5-Coder, Qwen3-Coder, StarCoder2, Codestral, DeepSeek-Coder or Granite Code"
+SUITABLE = (
+    "Qwen2.5-Coder (qwen2.5-coder-7b of the catalogue), StarCoder2, Codestral, DeepSeek-Coder or "
+    "Granite Code"
+)
 """Models that have the tokens."""
 _CHARACTERS = 16
 """Of a token, at most: texts are cut to as many before they are split into tokens."""

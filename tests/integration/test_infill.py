@@ -242,8 +242,8 @@ def test_what_llama_vim_sends_is_answered(server: Served) -> None:
         ({"input_suffix": None}, "input_suffix"),
         ({"input_extra": [{"filename": "a"}]}, "text"),
         ({"n_indent": -1}, "n_indent"),
-        ({"samplers": ["top_q"]}, "there are: penalties"),
-        ({"samplers": ["top_p", "top_k"]}, "this order"),
+        ({"samplers": ["top_q"]}, "samplers"),
+        ({"samplers": ["top_p", "top_k"]}, "in this order, each once"),
         ({"n_probs": 3}, "n_probs must be 0"),
     ],
 )

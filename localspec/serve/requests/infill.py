@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
@@ -20,10 +20,18 @@ MOST_CHUNKS = 4096
 _MOST_FIELDS = 64
 _LONGEST_TIME = 86_400_000
 _INFILL = "infill"
-_ORDER = (
-    *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc"),
-    *("temperature", _INFILL),
-)
+SamplerName = Literal[
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typ_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+    "infill",
+]
 """llama.cpp's samplers in its order; infill comes where its clients put it. Those without a
 setting here are off, as llama.cpp's are unless a setting of theirs is given."""
 _OFF: dict[str, dict[str, float]] = {
@@ -71,7 +79,9 @@ class InfillBody(GenerationBody, kw_only=True):
     t_max_predict_ms: _Time | None = None
     t_max_prompt_ms: _Time | None = None
     samplers: (
-        Annotated[list[str], Meta(max_length=_MOST_FIELDS, description="those that are applied")]
+        Annotated[
+            list[SamplerName], Meta(max_length=_MOST_FIELDS, description="those that are applied")
+        ]
         | None
     ) = None
     response_fields: Annotated[list[str], Meta(max_length=_MOST_FIELDS)] | None = None
@@ -118,13 +128,9 @@ def _named(given: Sequence[str]) -> list[str]:
     """The samplers of a list.
 
     Raises:
-        ApiError: there is no such sampler, or they are in an order that is not possible here.
+        ApiError: they are in an order that is not possible here.
     """
-    for name in given:
-        if name not in _ORDER:
-            known = ", ".join(_ORDER)
-            raise bad_request(f"samplers has {name[:40]!r}; there are: {known}", "samplers")
-    names = [name for name in _ORDER if name in given]
+    names = [name for name in get_args(SamplerName) if name in given]
     if [*given] != names:
         raise bad_request(
             f"samplers are applied in this order, each once: {', '.join(names)}", "samplers"

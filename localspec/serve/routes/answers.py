@@ -70,6 +70,46 @@ class Suggestion(Struct):
     stop_type: Literal["eos", "limit", "word"] | None = None
 
 
+class EmbeddingEntry(Struct):
+    """A vector: numbers, or base64 of 32-bit ones, the lowest byte first."""
+
+    object: Literal["embedding"]
+    index: _Count
+    embedding: list[float] | str
+
+
+class EmbeddingList(Struct):
+    """OpenAI's shape of vectors."""
+
+    object: Literal["list"]
+    data: list[EmbeddingEntry]
+    model: str
+    usage: Anything
+
+
+class NativeEmbedding(Struct):
+    """llama-server's shape of a vector."""
+
+    index: _Count
+    embedding: list[list[float]]
+
+
+class Ranked(Struct):
+    """A document's place."""
+
+    index: _Count
+    relevance_score: float
+    document: Anything | None = None
+
+
+class Ranking(Struct):
+    """Documents, the best first."""
+
+    model: str
+    results: list[Ranked]
+    usage: Anything
+
+
 class ResponseAnswer(Struct):
     """OpenAI's newer shape of a reply."""
 

@@ -70,6 +70,19 @@ COMPLETION: dict[str, Any] = {
     "logprobs": 2,
     "stop": ["\n\n"],
 }
+EMBEDDINGS: dict[str, Any] = {
+    "input": ["one", "two"],
+    "encoding_format": "float",
+    "dimensions": 4,
+    "user": "me",
+}
+NATIVE_EMBEDDING: dict[str, Any] = {"content": "one"}
+RERANK: dict[str, Any] = {
+    "query": "What is a panda?",
+    "documents": ["hi", {"text": "It is a bear."}],
+    "top_n": 1,
+    "return_documents": True,
+}
 INFILL: dict[str, Any] = {
     **_SAMPLING,
     "input_prefix": "def add(a, b):\n    ",
