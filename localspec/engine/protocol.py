@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 7.
+"""The protocol between a client and the engine process: JSON lines, version 8.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -86,10 +86,10 @@ from localspec.engine.events import (
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 7
+VERSION = 8
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
-arguments, the format of replies, and tokenize; 7 has pictures."""
+arguments, the format of replies, and tokenize; 7 has pictures; 8 has texts with a gap."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

@@ -66,9 +66,12 @@ def test_vectors_are_those_of_llama_cpp_python(
 ) -> None:
     wanted = by_llama(models[kind], TEXTS[:5], normalize=normalize)
     with Embedder(str(models[kind]), threads=1) as embedder:
-        found = embedder.embed(TEXTS, normalize=normalize)
-    assert found.vectors.shape == (len(TEXTS), embedder.info.dimensions)
-    assert found.vectors == pytest.approx(np.tile(wanted, (8, 1)), abs=1e-5)
+        alone = [embedder.embed([text], normalize=normalize).vectors[0] for text in TEXTS[:5]]
+        together = embedder.embed(TEXTS, normalize=normalize)
+    assert np.array(alone) == pytest.approx(wanted, abs=1e-5)
+    assert together.vectors.shape == (len(TEXTS), embedder.info.dimensions)
+    # ggml's GELU looks its input up in 16 bits, so the last bits of a sum show in company.
+    assert together.vectors == pytest.approx(np.tile(wanted, (8, 1)), abs=1e-3)
 
 
 def test_scores_are_those_of_llama_cpp_for_query_and_document(models: dict[str, Path]) -> None:
@@ -128,7 +131,7 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     first = await process.embed(TEXTS)
     several = await asyncio.gather(*(process.embed([text]) for text in TEXTS[:5]))
     assert np.concatenate([one.vectors for one in several]) == pytest.approx(
-        first.vectors[:5], abs=1e-5
+        first.vectors[:5], abs=1e-3
     )
     assert process._process is not None
     process._process.send_signal(signal.SIGSTOP)
@@ -167,7 +170,7 @@ def test_openais_client_gets_vectors(server: Served, models: dict[str, Path]) ->
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
     found = client.embeddings.create(model="bert", input=TEXTS[:5])  # which asks for base64
     wanted = by_llama(models["bert"], TEXTS[:5], normalize=True)
-    assert np.array([one.embedding for one in found.data]) == pytest.approx(wanted, abs=1e-5)
+    assert np.array([one.embedding for one in found.data]) == pytest.approx(wanted, abs=1e-3)
     assert found.usage.prompt_tokens == found.usage.total_tokens > 5
     fewer = client.embeddings.create(model="bert", input="a", dimensions=8, encoding_format="float")
     vector = np.array(fewer.data[0].embedding)
@@ -197,7 +200,7 @@ def test_base64_has_the_same_numbers_and_tokens_the_same_vector(server: Served) 
     ids = [2, a, a + 40 + 1, 3]  # [CLS] ▁a b [SEP]
     given = post(server, "/v1/embeddings", {"input": [ids, ids]}).json()
     for one in given["data"]:
-        assert one["embedding"] == pytest.approx(plain["data"][0]["embedding"], abs=1e-5)
+        assert one["embedding"] == pytest.approx(plain["data"][0]["embedding"], abs=1e-3)
     assert given["usage"]["prompt_tokens"] == 8
 
 
@@ -249,7 +252,7 @@ def test_lines_in_json_out(models: dict[str, Path]) -> None:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(one["index"], one["text"]) for one in found] == [(0, "hello there."), (2, "a")]
     wanted = by_llama(models["bert"], ["hello there.", "a"], normalize=True)
-    assert np.array([one["embedding"] for one in found]) == pytest.approx(wanted, abs=1e-5)
+    assert np.array([one["embedding"] for one in found]) == pytest.approx(wanted, abs=1e-3)
     ranked = CliRunner().invoke(
         command, [str(models["reranker"]), "--query", QUERY], input="hi\n", standalone_mode=False
     )

@@ -287,7 +287,6 @@ def write_embedder(  # noqa: PLR0915 - one line a key or tensor
     writer.add_sep_token_id(3)
     writer.add_pad_token_id(0)
     writer.add_mask_token_id(4)
-    writer.add_cls_token_id(2)
     writer.add_bos_token_id(2)
     writer.add_eos_token_id(3)
 
