@@ -1,12 +1,12 @@
-"""Replays a recorded editing session (`infill_recording`) at /infill, a request for each keystroke.
+"""A recorded editing session (`shared.infill_session`) at /infill, a request for each keystroke.
 
 Printed are, over all keystrokes, p50 and p95 of the time to the first characters in passes of the
 target, without the time in which the prompt's new tokens were read; the same in milliseconds, with
 it; and the tokens that were read. A pass is a token of plain decoding, measured before and after.
 
-    scripts/bench_infill MODEL              localspec serve, started for it
-    scripts/bench_infill --url URL          a server that runs: localspec or llama-server
-    scripts/bench_infill MODEL --pretend    MODEL has no tokens for a gap: three others stand in,
+    scripts/bench infill MODEL              localspec serve, started for it
+    scripts/bench infill --url URL          a server that runs: localspec or llama-server
+    scripts/bench infill MODEL --pretend    MODEL has no tokens for a gap: three others stand in,
                                             so that times can be measured, and texts mean nothing
 
 ``--spm-infill`` starts the server with the text behind the cursor first.
@@ -28,13 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import gguf
 import httpx2
-from infill_recording import OTHER_FILES, Moment, moments
 
-_ROOT = Path(__file__).resolve().parents[1]
+from benches.shared.infill_session import OTHER_FILES, Moment, moments
+
+_ROOT = Path(__file__).resolve().parents[2]
 _WAIT_S = 600.0
 _USUAL = {"samplers": ["top_k", "top_p", "infill"], "top_k": 40, "top_p": 0.9}
 """What llama.vim and llama.vscode send."""
