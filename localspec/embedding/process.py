@@ -148,10 +148,12 @@ class EmbeddingProcess:
                 waiting = self._waiting.pop(message["id"], None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
-        if process.returncode is None and not self._closed:
+        self.info = None
+        try:
+            await asyncio.wait_for(process.wait(), _END_S)
+        except TimeoutError:  # it closed its side, and goes on
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-        self.info = None
         error = EngineError(await self._end(process))
         waiting_now, self._waiting = self._waiting, {}
         for future in waiting_now.values():

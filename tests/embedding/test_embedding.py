@@ -29,6 +29,7 @@ from localspec.errors import (
     UnsupportedModelError,
     UsageError,
 )
+from localspec.llama import own_kernels
 from localspec.loading.options import Options
 from localspec.serve.http.settings import ServeSettings
 
@@ -50,9 +51,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def by_llama(model: Path, texts: list[str], *, normalize: bool) -> np.ndarray:
     """The vectors of llama-cpp-python's own class, one text a pass."""
-    llama = llama_cpp.Llama(
-        str(model), embedding=True, n_ctx=256, n_batch=256, n_ubatch=256, verbose=False
-    )
+    with own_kernels.loading(own=False):  # the tests' process has them switched on
+        llama = llama_cpp.Llama(
+            str(model), embedding=True, n_ctx=256, n_batch=256, n_ubatch=256, verbose=False
+        )
     try:
         return np.array([llama.embed(text, normalize=normalize) for text in texts], np.float32)
     finally:
@@ -79,9 +81,15 @@ def test_scores_are_those_of_llama_cpp_for_query_and_document(models: dict[str, 
         found = embedder.rank(QUERY, DOCUMENTS)
         tokens = [embedder._model.pair_tokens(QUERY, one) for one in DOCUMENTS]
     assert found.counts == tuple(map(len, tokens))
-    llama = llama_cpp.Llama(
-        str(models["reranker"]), embedding=True, n_ctx=128, n_batch=128, n_ubatch=128, verbose=False
-    )
+    with own_kernels.loading(own=False):
+        llama = llama_cpp.Llama(
+            str(models["reranker"]),
+            embedding=True,
+            n_ctx=128,
+            n_batch=128,
+            n_ubatch=128,
+            verbose=False,
+        )
     asked = llama.tokenize(QUERY.encode(), add_bos=False)
     for document, one, score in zip(DOCUMENTS, tokens, found.vectors[:, 0], strict=True):
         read = llama.tokenize(document.encode(), add_bos=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded, Vectors, normalized
 from localspec.errors import LocalspecError
+from localspec.serve.backend.log_line import texts_line
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
+from localspec.serve.http.caller import caller_of
 from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.replies.answer_fields import new_id
 from localspec.serve.requests.embeddings import (
@@ -130,10 +134,15 @@ class _Routes:
         )
 
     async def _found(self, received: Received[Any], work: Any) -> Embedded:
+        began, request = time.monotonic(), received.http
         try:
-            found: Embedded = await while_connected(received.http, work)
+            found: Embedded = await while_connected(request, work)
         except LocalspecError as error:
             raise self._service.refused(error) from None
+        caller, path = caller_of(request.scope), request.url.path
+        model = received.body.model or ""
+        seconds = time.monotonic() - began
+        self._service.reporter.line(texts_line(caller, path, shown(model), found, seconds))
         return found
 
 
