@@ -25,6 +25,7 @@ COMMANDS = {
     "chat": "Chat with a model in the terminal.",
     "chats": "List, search, export and remove chats.",
     "run": "Answer one prompt; the reply is streamed to stdout.",
+    "embed": "Turn lines of text into vectors, or score them for a query.",
     "serve": "Serve a model over HTTP, for OpenAI clients.",
     "pull": "Download a model and its draft from the Hugging Face Hub.",
     "models": "List the models of the catalogue and of the cache.",

@@ -102,6 +102,13 @@ _LARGEST_KEY_FILE = 1 << 16
     is_flag=True,
     help="Keep states of long prompts, and so their text, on disk for the next start.",
 )
+@click.option("--embedding", metavar="MODEL", help="Embedding model beside it, for /v1/embeddings.")
+@click.option("--reranker", metavar="MODEL", help="Reranker beside it, for /v1/rerank.")
+@click.option(
+    "--spm-infill",
+    is_flag=True,
+    help="Give models that fill in text the part behind the cursor first, as Codestral has it.",
+)
 @click.option("--tui", is_flag=True, help="Show running requests and speeds over time.")
 @preset_flag
 @model_flags
@@ -141,7 +148,8 @@ def command(model: str | None, **flags: Any) -> int:
 
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "queue", "hosts", "origins", "save_states", "tui"),
+    *("no_switch", "queue", "hosts", "origins", "save_states", "tui", "spm_infill"),
+    *("embedding", "reranker"),
 )
 
 
@@ -171,6 +179,9 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         keep_loaded=own["keep_alive"],
         load_first=not own["lazy"],
         switch=not own["no_switch"],
+        suffix_first=own["spm_infill"],
+        embedding=own["embedding"],
+        reranker=own["reranker"],
     )
 
 

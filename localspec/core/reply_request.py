@@ -13,6 +13,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.drafter_registry import OFF
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.infill import Infill
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
@@ -26,7 +27,7 @@ MOST_STOP = 8192
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """A conversation or a raw prompt, and how to sample the reply."""
+    """A conversation, a raw prompt or a text with a gap, and how to sample the reply."""
 
     messages: tuple[Message, ...] = ()
     """The whole conversation; the part in the KV cache is not read again."""
@@ -82,6 +83,8 @@ class ReplyRequest:
     """Whether drafts may copy from earlier requests of the owner that had this too, and later ones
     from this one. Off by default: a request that is repeated, to compare speeds, would be drafted
     from its own earlier reply."""
+    infill: Infill | None = None
+    """A gap in a text to be filled, instead of messages, a prompt or tokens."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)
@@ -89,9 +92,11 @@ class ReplyRequest:
             schema.MAX_TOKENS.require(self.max_tokens)
         if self.verifier is not None:
             schema.VERIFIER.require(self.verifier)
-        given = (bool(self.messages), self.prompt is not None, self.prompt_tokens is not None)
-        if sum(given) > 1:
-            raise UsageError("a request has messages, a raw prompt or prompt tokens, one of them")
+        prompts = (self.prompt, self.prompt_tokens, self.infill)
+        if bool(self.messages) + sum(prompt is not None for prompt in prompts) > 1:
+            raise UsageError(
+                "a request has messages, a raw prompt, prompt tokens or a gap to fill, one of them"
+            )
         _require_texts("prompt", self.prompt)
         _require_texts("prediction", self.prediction)
         _require_all("messages", self.messages, Message)
@@ -119,7 +124,10 @@ class ReplyRequest:
     @property
     def characters(self) -> int:
         """Of the texts that have to be split into tokens before it is answered."""
-        texts = (self.prompt, self.prediction, *(message.content for message in self.messages))
+        texts = (
+            *(self.prompt, self.prediction, *(message.content for message in self.messages)),
+            *(() if self.infill is None else self.infill.texts),
+        )
         return sum(len(text) for text in texts if text)
 
     @property
@@ -130,7 +138,10 @@ class ReplyRequest:
     @property
     def size(self) -> int:
         """Characters of all that it holds, roughly: each of several choices has a copy."""
-        texts = (self.prompt, self.prediction, self.tools, self.template_arguments)
+        texts = (
+            *(self.prompt, self.prediction, self.tools, self.template_arguments),
+            *(() if self.infill is None else self.infill.texts),
+        )
         grammar = self.grammar
         return (
             sum(len(text) for text in (*texts, *self.stop) if text)

@@ -89,7 +89,8 @@ from localspec.errors import EngineError, LocalspecError, UsageError
 VERSION = 8
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
-arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers."""
+arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
+gap."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

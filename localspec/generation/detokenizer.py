@@ -1,21 +1,26 @@
-"""Turns the bytes of tokens into text that can be shown: whole characters, no stop strings."""
+"""Turns the bytes of tokens into text that can be shown: whole characters, no stop strings, no line
+that is indented too little.
+"""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
 
+from localspec.generation.line_limits import LineLimits
+
 
 class TextStream:
-    """Decodes UTF-8 across token borders and ends at the first stop string."""
+    """Decodes UTF-8 across token borders and ends at the first stop string, or at a limit."""
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
+    def __init__(self, stop: Sequence[str] = (), limits: LineLimits | None = None) -> None:
+        self._limits = LineLimits() if limits is None else limits
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stop = tuple(s for s in stop if s)
         self._held = ""
         self._shown: list[str] = []
         self.stopped = False
-        """Whether a stop string ended the text."""
+        """Whether a stop string or a limit ended the text."""
         self.stop_text: str | None = None
         """The stop string that ended the text; None so far."""
 
@@ -44,6 +49,9 @@ class TextStream:
         else:
             safe = len(self._held) - (0 if final else self._doubtful())
         text, self._held = self._held[:safe], self._held[safe:]
+        text = self._limits.within(text)
+        if self._limits.reached:
+            self.stopped, self.stop_text = True, None
         if text:
             self._shown.append(text)
         return text

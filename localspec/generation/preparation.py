@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
+from localspec.core.infill_sampling import InfillProcessor
+from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
@@ -17,12 +19,15 @@ from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
+from localspec.generation.infill import InfillPrompts
+from localspec.generation.line_limits import LineLimits
 from localspec.generation.pictures import Sight, Tell
 from localspec.generation.prepared import Prepared, new_seed
 from localspec.generation.processing import Processing, notices_of
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stop_condition import StopCondition
+from localspec.generation.suggestions import Suggestions
 from localspec.grammar.thinking import begun, markers
 from localspec.grammar.tool_families import FAMILIES
 from localspec.prefix_cache.cache import PrefixCache
@@ -46,9 +51,12 @@ class Preparation:
         prefix_cache: PrefixCache,
         drafters: Sequence[str] = (),
         sight: Sight | None = None,
+        *,
+        remembers: bool = False,
     ) -> None:
         """``judge`` verifies the drafts of requests that name no verifier; ``drafters`` are the
-        names of those that are loaded; ``sight`` is how the model sees, if it does.
+        names of those that are loaded; ``sight`` is how the model sees, if it does. ``remembers``:
+        whether requests may be drafted for from earlier ones.
         """
         self._drafters = frozenset(drafters) - {OFF}
         self._model = model
@@ -59,6 +67,8 @@ class Preparation:
         self._grammars = Grammars(model)
         self.prompts = PromptBuilder(model, capacity, sight)
         self.processing = Processing(model)
+        self.infills = InfillPrompts(model, capacity)
+        self.suggestions = Suggestions() if remembers else None
 
     def prepared(
         self,
@@ -77,7 +87,12 @@ class Preparation:
         stop, notices = request.stop, notices_of(request.sampling)
         if request.grammar is not None:
             _require_a_beginning(request)
-        prompt, conversation = self.prompt(request, cancelled, tell)
+        conversation: Prompt | None = None
+        if request.infill is None:
+            prompt, conversation = self.prompt(request, cancelled, tell)
+        else:
+            filling = self.infills.prompt(request.infill, request.max_tokens, request.owner)
+            prompt, stable = filling.tokens, filling.stable
         if conversation is not None:
             if not self._cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
@@ -99,10 +114,12 @@ class Preparation:
         noise = Noise(new_seed() if request.seed is None else request.seed)
         prepared = Prepared(
             prompt=prompt,
-            processor=self.processing.processor(request.sampling, noise, constraint),
+            processor=self._processor(request, noise, constraint),
             noise=noise,
             limit=room if request.max_tokens is None else min(request.max_tokens, room),
-            ending=StopCondition(self._model, stop, self._shown(form)),
+            ending=StopCondition(
+                self._model, stop, self._shown(form), LineLimits.of(request.infill)
+            ),
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
             opening=(*((form,) if request.markers else ()), *notices),
             constraint=constraint,
@@ -113,6 +130,7 @@ class Preparation:
             scorer=self._scorer(request.logprobs, request.logprobs_mode),
             prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
             drafting=self._drafting(request, len(prompt)),
+            infill=request.infill,
         )
         self._prefix_cache.prefetch(prepared.reusable, request.owner)
         return prepared
@@ -133,6 +151,9 @@ class Preparation:
             return self.prompts.given(request.prompt_tokens), None
         if request.prompt is not None:
             return self.prompts.bare(request.prompt), None
+        if request.infill is not None:
+            filling = self.infills.prompt(request.infill, request.max_tokens, request.owner)
+            return filling.tokens, None
         self.prompts.recall(self._prefix_cache.conversations(request.owner), request.owner)
         conversation = self.prompts.chat(request, cancelled, tell)
         return conversation.tokens, conversation
@@ -152,12 +173,36 @@ class Preparation:
                 raise UsageError(f"drafter {unknown[0]!r} is not loaded; loaded: {loaded}")
             may &= {*asked, PREDICTION}
         recalls = request.owner if request.draft_memory and request.drafts else None
-        if request.prediction is None:
+        prediction = request.prediction
+        if prediction is None and request.infill is not None and recalls is not None:
+            prediction = self._expected(request)
+        if prediction is None:
             return DraftRules(frozenset(may - {PREDICTION}), request.draft_max, recalls=recalls)
-        within = request.prediction[: _LONGEST_TOKEN * self._capacity]
+        within = prediction[: _LONGEST_TOKEN * self._capacity]
         tokens = self._model.tokenize(within, special=False, bos=False)
         predicted = PredictedText(tokens, start, self._capacity)
         return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
+
+    def _expected(self, request: ReplyRequest) -> str | None:
+        """The suggestion that a request at a cursor is probably answered with again."""
+        if self.suggestions is None or request.infill is None:
+            return None
+        return self.suggestions.expected(request.owner, request.infill)
+
+    def _processor(
+        self, request: ReplyRequest, noise: Noise, constraint: Constraint | None
+    ) -> LogitsProcessor:
+        """The logits processing of a request."""
+        found, model = self.processing.processor(request.sampling, noise, constraint), self._model
+        if request.infill is None or not request.infill.certain:
+            return found
+        ends = (model.special_ids.get(name, -1) for name in ("eot", "eos"))
+        end = next((token for token in ends if token >= 0), min(model.end_ids, default=-1))
+        if end < 0:
+            raise UsageError(
+                "the sampler infill needs a token that ends a reply, and this model has none"
+            )
+        return InfillProcessor(found, model.piece, model.end_ids, end)
 
     def _scorer(self, alternatives: int | None, mode: LogprobsMode) -> TokenScorer | None:
         return None if alternatives is None else TokenScorer(alternatives, mode, self._token_text)
@@ -182,6 +227,11 @@ class Preparation:
         texts = [*form.thinking, *(FAMILIES[form.tools].markers if form.tools is not None else ())]
         tokens = {t for text in texts for t in self._model.tokenize(text, special=True)}
         return frozenset(t for t in tokens if not self._model.piece(t))
+
+    def forget(self) -> None:
+        """Forget what was suggested."""
+        if self.suggestions is not None:
+            self.suggestions.forget()
 
     def warm_grammars(self) -> None:
         """Prepare what the first grammar needs: other replies would wait for it later."""
@@ -221,6 +271,10 @@ class Preparation:
         """Record the tokens of a reply for the next turn that quotes its text; returns the
         conversation, the reply included. None where the tokens say more than the text.
         """
+        if prepared.infill is not None:
+            if self.suggestions is not None and prepared.drafting.recalls is not None:
+                self.suggestions.note(prepared.owner, prepared.infill, reply.text)
+            return None
         if prepared.conversation is None or prepared.ending.stream.stopped:
             return None
         return self.prompts.remember(prepared.conversation, reply, prepared.owner)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from localspec.core.constraint import Constraint
 from localspec.core.events import ReplyEvent
+from localspec.core.infill import Infill
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.decode.logprobs import TokenScorer
@@ -50,6 +51,8 @@ class Prepared:
     prompt_scorer: TokenScorer | None = None
     """Computes those of the prompt."""
     drafting: DraftRules = ANY_DRAFT
+    infill: Infill | None = None
+    """The gap that it fills; None for other requests."""
 
     @property
     def reusable(self) -> list[int]:

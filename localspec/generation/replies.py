@@ -125,6 +125,12 @@ class RunningReplies:
         pause = max(PAUSE, _ROUNDS * self._round_seconds)
         most = sizes.within(pause) if waited_for else sizes.alone()
         generation = running.generation
+        left = generation.reading_left()
+        if left is not None:
+            if left <= 0:
+                self._give_up(running)
+                return
+            most = min(most, sizes.within(left))
         company = len(self.running)
         events = self._prefill.read(generation, running.drafter, running.policy, most, company)
         running.reading = self._prefill.unread(generation) > 0
@@ -132,6 +138,14 @@ class RunningReplies:
             running.job.mailbox.put(events)
         else:
             self.finish(running, events=events)
+
+    def _give_up(self, running: Running) -> None:
+        """End a reply whose prompt takes longer to read than its request allows."""
+        generation = running.generation
+        generation.give_up()
+        unread = self._prefill.unread(generation)
+        said = f"the time for the prompt was over with {unread} tokens unread; the rest is kept"
+        self.finish(running, events=[Notice(said)])
 
     def _guarded(
         self, running: Running, step: Callable[[Running], None], *, aborts: bool = True
@@ -321,6 +335,7 @@ class RunningReplies:
             self._prefill.forget(seq)
         self._prefix_cache.clear()
         self._pair.drafter.forget_requests()
+        self._preparation.forget()
         for running in self.running:
             running.forgotten = True
 

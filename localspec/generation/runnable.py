@@ -81,6 +81,11 @@ class RunnablePair(Protocol):
         ...
 
     @property
+    def draft_memory(self) -> int:
+        """Most bytes for earlier requests to draft from; 0: nothing is drafted from them."""
+        ...
+
+    @property
     def drafter(self) -> Drafter:
         """Proposes drafts."""
         ...

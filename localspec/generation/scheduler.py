@@ -79,6 +79,7 @@ class Scheduler:
             self.prefix_cache,
             drafters=[member.name for member in pair.drafter.members],
             sight=pair.sight,
+            remembers=pair.draft_memory > 0,
         )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
@@ -268,7 +269,8 @@ class Scheduler:
         Raises:
             UsageError: closed, or as `Tokenizing.tokenized`.
         """
-        tokenizing = Tokenizing(self._pair.target_model, self.preparation.prompts)
+        known = self.preparation
+        tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
         return self._prompts.call(
             lambda: tokenizing.tokenized(request, special=special, bos=bos),
             long=request.characters > LARGE,

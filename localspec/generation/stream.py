@@ -80,6 +80,17 @@ class Generation:
         if self.request.limit == 0:
             self.request.finish = "length"
 
+    def reading_left(self) -> float | None:
+        """Seconds left to read the prompt; None: as many as it takes."""
+        infill = self.prepared.infill
+        if infill is None or infill.prompt_seconds is None or self.request.limit == 0:
+            return None
+        return self._began + infill.prompt_seconds - time.perf_counter()
+
+    def give_up(self) -> None:
+        """End the reply before its first token."""
+        self.request.finish = "length"
+
     def postpone_drafts(self) -> None:
         """The first token comes from a plain round: a drafter has not read the prompt."""
         self._policy, self.request.policy = self.request.policy, FIRST

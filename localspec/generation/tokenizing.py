@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.errors import UsageError
+from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 
@@ -16,13 +17,16 @@ them travel in one message."""
 class Tokenizing:
     """Splits texts as the prompts of requests are split."""
 
-    def __init__(self, model: RunnableModel, prompts: PromptBuilder) -> None:
+    def __init__(
+        self, model: RunnableModel, prompts: PromptBuilder, infills: InfillPrompts
+    ) -> None:
         self._model = model
         self._prompts = prompts
+        self._infills = infills
 
     def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
         """The prompt of a request, which may be longer than the context: its messages through the
-        chat template, its raw prompt, or its tokens.
+        chat template, its raw prompt, its tokens, or those of its text with a gap.
 
         For a raw prompt, ``special`` recognises control tokens in it and ``bos`` puts the token of
         the beginning before it, where the model wants one.
@@ -45,6 +49,9 @@ class Tokenizing:
             text = request.prompt
             _require_few(_size(text))
             tokens = model.tokenize(text, special=special, bos=bos and model.adds_bos)
+        elif request.infill is not None:
+            tokens = self._infills.prompt(request.infill, request.max_tokens, request.owner).tokens
+            text = None
         else:
             text, tokens = self._prompts.whole(request)
             _require_few(_size(text))

@@ -126,7 +126,7 @@ class Model(Vocabulary):
         if causal == "false" or pooled not in map(str, NO_POOLING):
             raise UnsupportedModelError(
                 f"{name} is an embedding model ({arch}); it turns text into vectors and cannot "
-                "write any: choose a chat model"
+                "write any: choose a chat model, and give this one to `serve --embedding`"
             )
         if c_api.llama_model_has_encoder(self._ptr) or not c_api.llama_model_has_decoder(self._ptr):
             raise UnsupportedModelError(

@@ -9,6 +9,8 @@ from typing import Any
 from localspec.llama import library
 from localspec.llama.library import c_api
 
+_OF_A_GAP = ("pre", "suf", "mid", "pad", "rep", "sep")
+
 
 class Vocabulary:
     """The tokens of a loaded model."""
@@ -29,12 +31,11 @@ class Vocabulary:
 
     @functools.cached_property
     def special_ids(self) -> dict[str, int]:
-        """bos, eos, eot; -1 where there is none."""
-        return {
-            "bos": int(c_api.llama_vocab_bos(self._vocab)),
-            "eos": int(c_api.llama_vocab_eos(self._vocab)),
-            "eot": int(c_api.llama_vocab_eot(self._vocab)),
-        }
+        """bos, eos, eot, and those of texts with a gap (fim_pre, fim_suf, fim_mid, fim_pad,
+        fim_rep, fim_sep), by the file's keys or their usual names; -1 where there is none.
+        """
+        names = ("bos", "eos", "eot", *(f"fim_{part}" for part in _OF_A_GAP))
+        return {name: int(getattr(c_api, f"llama_vocab_{name}")(self._vocab)) for name in names}
 
     @functools.cached_property
     def adds_bos(self) -> bool:

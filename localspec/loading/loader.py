@@ -59,6 +59,8 @@ class LoadedPair:
     """A digest of all that a saved state of the target's KV cache depends on."""
     cache_bytes: int
     """Most memory for saved states of prompts that were read before."""
+    draft_memory: int
+    """Most bytes for earlier requests to draft from."""
     sight: ModelSight
     """How the target sees pictures, if it can."""
     stop: StopFlag
@@ -237,6 +239,7 @@ class _Loader:
             control=control,
             identity=policy.state_identity(context),
             cache_bytes=self._cache_bytes(),
+            draft_memory=self.selection.options.draft_memory * MB,
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,

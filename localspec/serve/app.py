@@ -22,6 +22,8 @@ from localspec.serve.http.paths import PlainPaths, hint
 from localspec.serve.routes import (
     chat,
     completions,
+    embeddings,
+    infill,
     messages,
     models,
     native,
@@ -30,7 +32,6 @@ from localspec.serve.routes import (
     props,
     responses,
     tokens,
-    unsupported,
 )
 
 Contribution = Callable[[Service], list[BaseRoute]]
@@ -39,17 +40,21 @@ ROUTES: tuple[Contribution, ...] = (
     models.routes,
     chat.routes,
     completions.routes,
+    embeddings.routes,
+    infill.routes,
     tokens.routes,
     prometheus.routes,
     props.routes,
     responses.routes,
     messages.routes,
     native.routes,
-    unsupported.routes,
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(completions.PATHS, completions.SHAPE),
+    infill.PATH: infill.SHAPE,
+    **dict.fromkeys(embeddings.PATHS, embeddings.SHAPE),
+    **dict.fromkeys(embeddings.RERANK_PATHS, embeddings.RERANK_SHAPE),
     **dict.fromkeys(responses.PATHS, responses.SHAPE),
     messages.PATH: messages.ANTHROPIC,
     native.PREFIX: native.SHAPE,

@@ -12,11 +12,13 @@ from typing import Protocol
 
 from localspec.config import paths, running_servers
 from localspec.config.running_servers import RunningServer
+from localspec.embedding.process import EmbeddingProcess
 from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
 from localspec.processes import garbage
 from localspec.serve.app import build_app
+from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine import Engine, EngineFactory
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.reporter import Reporter
@@ -67,7 +69,8 @@ class Serving:
             front,
             keep_loaded=settings.keep_loaded,
         )
-        self.service = Service(settings, self._slot, front)
+        self._embeddings = text_models(settings, options)
+        self.service = Service(settings, self._slot, front, self._embeddings)
         self._code = 0
         self._stopping = asyncio.Event()
         self._server: Listener | None = None
@@ -93,6 +96,7 @@ class Serving:
                     cutting = asyncio.get_running_loop().call_later(CUT, self.service.cut)
                     await serving
                     cutting.cancel()
+                    await self._embeddings.close()
                     await self._slot.close()
         finally:
             socket.close()
@@ -115,13 +119,23 @@ class Serving:
         elif server is not None:
             server.stop_now()
 
+    async def _load(self) -> None:
+        """Load the models of texts, then the chat model, whose plan counts the memory that is left.
+
+        Raises:
+            LocalspecError: one cannot be loaded.
+        """
+        await self._embeddings.start()
+        await self._slot.load(reports=False)
+
     async def _serve(self, address: str) -> None:
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             if self._settings.load_first:
-                loading = asyncio.create_task(self._slot.load(reports=False))
+                loading = asyncio.create_task(self._load())
                 await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if not loading.done():
+                    await self._embeddings.close()
                     await self._slot.close()
                     loading.cancel()
                     with contextlib.suppress(BaseException):
@@ -166,6 +180,18 @@ class Serving:
                 signal.signal(number, handler)
 
 
+def text_models(settings: ServeSettings, options: Options) -> Embeddings:
+    """The models of texts that the settings name, not started."""
+
+    def process(name: str | None) -> EmbeddingProcess | None:
+        if name is None:
+            return None
+        return EmbeddingProcess(name, gpu_layers=options.gpu_layers, threads=options.threads)
+
+    embedding, reranker = process(settings.embedding), process(settings.reranker)
+    return Embeddings(embedding, reranker, settings.aliases)
+
+
 def address_of(settings: ServeSettings, name: object) -> str:
     """The address that clients use, from a socket's name."""
     if settings.unix is not None:
@@ -179,4 +205,4 @@ def address_of(settings: ServeSettings, name: object) -> str:
     return f"http://{host}:{port}"
 
 
-__all__ = ["GRACE", "EngineProcesses", "Front", "Serving", "address_of"]
+__all__ = ["GRACE", "EngineProcesses", "Front", "Serving", "address_of", "text_models"]

@@ -57,6 +57,7 @@ _NAMES = (
     *("reasoning_format", "return_progress", "max_tokens", "seed", "name", "text", "function"),
 )
 _DEPTH = 400
+_OUTER = 150
 
 
 def neighbour(body: dict[str, Any], chance: random.Random) -> dict[str, Any]:
@@ -68,7 +69,8 @@ def neighbour(body: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 
 
 def _change(found: dict[str, Any], body: dict[str, Any], chance: random.Random) -> None:
-    inside: dict[str, Any] | list[Any] = chance.choice(_containers(found))
+    # Of a value that is nested already, the outermost: twice as deep, it could not be sent.
+    inside: dict[str, Any] | list[Any] = chance.choice(_containers(found)[:_OUTER])
     if isinstance(inside, dict):
         names = [*inside, *([chance.choice(_NAMES)] if chance.random() < 0.3 else [])]
         key: Any = chance.choice(names or [chance.choice(_NAMES)])

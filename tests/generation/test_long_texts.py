@@ -18,6 +18,7 @@ from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
 from localspec.generation.detokenizer import TextStream
 from localspec.generation.fitting import fit
+from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.quoting import Quoting
 from localspec.generation.tokenizing import MOST_BYTES, Tokenizing
@@ -132,7 +133,7 @@ def test_no_step_of_the_search_takes_a_text_whole(monkeypatch: pytest.MonkeyPatc
 
 def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
     model = Model(FOLDER / "target.gguf")
-    tokenizing = Tokenizing(model, PromptBuilder(model, 1000))
+    tokenizing = Tokenizing(model, PromptBuilder(model, 1000), InfillPrompts(model, 1000))
     longest = max(range(model.n_vocab), key=lambda token: len(model.piece(token)))
     many = MOST_BYTES // len(model.piece(longest)) + 1
     for asked in (

@@ -14,6 +14,12 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+FILLING = (
+    *("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+)
+"""Control tokens of Qwen's coders for a text with a gap."""
+
 
 def byte_vocabulary(extra: int = 0) -> list[str]:
     """Three control tokens, the 256 bytes in GPT-2's spelling, and ``extra`` unused words."""
@@ -49,9 +55,10 @@ def write_llama(
     controls: Sequence[str] = (),
     pooling: int | None = None,
     added: Mapping[str, np.ndarray] | None = None,
+    numbers: Mapping[str, int] | None = None,
 ) -> Path:
     """A llama-architecture model of random weights with a byte vocabulary, and with more control
-    tokens behind it.
+    tokens behind it. ``numbers`` are further whole numbers of its metadata.
 
     ``added`` is added to the matrices of these names. With ``rows``, the tokens are those of the
     usual vocabulary at these ids, in this order, with the weights that they have there.
@@ -84,6 +91,8 @@ def write_llama(
         writer.add_chat_template(template)
     if pooling is not None:
         writer.add_uint32("llama.pooling_type", pooling)
+    for key, value in (numbers or {}).items():
+        writer.add_uint32(key, value)
 
     def matrix(name: str, out: int, into: int, order: Sequence[int] | None = None) -> None:
         weights = rng.normal(0, scale / np.sqrt(into), (out, into)).astype(np.float32)
@@ -279,6 +288,69 @@ def write_bert(path: Path) -> Path:
     tensor("blk.0.ffn_up.bias", 2 * width)
     tensor("blk.0.ffn_down.weight", width, 2 * width)
     tensor("blk.0.ffn_down.bias", width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_embedder(  # noqa: PLR0915 - one line a key or tensor
+    path: Path, *, pooling: int = 1, seed: int = 0, context: int = 128
+) -> Path:
+    """A BERT of random weights whose words are letters; pooling 4 has a head that ranks."""
+    width, hidden, layers = 32, 48, 2
+    rng = np.random.default_rng(seed)
+    kinds = gguf.TokenType
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + [*"0123456789.,!?"]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words += [f"\u2581{c}" for c in letters] + letters
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(context)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(hidden)
+    writer.add_head_count(2)
+    writer.add_layer_norm_eps(1e-12)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType(pooling))
+    writer.add_tokenizer_model("bert")
+    writer.add_tokenizer_pre("jina-v2-en")
+    writer.add_token_list(words)
+    writer.add_token_types([kinds.CONTROL] * 5 + [kinds.NORMAL] * (len(words) - 5))
+    writer.add_token_type_count(2)
+    writer.add_unk_token_id(1)
+    writer.add_sep_token_id(3)
+    writer.add_pad_token_id(0)
+    writer.add_mask_token_id(4)
+    writer.add_bos_token_id(2)
+    writer.add_eos_token_id(3)
+
+    def matrix(name: str, *dims: int) -> None:
+        writer.add_tensor(f"{name}.weight", rng.normal(0, 0.3, dims).astype(np.float32))
+
+    def linear(name: str, out: int, into: int) -> None:
+        matrix(name, out, into)
+        writer.add_tensor(f"{name}.bias", rng.normal(0, 0.1, out).astype(np.float32))
+
+    def norm(name: str) -> None:
+        writer.add_tensor(f"{name}.weight", rng.normal(1, 0.1, width).astype(np.float32))
+        writer.add_tensor(f"{name}.bias", rng.normal(0, 0.1, width).astype(np.float32))
+
+    matrix("token_embd", len(words), width)
+    matrix("token_types", 2, width)
+    matrix("position_embd", context, width)
+    norm("token_embd_norm")
+    for i in range(layers):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            linear(f"blk.{i}.{name}", width, width)
+        norm(f"blk.{i}.attn_output_norm")
+        linear(f"blk.{i}.ffn_up", hidden, width)
+        linear(f"blk.{i}.ffn_down", width, hidden)
+        norm(f"blk.{i}.layer_output_norm")
+    if pooling == gguf.PoolingType.RANK:
+        linear("cls", width, width)
+        linear("cls.output", 1, width)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -144,3 +144,4 @@ class Pair:
     watchdog: Watchdog | None = None
     sight: Sight | None = None
     cache_bytes: int = 0
+    draft_memory: int = 0

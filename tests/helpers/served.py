@@ -15,7 +15,7 @@ from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import bind, listener
-from localspec.serve.serving import EngineProcesses, address_of
+from localspec.serve.serving import EngineProcesses, address_of, text_models
 
 
 @dataclass
@@ -60,11 +60,13 @@ def served(
     async def run() -> None:
         notes = Notes()
         slot = EngineSlot(options or Options(model="demo"), factory or EngineProcesses(), notes)
-        service = Service(settings, slot, notes)
+        texts = text_models(settings, options or Options(model="demo"))
+        service = Service(settings, slot, notes, texts)
         socket = bind(settings)
         server = listener(build_app(service), settings, grace=1.0)
         serving = asyncio.create_task(server.serve([socket]))
         try:
+            await texts.start()
             await slot.load()
             await server.listening.wait()
             found.append(Served(address_of(settings, socket.getsockname()), service, notes))
@@ -73,6 +75,7 @@ def served(
         finally:
             server.stop()
             await serving
+            await texts.close()
             await slot.close()
             socket.close()
 

@@ -72,13 +72,18 @@ async def test_slots_can_be_asked_to_fail_when_none_is_free(world):
     await asyncio.gather(*asked)
 
 
-async def test_embeddings_are_refused_with_the_reason(world):
-    for path in ("/v1/embeddings", "/embeddings"):
-        answer = await world.client.post(path, json={"input": "x", "model": "fake"})
-        assert answer.status_code == 404
+async def test_a_server_without_a_model_for_texts_says_what_to_load(world):
+    for path, body, flag in (
+        ("/v1/embeddings", {"input": "x", "model": "fake"}, "--embedding MODEL"),
+        ("/embeddings", {"input": "x"}, "--embedding MODEL"),
+        ("/embedding", {"content": "x"}, "--embedding MODEL"),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}, "--reranker MODEL"),
+    ):
+        answer = await world.client.post(path, json=body)
+        assert answer.status_code == 400
         error = answer.json()["error"]
         assert error["code"] == "not_supported"
-        assert "embeddings are not supported" in error["message"]
+        assert flag in error["message"]
 
 
 async def test_models_are_listed_in_the_shape_of_the_api_that_the_client_speaks(world):

@@ -27,6 +27,7 @@ EXAMPLES = {
     "/tokenize": examples.TOKENIZE,
     "/detokenize": examples.DETOKENIZE,
     "/apply-template": examples.TEMPLATE,
+    "/infill": examples.INFILL,
 }
 REPLIES = [*EXAMPLES][:4]
 
@@ -54,6 +55,7 @@ def test_every_path_is_described(world):
     aliases = {route.path_format for route in routes} - named
     assert aliases == {
         *("/models", "/v1/health", "/readyz", "/embeddings"),
+        *("/rerank", "/v1/reranking", "/reranking"),
         *("/chat/completions", "/completions", "/responses"),
     }
 
@@ -112,6 +114,7 @@ BEYOND_SCHEMAS = (
     "names a tool",
     "needs logprobs: true",
     "best_of",
+    "in this order, each once",
     "this schema is not JSON",  # a text
     "an object in braces",
     "the grammar is empty",
@@ -144,6 +147,7 @@ LEAST = {
     "/tokenize": {"content": "a"},
     "/detokenize": {"tokens": [1]},
     "/apply-template": HI,
+    "/infill": {"input_prefix": "a", "input_suffix": ""},
 }
 """A valid body for each path."""
 ODD = {

@@ -106,7 +106,7 @@ def require_text_model(header: Header) -> None:
     if causal is False or pooling not in NO_POOLING:
         raise UnsupportedModelError(
             f"{name} is an embedding model ({arch}); it turns text into vectors and cannot write "
-            "any: choose a chat model"
+            "any: choose a chat model, and give this one to `serve --embedding`"
         )
     if not header.tokens or not header.tensors:
         raise UnsupportedModelError(

@@ -169,6 +169,7 @@ class Answering:
             r.messages == first.messages
             and r.prompt == first.prompt
             and r.prompt_tokens == first.prompt_tokens
+            and r.infill == first.infill
             for r in self._requests[1:]
         )
 

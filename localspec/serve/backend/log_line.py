@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
+from localspec.core.embedded import Embedded
 from localspec.serve.backend.records import RequestRecord
+from localspec.serve.http.caller import Caller
 
 
 def log_line(record: RequestRecord) -> str:
@@ -27,4 +29,11 @@ def log_line(record: RequestRecord) -> str:
     return "  ".join(parts)
 
 
-__all__ = ["log_line"]
+def texts_line(caller: Caller, path: str, model: str, found: Embedded, seconds: float) -> str:
+    """The line about a request for vectors or scores, when it has ended."""
+    parts = [time.strftime("%H:%M:%S"), caller.label, path, model]
+    parts += [f"{len(found.counts)} texts", f"{found.tokens} tokens", f"{seconds:.2f} s"]
+    return "  ".join(parts)
+
+
+__all__ = ["log_line", "texts_line"]

@@ -13,6 +13,7 @@ from localspec.core.tokenized import Tokenized
 from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.log_line import log_line
 from localspec.serve.backend.metrics import Metrics
@@ -36,10 +37,17 @@ _MOST_SHOWN = 8
 class Service:
     """One server. All methods belong to one asyncio loop."""
 
-    def __init__(self, settings: ServeSettings, slot: EngineSlot, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        slot: EngineSlot,
+        reporter: Reporter,
+        embeddings: Embeddings | None = None,
+    ) -> None:
         self.settings = settings
         self.slot = slot
         self.reporter = reporter
+        self.embeddings = embeddings or Embeddings()
         self.models = ModelNames(settings, slot)
         self.metrics = Metrics()
         self.started = time.time()

@@ -117,6 +117,12 @@ class ServeSettings:
     switch: bool = True
     """Whether a request may name another downloaded model of the catalogue, which is then loaded
     in place of the present one."""
+    embedding: str | None = None
+    """The embedding model beside it."""
+    reranker: str | None = None
+    """The reranker beside it."""
+    suffix_first: bool = False
+    """Whether prompts at a cursor have the text behind it first."""
 
 
 __all__ = ["DEFAULT_PORT", "ApiKeys", "Limits", "ServeSettings"]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from localspec.core.infill import Infill
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.requests.generation import Alternatives, ChoicesBody
@@ -37,6 +38,7 @@ class CompletionBody(ChoicesBody, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=-1, description="-1 is no limit")] | None = None
     logprobs: Alternatives | None = None
     echo: bool | None = None
+    suffix: Annotated[str, Meta(description="the text behind the gap to be filled")] | None = None
 
     def request(self, settings: ServeSettings) -> dict[str, Any]:
         """The fields of `ReplyRequest` but the prompt.
@@ -51,12 +53,24 @@ class CompletionBody(ChoicesBody, kw_only=True):
             request["prompt_logprobs"] = max(self.logprobs, self.prompt_logprobs or 0)
         return request
 
-    def prompts(self, most: int) -> list[dict[str, Any]]:
-        """The prompts, as fields of `ReplyRequest`.
+    def prompts(self, settings: ServeSettings) -> list[dict[str, Any]]:
+        """The prompts, as fields of `ReplyRequest`; those before a ``suffix`` as gaps to be filled.
 
         Raises:
             ApiError: none of these, or too many.
         """
+        found = self._prompts(settings.limits.prompts)
+        if not self.suffix:
+            return found
+        if self.echo:
+            raise bad_request("echo is not possible with suffix: the reply is no end", "echo")
+        texts = [fields.get("prompt") for fields in found]
+        if any(text is None for text in texts):
+            raise bad_request("suffix needs a prompt that is a text", "suffix")
+        first = settings.suffix_first
+        return [{"infill": Infill(text or "", self.suffix, suffix_first=first)} for text in texts]
+
+    def _prompts(self, most: int) -> list[dict[str, Any]]:
         given = self.prompt
         if isinstance(given, str):
             return [{"prompt": given}]

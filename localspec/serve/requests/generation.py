@@ -81,7 +81,7 @@ class GenerationBody(GrammarFields):
     without_effect: ClassVar[tuple[str, ...]] = (
         *("store", "metadata", "user", "service_tier", "parallel_tool_calls", "verbosity"),
         *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "cache_prompt"),
-        *("modalities", "skip_special_tokens", "spaces_between_special_tokens", "suffix"),
+        *("modalities", "skip_special_tokens", "spaces_between_special_tokens"),
         "timings_per_token",
     )
 

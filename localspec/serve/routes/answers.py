@@ -60,6 +60,56 @@ class Completion(Struct):
     usage: Anything
 
 
+class Suggestion(Struct):
+    """llama-server's shape of the text at a cursor: of its fields those that were asked for."""
+
+    content: str | None = None
+    stop: bool | None = None
+    tokens_predicted: _Count | None = None
+    tokens_evaluated: _Count | None = None
+    stop_type: Literal["eos", "limit", "word"] | None = None
+
+
+class EmbeddingEntry(Struct):
+    """A vector: numbers, or base64 of 32-bit ones, the lowest byte first."""
+
+    object: Literal["embedding"]
+    index: _Count
+    embedding: list[float] | str
+
+
+class EmbeddingList(Struct):
+    """OpenAI's shape of vectors."""
+
+    object: Literal["list"]
+    data: list[EmbeddingEntry]
+    model: str
+    usage: Anything
+
+
+class NativeEmbedding(Struct):
+    """llama-server's shape of a vector."""
+
+    index: _Count
+    embedding: list[list[float]]
+
+
+class Ranked(Struct):
+    """A document's place."""
+
+    index: _Count
+    relevance_score: float
+    document: Anything | None = None
+
+
+class Ranking(Struct):
+    """Documents, the best first."""
+
+    model: str
+    results: list[Ranked]
+    usage: Anything
+
+
 class ResponseAnswer(Struct):
     """OpenAI's newer shape of a reply."""
 

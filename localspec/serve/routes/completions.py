@@ -94,9 +94,8 @@ class Completions:
     def _read(self, body: CompletionBody) -> CompletionRequest:
         settings = self._service.settings
         request, n, most = body.request(settings), body.choices(settings), settings.limits.prompts
-        replies = [
-            reply for prompt in body.prompts(most) for reply in of_choices(request | prompt, n)
-        ]
+        prompts = body.prompts(settings)
+        replies = [reply for prompt in prompts for reply in of_choices(request | prompt, n)]
         if len(replies) > most:
             raise bad_request(f"prompt asks for {len(replies)} replies at once", "prompt")
         return CompletionRequest(

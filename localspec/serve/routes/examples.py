@@ -70,6 +70,37 @@ COMPLETION: dict[str, Any] = {
     "logprobs": 2,
     "stop": ["\n\n"],
 }
+EMBEDDINGS: dict[str, Any] = {
+    "input": ["one", "two"],
+    "encoding_format": "float",
+    "dimensions": 4,
+    "user": "me",
+}
+NATIVE_EMBEDDING: dict[str, Any] = {"content": "one"}
+RERANK: dict[str, Any] = {
+    "query": "What is a panda?",
+    "documents": ["hi", {"text": "It is a bear."}],
+    "top_n": 1,
+    "return_documents": True,
+}
+INFILL: dict[str, Any] = {
+    **_SAMPLING,
+    "input_prefix": "def add(a, b):\n    ",
+    "input_suffix": "\n\nprint(add(1, 2))\n",
+    "input_extra": [{"filename": "other.py", "text": "def sub(a, b):\n    return a - b\n"}],
+    "prompt": "ret",
+    "n_predict": 8,
+    "n_indent": 4,
+    "t_max_prompt_ms": 5000,
+    "t_max_predict_ms": 1000,
+    "samplers": ["top_k", "top_p", "infill"],
+    "stop": ["\n\n"],
+    "id_slot": 0,
+    "cache_prompt": True,
+    "response_fields": ["content", "timings/prompt_n", "stop_type"],
+    "return_tokens": True,
+    "n_probs": 0,
+}
 RESPONSE: dict[str, Any] = {
     **_SAMPLING,
     "model": "demo",

@@ -1,0 +1,52 @@
+"""What embedding models and rerankers are asked, and what they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vectors = NDArray[np.float32]
+"""(n, d) one row for each text."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingInfo:
+    """A loaded embedding model or reranker."""
+
+    name: str
+    """Name that the user gave."""
+    dimensions: int
+    """d, the length of a vector."""
+    longest: int
+    """Most tokens of a text."""
+    ranks: bool
+    """Whether it scores documents for a query, instead of giving vectors."""
+    pooling: str
+    """How the tokens of a text become one vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The answer to several texts."""
+
+    vectors: Vectors
+    """(n, d) float32, of length 1 unless asked otherwise; of a reranker (n, 1), its scores."""
+    counts: tuple[int, ...]
+    """Tokens of each text."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all of them."""
+        return sum(self.counts)
+
+
+def normalized(vectors: Vectors) -> Vectors:
+    """The vectors with length 1 (Euclidean, as llama-server has it); zeros stay zeros."""
+    lengths = np.sqrt(np.sum(vectors.astype(np.float64) ** 2, axis=1, keepdims=True))
+    found: Vectors = (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    return found
+
+
+__all__ = ["Embedded", "EmbeddingInfo", "Vectors", "normalized"]

@@ -1,0 +1,209 @@
+"""Prompts for the text at a cursor, token by token as llama-server builds them.
+
+::
+
+    [REPO] myproject  ( [FILE] name  text )…  [FILE] filename            pieces of other files
+    [BOS] [PREFIX] prefix prompt [SUFFIX] suffix [MIDDLE]                the order of most models
+    [BOS] [SUFFIX] suffix [PREFIX] prefix prompt [MIDDLE]                with ``suffix_first``
+
+A model without tokens for repository and file gets the pieces after a line of words. Prefix and
+suffix share a window of at most `WINDOW` tokens, three quarters and one; the pieces have the rest
+of the context but for the reply. What lies nearest to the cursor stays. Texts are cut in steps, and
+the pieces to a length that does not depend on the rest: so the prompt of the next keystroke begins
+with the same tokens, which the KV cache holds.
+
+Two things differ from llama-server: control tokens that a source text spells stay text, and no
+space is put before a text that goes on behind another one (SentencePiece).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.core.infill import Infill
+from localspec.errors import ContextError, UsageError
+
+WINDOW = 2048
+"""Most tokens around the cursor: llama-server's ``n_batch``."""
+SUITABLE = (
+    "Qwen2.5-Coder (qwen2.5-coder-7b of the catalogue), StarCoder2, Codestral, DeepSeek-Coder or "
+    "Granite Code"
+)
+"""Models that have the tokens."""
+_CHARACTERS = 16
+"""Of a token, at most: texts are cut to as many before they are split into tokens."""
+_STEPS = 32
+"""Parts of its window by which a text is cut, one such part at a time."""
+_REPLY = 4
+"""A quarter of the context is kept free for the reply, where it may be that long."""
+_MARKS = 8
+"""Tokens that are kept free for the marks of the parts."""
+_BEFORE = "\n"
+_SNIPPET = "\n\n--- snippet ---\n\n"
+_KNOWN = 1 << 20
+"""Characters of texts whose tokens are kept."""
+
+
+class FillTokenizer(Protocol):
+    """A vocabulary, as far as these prompts need it."""
+
+    @property
+    def special_ids(self) -> Mapping[str, int]: ...
+    @property
+    def adds_bos(self) -> bool: ...
+    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]: ...
+    def piece(self, token: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FillTokens:
+    """The tokens of a vocabulary that mark the parts; -1 where there is none."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int
+    file: int
+
+    @classmethod
+    def of(cls, special: Mapping[str, int]) -> FillTokens:
+        """Those among ``special``, by the names of `localspec.llama.vocabulary`.
+
+        Raises:
+            UsageError: there are none.
+        """
+        names = ("fim_pre", "fim_suf", "fim_mid", "fim_rep", "fim_sep")
+        found = cls(*(special.get(one, -1) for one in names))
+        if min(found.prefix, found.suffix, found.middle) < 0:
+            raise UsageError(
+                "this model cannot fill in text at a cursor: its vocabulary has no tokens for "
+                f"prefix, suffix and middle; load a model that has them, such as {SUITABLE}"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class InfillPrompt:
+    """A prompt, ready to be read."""
+
+    tokens: list[int]
+    stable: int
+    """Tokens that the prompt of the next keystroke probably begins with too."""
+
+
+class InfillPrompts:
+    """Builds the prompts for one model. May be called in several threads."""
+
+    def __init__(self, model: FillTokenizer, capacity: int) -> None:
+        """``capacity`` is the context size in tokens."""
+        self._model, self._capacity = model, capacity
+        self._lock = threading.Lock()  # guards the two below
+        self._known: OrderedDict[tuple[str, bool, str], list[int]] = OrderedDict()
+        self._size = 0
+
+    def prompt(self, infill: Infill, most: int | None, owner: str) -> InfillPrompt:
+        """The prompt, with room for a reply of ``most`` tokens; None: as long as may be. The tokens
+        of its texts are kept for the next one of that ``owner``.
+
+        Raises:
+            UsageError: the model has no tokens for it.
+            ContextError: the context is too small for any.
+        """
+        marks = FillTokens.of(self._model.special_ids)
+        quarter = self._capacity // _REPLY
+        reserve = max(1, quarter if most is None else min(most, quarter))
+        window = max(0, min(WINDOW, self._capacity - reserve - _MARKS))
+        typed = self._end(infill.prompt, window // 2, owner, goes_on=True)
+        before = self._end(infill.prefix, 3 * (window // 4), owner)
+        before = before[max(0, len(before) + len(typed) - window) :]
+        after = self._beginning(infill.suffix, window // 4 - 2 - len(typed), owner)
+        bos = [self._model.special_ids["bos"]] if self._model.adds_bos else []
+        head, tail = [marks.prefix, *before, *typed], [marks.suffix, *after]
+        parts = [*tail, *head] if infill.suffix_first else [*head, *tail]
+        extra = self._extra(infill, marks, self._capacity - reserve - window - _MARKS, owner)
+        tokens = [*extra, *bos, *parts, marks.middle]
+        if len(tokens) >= self._capacity:
+            raise ContextError(
+                f"a context of {self._capacity} tokens is too small to fill in text; raise --ctx"
+            )
+        # Where nothing is apart from the prefix, its last token may be another one next time.
+        changes = 1 + max(1, len(typed)) + (0 if infill.suffix_first else len(tail))
+        return InfillPrompt(tokens, max(0, len(tokens) - changes))
+
+    def _extra(self, infill: Infill, marks: FillTokens, most: int, owner: str) -> list[int]:
+        """At most ``most`` tokens of the pieces of other files, the last ones."""
+        found: list[int] = []
+        if marks.file >= 0:
+            found = [marks.file, *self._tokens("filename\n", owner)]
+        for chunk in reversed(infill.extra):
+            if len(found) >= most:
+                break
+            text = self._tokens(chunk.text[-_CHARACTERS * most :], owner)
+            if marks.file >= 0:
+                found = [marks.file, *self._tokens(f"{chunk.filename}\n", owner), *text, *found]
+            else:
+                found = [*self._tokens(_SNIPPET, owner), *text, *found]
+        if marks.repository >= 0:
+            found = [marks.repository, *self._tokens("myproject\n", owner), *found]
+        return found[max(0, len(found) - most) :] if most > 0 else []
+
+    def _end(self, text: str, most: int, owner: str, *, goes_on: bool = False) -> list[int]:
+        """The last tokens of a text, at most so many; cut at the same places while it grows."""
+        if most <= 0:
+            return []
+        step = max(1, most // _STEPS)
+        over = len(text) - _CHARACTERS * most
+        if over > 0:
+            by = _CHARACTERS * step
+            text = text[-(-over // by) * by :]
+        tokens = self._tokens(text, owner, goes_on=goes_on)
+        over = len(tokens) - most
+        return tokens if over <= 0 else tokens[-(-over // step) * step :]
+
+    def _beginning(self, text: str, most: int, owner: str) -> list[int]:
+        """The first tokens of a text that goes on behind another one, at most so many."""
+        if most <= 0:
+            return []
+        return self._tokens(text[: _CHARACTERS * most], owner, goes_on=True)[:most]
+
+    @functools.cached_property
+    def _spaced(self) -> bool:
+        """Whether the tokenizer puts a space in front of a text."""
+        first = self._model.tokenize("a", special=False)[:1]
+        return any(self._model.piece(token).startswith(b" ") for token in first)
+
+    def _tokens(self, text: str, owner: str, *, goes_on: bool = False) -> list[int]:
+        """The tokens of a text; ``goes_on`` where it stands behind another one."""
+        if not text:
+            return []
+        key = (owner, goes_on, text)
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        found = self._split(text, goes_on=goes_on)
+        with self._lock:
+            if len(text) <= _KNOWN and key not in self._known:
+                self._known[key] = found
+                self._size += len(text)
+            while self._size > _KNOWN:
+                (_, _, old), _ = self._known.popitem(last=False)
+                self._size -= len(old)
+        return found
+
+    def _split(self, text: str, *, goes_on: bool) -> list[int]:
+        if goes_on and self._spaced:
+            before = self._model.tokenize(_BEFORE, special=False)
+            found = self._model.tokenize(_BEFORE + text, special=False)
+            if found[: len(before)] == before:
+                return found[len(before) :]
+        return self._model.tokenize(text, special=False)
+
+
+__all__ = ["SUITABLE", "WINDOW", "InfillPrompt", "InfillPrompts"]

@@ -1,0 +1,125 @@
+"""The embedding model and the reranker of a server, each in a process of its own.
+
+``service.embeddings.embed(name, texts)`` is what every route of embeddings calls, whatever its
+shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.embedded import Embedded
+from localspec.embedding.process import EmbeddingProcess
+from localspec.errors import UsageError
+from localspec.serve.backend.public_name import public
+from localspec.serve.http.errors import bad_request
+
+_LOAD = {
+    "embedding": "nomic-embed-text, bge-m3 or Qwen3-Embedding",
+    "reranker": "bge-reranker-v2-m3 or Qwen3-Reranker",
+}
+_DOES = {"embedding": "gives no embeddings", "reranker": "ranks no documents"}
+
+
+class Embeddings:
+    """What a server has for texts that are not answered."""
+
+    def __init__(
+        self,
+        embedding: EmbeddingProcess | None = None,
+        reranker: EmbeddingProcess | None = None,
+        aliases: tuple[str, ...] = (),
+    ) -> None:
+        """``aliases`` are further names of both; "*" stands for every name."""
+        self._embedding, self._reranker = embedding, reranker
+        self._aliases = aliases
+
+    @property
+    def processes(self) -> list[EmbeddingProcess]:
+        """Those that there are."""
+        return [one for one in (self._embedding, self._reranker) if one is not None]
+
+    @property
+    def names(self) -> list[str]:
+        """The names that requests may call them by."""
+        return [public(one.model) for one in self.processes]
+
+    def name(self, given: str | None) -> str:
+        """The name of the embedding model.
+
+        Raises:
+            ApiError: as `embed`.
+        """
+        return public(self._chosen(given, "embedding", self._embedding).model)
+
+    @property
+    def reranker_name(self) -> str:
+        """The name of the reranker, "" without one."""
+        return "" if self._reranker is None else public(self._reranker.model)
+
+    async def start(self) -> None:
+        """Load them, one after the other: before the chat model, whose plan counts the memory that
+        is free.
+
+        Raises:
+            LocalspecError: one cannot be loaded, or is not of its kind.
+        """
+        for process in self.processes:
+            info = await process.start()
+            if info.ranks != (process is self._reranker):
+                wanted = "--embedding" if info.ranks else "--reranker"
+                kind = "a reranker" if info.ranks else "an embedding model"
+                given = "--reranker" if info.ranks else "--embedding"
+                raise UsageError(f"{process.model} is {kind}: {wanted} takes none, {given} does")
+
+    async def close(self) -> None:
+        """End them."""
+        for process in self.processes:
+            await process.close()
+
+    async def embed(
+        self,
+        name: str | None,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        truncate: bool = False,
+    ) -> Embedded:
+        """The vectors of texts, or of their tokens, of length 1. ``name`` is the model that the
+        request names, if any; with ``truncate``, what is too long loses its end.
+
+        Raises:
+            ApiError: 400, where the server has no embedding model, or the name is another model's.
+            LocalspecError: as `EmbeddingProcess.embed`.
+        """
+        return await self._chosen(name, "embedding", self._embedding).embed(
+            texts, truncate=truncate
+        )
+
+    async def rank(
+        self, name: str | None, query: str, documents: Sequence[str], *, truncate: bool = False
+    ) -> Embedded:
+        """(n, 1) the scores of documents for a query; otherwise as `embed`."""
+        chosen = self._chosen(name, "reranker", self._reranker)
+        return await chosen.rank(query, documents, truncate=truncate)
+
+    def _chosen(
+        self, name: str | None, kind: str, process: EmbeddingProcess | None
+    ) -> EmbeddingProcess:
+        if process is None:
+            raise bad_request(
+                f"this server has no model for it: a chat model {_DOES[kind]}; start it with "
+                f"--{kind} MODEL, such as {_LOAD[kind]}",
+                "model",
+                "not_supported",
+            )
+        own = public(process.model)
+        if name not in {None, "", own, process.model, *self._aliases} and "*" not in self._aliases:
+            raise bad_request(
+                f"{str(name)[:80]!r} {_DOES[kind]} here; ask {own!r}, or leave the name out",
+                "model",
+                "not_supported",
+            )
+        return process
+
+
+__all__ = ["Embeddings"]

@@ -1,0 +1,115 @@
+"""Requests for vectors of texts, and for the order of documents."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.typed import Body, Fields
+from localspec.serve.requests.completion import LARGEST_ID
+
+MOST_TEXTS = 2048
+"""Of a request, as OpenAI has it."""
+_WRONG = "must be a text, token ids, or an array of these"
+_IDS = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID},
+    "minItems": 1,
+}
+_TEXT = {"type": "string", "minLength": 1}
+_INPUT = Meta(
+    description="a text, texts, token ids, or several arrays of those",
+    extra_json_schema={
+        "anyOf": [
+            _TEXT,
+            {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MOST_TEXTS},
+            _IDS,
+            {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MOST_TEXTS},
+        ]
+    },
+)
+_MODEL = Meta(description="the name of the server's model for it")
+
+
+class EmbeddingsBody(Body, kw_only=True):
+    """OpenAI's request for vectors."""
+
+    without_effect: ClassVar[tuple[str, ...]] = ("user",)
+
+    input: Annotated[Any, _INPUT]
+    model: Annotated[str, _MODEL] | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: (
+        Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")] | None
+    ) = None
+
+    def texts(self) -> list[str | list[int]]:
+        """The texts, or their tokens.
+
+        Raises:
+            ApiError: none of these, too many, or an empty one.
+        """
+        return read_texts(self.input, "input")
+
+
+class NativeEmbeddingBody(Body, kw_only=True):
+    """llama-server's request for vectors."""
+
+    content: Annotated[Any, _INPUT]
+    model: Annotated[str, _MODEL] | None = None
+
+
+class Document(Fields, kw_only=True):
+    """A document as an object."""
+
+    text: str
+
+
+class RerankBody(Body, kw_only=True):
+    """Jina's and Cohere's request for the order of documents."""
+
+    without_effect: ClassVar[tuple[str, ...]] = ("max_chunks_per_doc", "priority", "user")
+
+    query: Annotated[str, Meta(min_length=1)]
+    documents: Annotated[list[str | Document], Meta(min_length=1, max_length=MOST_TEXTS)]
+    model: Annotated[str, _MODEL] | None = None
+    top_n: Annotated[int, Meta(ge=1, description="documents in the answer")] | None = None
+    return_documents: bool | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the documents."""
+        return [one if isinstance(one, str) else one.text for one in self.documents]
+
+
+def read_texts(given: Any, name: str) -> list[str | list[int]]:
+    """The texts, or their tokens, that a field has.
+
+    Raises:
+        ApiError: none of these, too many, or an empty one.
+    """
+    if isinstance(given, str):
+        given = [given]
+    if not isinstance(given, list) or not given:
+        raise bad_request(f"{name} {_WRONG}, and not empty", name)
+    if all(type(item) is int for item in given):
+        given = [given]
+    if len(given) > MOST_TEXTS:
+        raise bad_request(f"{name} has {len(given)} texts; {MOST_TEXTS} is the most", name)
+    texts = all(isinstance(item, str) for item in given)
+    if not texts and not all(
+        isinstance(item, list) and all(type(token) is int for token in item) for item in given
+    ):
+        raise bad_request(f"{name} {_WRONG}", name)
+    empty = next((i for i, item in enumerate(given) if not item), None)
+    if empty is not None:
+        raise bad_request(f"{name} has an empty text, number {empty}", name)
+    if not texts and any(not 0 <= token <= LARGEST_ID for item in given for token in item):
+        raise bad_request(f"{name} has a number that is not a token id", name)
+    found: list[str | list[int]] = given
+    return found
+
+
+__all__ = ["MOST_TEXTS", "EmbeddingsBody", "NativeEmbeddingBody", "RerankBody", "read_texts"]

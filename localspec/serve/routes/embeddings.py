@@ -1,0 +1,173 @@
+"""``/v1/embeddings`` and ``/v1/rerank``: vectors of texts, and the order of documents."""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+import numpy as np
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from localspec.core.embedded import Embedded, Vectors, normalized
+from localspec.errors import LocalspecError
+from localspec.serve.backend.log_line import texts_line
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.error_shapes import OpenAIShape
+from localspec.serve.http.errors import bad_request
+from localspec.serve.http.json_body import shown
+from localspec.serve.http.large_bodies import elsewhere
+from localspec.serve.replies.answer_fields import new_id
+from localspec.serve.requests.embeddings import (
+    EmbeddingsBody,
+    NativeEmbeddingBody,
+    RerankBody,
+    read_texts,
+)
+from localspec.serve.routes import answers, examples
+from localspec.serve.routes.endpoint import Received, post
+
+PATHS = ("/v1/embeddings", "/embeddings")
+RERANK_PATHS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
+SHAPE, RERANK_SHAPE = OpenAIShape("input"), OpenAIShape("documents")
+"""Shapes of errors."""
+_NUMBER = 20
+"""Bytes of a number of an answer."""
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The paths."""
+    found = _Routes(service)
+    return [
+        *post(
+            service,
+            PATHS,
+            found.embeddings,
+            "Vectors of texts",
+            body=EmbeddingsBody,
+            answer=answers.EmbeddingList,
+            example=examples.EMBEDDINGS,
+        ),
+        *post(
+            service,
+            "/embedding",
+            found.native,
+            "Vectors of texts, in llama-server's shape",
+            body=NativeEmbeddingBody,
+            answer=list[answers.NativeEmbedding],
+            example=examples.NATIVE_EMBEDDING,
+        ),
+        *post(
+            service,
+            RERANK_PATHS,
+            found.rerank,
+            "Documents by how well they answer a query",
+            body=RerankBody,
+            answer=answers.Ranking,
+            example=examples.RERANK,
+        ),
+    ]
+
+
+class _Routes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def embeddings(self, received: Received[EmbeddingsBody]) -> Response:
+        """OpenAI's shape."""
+        body, own = received.body, self._service.embeddings
+        texts = await received.apart(body.texts)
+        found = await self._found(received, own.embed(body.model, texts))
+        vectors = _shortened(found.vectors, body.dimensions)
+        as_text = body.encoding_format == "base64"
+
+        def answer() -> Response:
+            data = [
+                {"object": "embedding", "index": i, "embedding": _vector(row, as_text=as_text)}
+                for i, row in enumerate(vectors)
+            ]
+            name = own.name(body.model)
+            return JSONAnswer(
+                {"object": "list", "data": data, "model": name, "usage": _usage(found)}
+            )
+
+        return await elsewhere(_NUMBER * vectors.size, answer)
+
+    async def native(self, received: Received[NativeEmbeddingBody]) -> Response:
+        """llama-server's shape."""
+        body = received.body
+        texts = await received.apart(lambda: read_texts(body.content, "content"))
+        found = await self._found(received, self._service.embeddings.embed(body.model, texts))
+
+        def answer() -> Response:
+            rows = enumerate(found.vectors)
+            return JSONAnswer([{"index": i, "embedding": [row.tolist()]} for i, row in rows])
+
+        return await elsewhere(_NUMBER * found.vectors.size, answer)
+
+    async def rerank(self, received: Received[RerankBody]) -> Response:
+        """Jina's and Cohere's shape, the best document first. Scores are the model's own, as
+        llama-server has them: not between 0 and 1 unless it was trained so.
+        """
+        body, own = received.body, self._service.embeddings
+        texts = body.texts
+        found = await self._found(received, own.rank(body.model, body.query, texts))
+        scores = found.vectors[:, 0]
+        best = np.argsort(-scores, kind="stable")[: body.top_n]
+        results: list[dict[str, Any]] = []
+        for i in best.tolist():
+            results.append({"index": i, "relevance_score": float(scores[i])})
+            if body.return_documents:
+                results[-1]["document"] = {"text": texts[i]}
+        name = own.reranker_name
+        return JSONAnswer(
+            {
+                "id": new_id("rerank"),
+                "object": "list",
+                "model": name,
+                "results": results,
+                "usage": _usage(found),
+            }
+        )
+
+    async def _found(self, received: Received[Any], work: Any) -> Embedded:
+        began, request = time.monotonic(), received.http
+        try:
+            found: Embedded = await while_connected(request, work)
+        except LocalspecError as error:
+            raise self._service.refused(error) from None
+        caller, path = caller_of(request.scope), request.url.path
+        model = received.body.model or ""
+        seconds = time.monotonic() - began
+        self._service.reporter.line(texts_line(caller, path, shown(model), found, seconds))
+        return found
+
+
+def _shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
+    """The first dimensions of each vector, at length 1 (Matryoshka).
+
+    Raises:
+        ApiError: the vectors have fewer.
+    """
+    width = vectors.shape[1]
+    if dimensions is None or dimensions == width:
+        return vectors
+    if dimensions > width:
+        raise bad_request(f"dimensions must be at most {width}, the model's", "dimensions")
+    return normalized(vectors[:, :dimensions])
+
+
+def _vector(row: Any, *, as_text: bool) -> Any:
+    if as_text:
+        return base64.b64encode(np.ascontiguousarray(row, "<f4").tobytes()).decode()
+    return row.tolist()
+
+
+def _usage(found: Embedded) -> dict[str, int]:
+    return {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+
+
+__all__ = ["PATHS", "RERANK_PATHS", "RERANK_SHAPE", "SHAPE", "routes"]

@@ -1,0 +1,288 @@
+"""Text at a cursor, on llama.cpp: drafted as plain, little read at a keystroke, ends in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf_tools
+import httpx2
+import pytest
+from conftest import Files
+from replies import StopAfter, last
+from served import Served, served
+
+from localspec import GREEDY, Notice, Options, ReplyRequest, Runtime, Sampling
+from localspec.core.infill import Chunk, Infill
+from localspec.errors import UsageError
+from localspec.llama.model import Model
+from localspec.serve.http.settings import ServeSettings
+
+BEFORE = (
+    "def area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n"
+)
+AFTER = "\n\n\nprint(volume(1, 2, 3))\n"
+EXTRA = (Chunk("shapes.py", "def area(width, height):\n    return width * height\n"),)
+_N = len(gguf_tools.byte_vocabulary()) + len(gguf_tools.FILLING)
+_WRITTEN = range(3, 97)
+"""Tokens of characters that can be seen, by `byte_vocabulary`."""
+ENDLESSLY = Sampling(
+    temperature=0.0, logit_bias=tuple((t, -100.0) for t in range(_N) if t not in _WRITTEN)
+)
+
+
+@pytest.fixture(scope="module")
+def coder(files: Files) -> Path:
+    """A model with tokens for a gap, and a context of 2048 tokens."""
+    path = files.folder / "coder.gguf"
+    return gguf_tools.write_llama(path, seed=3, context=2048, controls=gguf_tools.FILLING)
+
+
+@pytest.fixture
+def runtime(coder: Path) -> Iterator[Runtime]:
+    options = Options(model=str(coder), drafter=("prediction", "suffix"), draft_max=4, threads=1)
+    with Runtime.open(options) as found:
+        yield found
+
+
+def asked(typed: str = "", *, sampling: Sampling = ENDLESSLY, **fields: object) -> ReplyRequest:
+    infill = Infill(BEFORE, AFTER, typed, EXTRA, **fields.pop("rules", {}))  # type: ignore[arg-type]
+    return ReplyRequest(
+        **{"infill": infill, "sampling": sampling, "seed": 1, "max_tokens": 24} | fields
+    )
+
+
+@pytest.mark.parametrize("names", ["usual", "by older keys"])
+def test_the_tokens_are_those_of_the_file(files: Files, names: str) -> None:
+    n = len(gguf_tools.byte_vocabulary())
+    marks = gguf_tools.FILLING if names == "usual" else ("A1", "B2", "C3", "D4", "E5", "F6")
+    older = {
+        f"tokenizer.ggml.{k}_token_id": n + i for i, k in enumerate(("prefix", "suffix", "middle"))
+    }
+    path = files.folder / f"{names}.gguf"
+    gguf_tools.write_llama(
+        path, layers=1, controls=marks, numbers=None if names == "usual" else older
+    )
+    model = Model(path)
+    found = [model.special_ids[f"fim_{part}"] for part in ("pre", "suf", "mid")]
+    assert found == [n, n + 1, n + 2]
+    assert model.special_ids["fim_sep"] == (n + 5 if names == "usual" else -1)
+    model.close()
+
+
+def test_a_model_without_them_is_refused(files: Files) -> None:
+    with (
+        Runtime.open(Options(model=str(files.target), threads=1)) as runtime,
+        pytest.raises(UsageError, match="load a model that has them"),
+    ):
+        runtime.answer(asked())
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [GREEDY, Sampling(temperature=1.0), Sampling(repeat_penalty=1.3, top_k=12)],
+    ids=["greedy", "warm", "penalties"],
+)
+@pytest.mark.parametrize("certain", [False, True])
+def test_drafted_is_plain_at_every_keystroke(
+    runtime: Runtime, sampling: Sampling, certain: bool
+) -> None:
+    drafted = 0
+    for end in range(len("    return")):
+        settings = {"sampling": sampling, "seed": end, "rules": {"certain": certain}}
+        typed = "    return"[:end]
+        reply = runtime.answer(asked(typed, draft_memory=True, **settings))
+        assert reply.tokens == runtime.answer(asked(typed, draft=False, **settings)).tokens
+        drafted += reply.stats.drafted
+    assert drafted or certain
+
+
+def test_a_keystroke_reads_what_is_new_and_the_suffix(runtime: Runtime) -> None:
+    first = runtime.answer(asked())
+    assert first.stats.cached_tokens == 0
+    behind = len(AFTER) + 2  # a byte is a token here; and the two marks
+    for end in range(1, len("    return width")):
+        stats = runtime.answer(asked("    return width"[:end])).stats
+        assert stats.prompt_tokens - stats.cached_tokens <= behind + 2
+        assert stats.cached_tokens > len(BEFORE)
+
+
+def test_with_the_suffix_first_a_keystroke_reads_what_was_typed(runtime: Runtime) -> None:
+    rules = {"suffix_first": True}
+    runtime.answer(asked(rules=rules))
+    for end in range(1, len("    return width")):
+        stats = runtime.answer(asked("    return width"[:end], rules=rules)).stats
+        assert stats.prompt_tokens - stats.cached_tokens <= 3
+
+
+def test_the_rest_of_a_suggestion_is_drafted_while_it_is_typed(runtime: Runtime) -> None:
+    reply = runtime.answer(asked(draft_memory=True))
+    assert reply.stats.accepted_prediction_tokens == 0
+    again = runtime.answer(asked(draft_memory=True))
+    assert again.tokens == reply.tokens
+    assert again.stats.accepted_prediction_tokens == len(reply.tokens)
+    assert again.stats.by_drafter["prediction"].accepted > len(reply.tokens) // 2
+    typed = reply.text[:5]
+    along = runtime.answer(asked(typed, draft_memory=True))
+    assert along.stats.accepted_prediction_tokens + along.stats.rejected_prediction_tokens == 19
+    runtime.forget()
+    assert runtime.answer(asked(draft_memory=True)).stats.accepted_prediction_tokens == 0
+    assert runtime.answer(asked()).stats.accepted_prediction_tokens == 0
+
+
+def test_a_reply_ends_before_a_line_with_less_indentation(runtime: Runtime) -> None:
+    newline = runtime.tokenize(ReplyRequest(prompt="\n")).tokens[0]
+    forced = Sampling(temperature=0.0, logit_bias=((newline, 1000.0),))
+    reply = runtime.answer(asked(sampling=forced, rules={"indent": 4}))
+    assert (reply.text, reply.finish_reason, reply.stop_text) == ("\n", "length", None)
+
+
+def test_after_its_time_a_reply_ends_with_its_line(runtime: Runtime) -> None:
+    newline = runtime.tokenize(ReplyRequest(prompt="\n")).tokens[0]
+    forced = Sampling(temperature=0.0, logit_bias=((newline, 1000.0),))
+    reply = runtime.answer(asked(sampling=forced, rules={"predict_seconds": 1e-9}))
+    assert (reply.text, reply.finish_reason) == ("\n", "length")
+
+
+def test_a_prompt_that_takes_too_long_is_given_up_and_read_on_next_time(runtime: Runtime) -> None:
+    *events, _ = stream = [*runtime.submit(asked(rules={"prompt_seconds": 1e-9}))]
+    reply = last(stream)
+    assert (reply.tokens, reply.finish_reason) == ((), "length")
+    assert any(isinstance(e, Notice) and "the time for the prompt" in e.text for e in events)
+    warm = runtime.answer(asked(max_tokens=0, rules={"prompt_seconds": 1e-9}))
+    assert warm.stats.prompt_tokens > 0
+    assert runtime.answer(asked()).stats.cached_tokens > len(BEFORE)
+
+
+def test_what_an_interrupted_reply_has_read_stays(runtime: Runtime) -> None:
+    stop = StopAfter(runtime.pair.control.policy, 3)
+    reply = last(runtime.submit(asked(max_tokens=200), stop.interrupt, policy=stop))
+    assert reply.finish_reason == "interrupt"
+    assert runtime.answer(asked("    r")).stats.cached_tokens > len(BEFORE)
+
+
+# -- over HTTP -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(coder: Path) -> Iterator[Served]:
+    options = Options(model=str(coder), threads=1, parallel=1)
+    with served(ServeSettings(port=0, max_tokens=400), options) as found:
+        yield found
+
+
+BODY = {
+    "input_prefix": BEFORE,
+    "input_suffix": AFTER,
+    "input_extra": [{"filename": one.filename, "text": one.text} for one in EXTRA],
+    "prompt": "    ",
+    "n_predict": 12,
+    "temperature": 0,
+    "logit_bias": {str(token): -100 for token, _ in ENDLESSLY.logit_bias},
+}
+
+
+def post(server: Served, path: str = "/infill", **fields: object) -> httpx2.Response:
+    return httpx2.post(server.url + path, json=BODY | fields, timeout=60)
+
+
+def test_the_answer_has_llama_servers_fields(server: Served) -> None:
+    answer = post(server, return_tokens=True).json()
+    assert answer["stop"] is True
+    assert answer["stop_type"] == "limit"
+    assert answer["tokens_predicted"] == len(answer["tokens"]) == 12
+    assert (
+        answer["tokens_evaluated"] == answer["timings"]["cache_n"] + answer["timings"]["prompt_n"]
+    )
+    assert answer["generation_settings"]["temperature"] == 0
+    wanted = ["content", "timings/predicted_n", "prompt", "none/such"]
+    some = post(server, response_fields=wanted).json()
+    assert some["content"] == answer["content"]
+    assert some["timings/predicted_n"] == 12
+    assert some["prompt"].endswith(f"{BEFORE}    <|fim_suffix|>{AFTER}<|fim_middle|>")
+    assert set(some) == {"content", "timings/predicted_n", "prompt"}
+
+
+def test_a_stream_has_the_same_text_and_ends_with_the_figures(server: Served) -> None:
+    whole = post(server).json()["content"]
+    lines = post(server, stream=True).text.strip().split("\n\n")
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data")]
+    assert "".join(event["content"] for event in events) == whole
+    assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["tokens_predicted"] == 12
+
+
+def test_what_llama_vim_sends_is_answered(server: Served) -> None:
+    usual = {
+        "id_slot": 0,
+        "n_indent": 4,
+        "top_k": 40,
+        "top_p": 0.9,
+        "samplers": ["top_k", "top_p", "infill"],
+        "stream": False,
+        "cache_prompt": True,
+        "t_max_prompt_ms": 60_000,
+        "t_max_predict_ms": 60_000,
+        "response_fields": ["content", "timings/prompt_n", "truncated", "tokens_cached"],
+    }
+    answer = post(server, **usual)
+    assert answer.status_code == 200, answer.text
+    assert set(answer.json()) == set(usual["response_fields"])  # type: ignore[call-overload]
+    warming = {"n_predict": 0, "samplers": [], "t_max_prompt_ms": 1, "response_fields": [""]}
+    assert post(server, **usual | warming).json() == {}
+    assert not [notice for notice in server.notes.notices if "/infill" in notice]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"input_prefix": 1}, "input_prefix"),
+        ({"input_suffix": None}, "input_suffix"),
+        ({"input_extra": [{"filename": "a"}]}, "text"),
+        ({"n_indent": -1}, "n_indent"),
+        ({"samplers": ["top_q"]}, "samplers"),
+        ({"samplers": ["top_p", "top_k"]}, "in this order, each once"),
+        ({"n_probs": 3}, "n_probs must be 0"),
+    ],
+)
+def test_bad_input_is_refused_by_name(server: Served, fields: dict[str, object], said: str) -> None:
+    answer = post(server, **fields)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
+def test_completions_with_a_suffix_fill_the_gap(server: Served) -> None:
+    shared = {"temperature": 0, "max_tokens": 12, "logit_bias": BODY["logit_bias"]}
+    given = {"prompt": BEFORE, "suffix": AFTER} | shared
+    url = f"{server.url}/v1/completions"
+    choice = httpx2.post(url, json=given, timeout=60).json()["choices"][0]
+    filled = post(server, prompt="", input_extra=[]).json()
+    assert choice["text"] == filled["content"]
+    echoed = httpx2.post(url, json=given | {"echo": True}, timeout=60)
+    assert echoed.json()["error"]["param"] == "echo"
+    ids = httpx2.post(url, json=given | {"prompt": [5, 6]}, timeout=60)
+    assert ids.json()["error"]["param"] == "suffix"
+
+
+async def test_a_client_that_leaves_frees_its_place(server: Served) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    body = json.dumps(BODY | {"n_predict": 400, "stream": True}).encode()
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST /infill HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await reader.readuntil(b"data: ")
+        writer.close()
+    while server.service.running:  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0.01)
+
+
+def test_a_chat_model_says_what_to_load(files: Files) -> None:
+    options = Options(model=str(files.target), threads=1, parallel=1)
+    with served(ServeSettings(port=0), options) as server:
+        for stream in (False, True):
+            answer = post(server, stream=stream)
+            assert answer.status_code == 400
+            assert "Qwen2.5-Coder" in answer.json()["error"]["message"]
