@@ -76,6 +76,12 @@ _LARGEST_KEY_FILE = 1 << 16
 )
 @click.option("--lazy", is_flag=True, help="Load the model with the first request.")
 @click.option("--no-switch", is_flag=True, help="Serve this model alone, whatever is downloaded.")
+@click.option("--no-pull", is_flag=True, help="Refuse requests to download a model (/api/pull).")
+@click.option(
+    "--allow-delete",
+    is_flag=True,
+    help="Let clients remove downloaded models (/api/delete).",
+)
 @click.option(
     "--queue",
     type=click.IntRange(0, 10_000),
@@ -141,7 +147,7 @@ def command(model: str | None, **flags: Any) -> int:
 
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "queue", "hosts", "origins", "save_states", "tui"),
+    *("no_switch", "no_pull", "allow_delete", "queue", "hosts", "origins", "save_states", "tui"),
 )
 
 
@@ -171,6 +177,8 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         keep_loaded=own["keep_alive"],
         load_first=not own["lazy"],
         switch=not own["no_switch"],
+        pulls=not own["no_pull"],
+        deletes=own["allow_delete"],
     )
 
 

@@ -25,7 +25,10 @@ from localspec.serve.routes import (
     messages,
     models,
     native,
+    ollama,
+    ollama_models,
     openapi,
+    page,
     prometheus,
     props,
     responses,
@@ -45,7 +48,10 @@ ROUTES: tuple[Contribution, ...] = (
     responses.routes,
     messages.routes,
     native.routes,
+    ollama.routes,
+    ollama_models.routes,
     unsupported.routes,
+    page.routes,
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {
@@ -53,6 +59,7 @@ SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(responses.PATHS, responses.SHAPE),
     messages.PATH: messages.ANTHROPIC,
     native.PREFIX: native.SHAPE,
+    ollama.PREFIX: ollama.OLLAMA,
 }
 """Shapes of error bodies by the prefix of the path."""
 

@@ -27,6 +27,9 @@ EXAMPLES = {
     "/tokenize": examples.TOKENIZE,
     "/detokenize": examples.DETOKENIZE,
     "/apply-template": examples.TEMPLATE,
+    "/api/chat": examples.OLLAMA_CHAT,
+    "/api/generate": examples.OLLAMA_GENERATE,
+    "/api/show": examples.OLLAMA_SHOW,
 }
 REPLIES = [*EXAMPLES][:4]
 
@@ -116,6 +119,9 @@ BEYOND_SCHEMAS = (
     "an object in braces",
     "the grammar is empty",
     "choices must not be empty",
+    "the picture is not in base64",
+    "the picture is empty",
+    "has no place in a raw prompt",
 )
 """What answers say to requests that fit their schema: no schema has these rules."""
 
@@ -141,6 +147,9 @@ LEAST = {
     "/tokenize": {"content": "a"},
     "/detokenize": {"tokens": [1]},
     "/apply-template": HI,
+    "/api/chat": HI,
+    "/api/generate": {"prompt": "a"},
+    "/api/show": {"model": "fake"},
 }
 """A valid body for each path."""
 ODD = {
@@ -186,7 +195,8 @@ async def agreed(world, described, path, body):
     if answer.status_code == 200:
         assert wrong is None, body
     elif wrong is None:
-        message = answer.json()["error"]["message"]
+        error = answer.json()["error"]
+        message = error if isinstance(error, str) else error["message"]
         assert any(known in message for known in BEYOND_SCHEMAS), (message, body)
 
 

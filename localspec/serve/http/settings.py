@@ -117,6 +117,10 @@ class ServeSettings:
     switch: bool = True
     """Whether a request may name another downloaded model of the catalogue, which is then loaded
     in place of the present one."""
+    pulls: bool = True
+    """Whether a request may download a model, where it may `switch` to it too."""
+    deletes: bool = False
+    """Whether a request may remove a downloaded model."""
 
 
 __all__ = ["DEFAULT_PORT", "ApiKeys", "Limits", "ServeSettings"]

@@ -8,6 +8,7 @@ description by `Fields.also` or ``extra_json_schema``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import Meta, Struct
 from localspec.core.setting_spec import AUTO, Kind, SettingSpec
 from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign, refuse
 from localspec.serve.http.wording import made_whole, worded
 
 T = TypeVar("T")
@@ -29,6 +31,8 @@ class Fields(Struct, kw_only=True):
 
     also: ClassVar[dict[str, Any]] = {}
     """Keys of its JSON schema that its types do not say."""
+    foreign: ClassVar[Mapping[str, Foreign]] = {}
+    """Fields of other servers that are refused where they would change the reply."""
 
 
 class Body(Fields, kw_only=True):
@@ -49,8 +53,22 @@ class Body(Fields, kw_only=True):
     def ignored(self, given: dict[str, Any]) -> list[str]:
         """Names of what has no effect in ``given``, the object that this was read from."""
         kinds = (type(self), *self.parts)
-        known = {n for kind in kinds for n in (*kind.__struct_fields__, *kind.without_effect)}
+        known = {
+            n
+            for kind in kinds
+            for n in (*kind.__struct_fields__, *kind.without_effect, *kind.foreign)
+        }
         return [name for name in given if name not in known]
+
+    def refuse_foreign(self, given: dict[str, Any]) -> None:
+        """Refuse what would change the reply and is not done here, in ``given``, the object that
+        this was read from.
+
+        Raises:
+            ApiError: there is something.
+        """
+        for kind in (type(self), *self.parts):
+            refuse(kind.foreign, given)
 
 
 def read(kind: type[T], given: Any) -> T:

@@ -97,6 +97,8 @@ class _Schemas:
         for kind in _below(Fields):
             if kind.__name__ in self.components:
                 _add(self.components[kind.__name__], kind.also)
+                own = self.components[kind.__name__].setdefault("properties", {})
+                own |= {name: one.schema for name, one in kind.foreign.items() if name not in own}
                 parts = [self.of(part) for part in getattr(kind, "parts", ())]
                 self.components[kind.__name__] |= {"allOf": parts} if parts else {}
 
@@ -150,5 +152,7 @@ def _answer(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     kind = "text/plain" if text else operation.media_type
     content = {kind: {"schema": schemas.of(operation.answer)}}
     if operation.stream:
-        content["text/event-stream"] = {"schema": schemas.of(Event)}
+        events = operation.stream_type == "text/event-stream"
+        piece = schemas.of(Event if events else operation.answer)
+        content[operation.stream_type] = {"schema": piece}
     return {"description": "the answer", "content": content}
