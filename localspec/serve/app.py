@@ -69,13 +69,14 @@ def build_app(service: Service) -> ASGIApp:
     shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
     limited = BodyBudget(app, service.settings.limits.bodies_bytes)
-    return PlainPaths(Guard(Boundary(limited, service, shapes), service.settings, shapes))
+    guard = Guard(Boundary(limited, service, shapes), service.settings, shapes)
+    return PlainPaths(guard, service.settings.root_path)
 
 
 def all_routes(service: Service) -> list[BaseRoute]:
     """The routes of a server, and the one that describes them."""
     routes = [route for contribute in ROUTES for route in contribute(service)]
-    return [*routes, *openapi.routes(routes)]
+    return [*routes, *openapi.routes(routes, service.settings.root_path)]
 
 
 class Boundary:

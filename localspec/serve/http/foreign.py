@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from localspec.serve.http.errors import bad_request
 
+_MOST = 16
+"""Names in a notice."""
+
 
 class Foreign(Struct, frozen=True):
     """A field that is refused where it would change the reply."""
@@ -51,8 +54,10 @@ def refuse(table: Mapping[str, Foreign], given: Mapping[str, Any], place: str = 
 
 
 def notice(names: Iterable[str]) -> str:
-    """A notice about fields without effect."""
-    return f"without effect here: {', '.join(names)}"
+    """A notice about fields without effect; of very many, the first ones are named."""
+    found = list(names)
+    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return f"without effect here: {', '.join(found[:_MOST])}{more}"
 
 
 __all__ = ["Foreign", "notice", "refuse"]

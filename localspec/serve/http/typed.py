@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 from localspec.core.setting_spec import AUTO, Kind, SettingSpec
 from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign, refuse
+from localspec.serve.http.foreign import Foreign, notice, refuse
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.wording import made_whole, worded
 
 T = TypeVar("T")
@@ -67,8 +68,22 @@ class Body(Fields, kw_only=True):
         Raises:
             ApiError: there is something.
         """
-        for kind in (type(self), *self.parts):
-            refuse(kind.foreign, given)
+        kinds = (type(self), *self.parts)
+        declared = {name for kind in kinds for name in kind.__struct_fields__}
+        for kind in kinds:
+            refuse({n: f for n, f in kind.foreign.items() if n not in declared}, given)
+
+    def without_effect_in(self, given: dict[str, Any]) -> list[str]:
+        """Names of all that changes nothing in ``given``, the object that this was read from."""
+        known = {name for kind in (type(self), *self.parts) for name in kind.without_effect}
+        declared = {n for kind in (type(self), *self.parts) for n in kind.__struct_fields__}
+        named = [n for n in given if n in known - declared and given[n] is not None]
+        return [*named, *map(shown, self.ignored(given))]
+
+    def notices(self, given: dict[str, Any]) -> tuple[str, ...]:
+        """What an answer says of that."""
+        names = self.without_effect_in(given)
+        return (notice(names),) if names else ()
 
 
 def read(kind: type[T], given: Any) -> T:

@@ -117,7 +117,7 @@ class OllamaReplyBody(Body, kw_only=True):
         options = given.get("options") or {}
         names = self.options.ignored(options) if self.options is not None else []
         inside = [f"options.{shown(name)}{_flag(name)}" for name in names]
-        return [*map(shown, self.ignored(given)), *inside]
+        return [*super().without_effect_in(given), *inside]
 
     def _reply(self, settings: ServeSettings, grammar: GrammarSpec | None) -> dict[str, Any]:
         """The fields of `ReplyRequest` but the prompt.

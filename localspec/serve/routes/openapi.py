@@ -32,9 +32,11 @@ _FAILURES = {
 }
 
 
-def routes(others: Iterable[BaseRoute]) -> list[BaseRoute]:
-    """The endpoint; ``others`` are all that it describes besides itself."""
-    page = Page(others)
+def routes(others: Iterable[BaseRoute], root: str = "") -> list[BaseRoute]:
+    """The endpoint; ``others`` are all that it describes besides itself, ``root`` the path in front
+    of theirs.
+    """
+    page = Page(others, root)
     own = get(PATH, page.answer, "This description")
     page.describe(own)
     return own
@@ -43,8 +45,9 @@ def routes(others: Iterable[BaseRoute]) -> list[BaseRoute]:
 class Page:
     """The endpoint."""
 
-    def __init__(self, described: Iterable[BaseRoute]) -> None:
+    def __init__(self, described: Iterable[BaseRoute], root: str) -> None:
         self._endpoints = [*described]
+        self._root = root
         self._description: dict[str, Any] | None = None
 
     def describe(self, more: Iterable[BaseRoute]) -> None:
@@ -56,6 +59,8 @@ class Page:
         del request
         if self._description is None:
             self._description = description(self._endpoints)
+            if self._root:
+                self._description["servers"] = [{"url": self._root}]
         return JSONAnswer(self._description)
 
 
