@@ -26,6 +26,7 @@ from localspec.serve.routes import (
     models,
     native,
     ollama,
+    ollama_answer,
     ollama_models,
     openapi,
     page,
@@ -59,7 +60,7 @@ SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(responses.PATHS, responses.SHAPE),
     messages.PATH: messages.ANTHROPIC,
     native.PREFIX: native.SHAPE,
-    ollama.PREFIX: ollama.OLLAMA,
+    ollama.PREFIX: ollama_answer.OLLAMA,
 }
 """Shapes of error bodies by the prefix of the path."""
 

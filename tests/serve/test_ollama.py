@@ -1,12 +1,12 @@
 """Ollama's interface on a fake engine: shapes, options, durations, names, and what is refused."""
 
-import asyncio
 import base64
 import io
 import json
 
 import pytest
 from PIL import Image
+from waiting import until_so
 
 from localspec.core.events import ReplyFormat
 from localspec.core.sampling_params import Sampling
@@ -260,8 +260,7 @@ async def test_an_empty_request_loads_the_model_and_keep_alive_0_unloads_it(worl
         CHAT, json={"model": "fake", "messages": [], "keep_alive": 0}
     )
     assert lines(unloaded.text)[0]["done_reason"] == "unload"
-    while world.slot.info is not None:  # noqa: ASYNC110 - there is no event for it
-        await asyncio.sleep(0)
+    await until_so(lambda: world.slot.info is None)
     assert (await world.client.get("/api/ps")).json() == {"models": []}
 
 

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from fake_serving import World
 from served import served
+from waiting import until_so
 
 from localspec.errors import UsageError
 from localspec.serve.http.settings import ApiKeys, ServeSettings
@@ -154,8 +155,7 @@ async def test_a_reply_has_as_long_as_the_drain_when_the_server_stops(drain):
     address = await world.address
     async with httpx2.AsyncClient(timeout=60) as client:
         asked = asyncio.create_task(client.post(f"{address}/api/chat", json=HI))
-        while serving.service.metrics.emitted < 2:  # noqa: ASYNC110 - the fakes set no events
-            await asyncio.sleep(0.001)
+        await until_so(lambda: serving.service.metrics.emitted >= 2)
         serving.stop(143)
         if drain:
             world.hold.set()

@@ -212,6 +212,3 @@ def _remove(name: str) -> None:
         plan_removal(name).carry_out()
     except OSError as error:
         raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None
-
-
-__all__ = ["AT_ONCE", "Downloads", "Progress"]

@@ -133,6 +133,3 @@ def _digest(path: Path, size: int, modified: int) -> str:
     if len(known) == 64 and hf_cache.is_hash(known):
         return known
     return hashlib.sha256(f"{path.name} {size} {modified}".encode()).hexdigest()
-
-
-__all__ = ["KnownFacts", "ModelFacts"]

@@ -58,6 +58,3 @@ def notice(names: Iterable[str]) -> str:
     found = list(names)
     more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return f"without effect here: {', '.join(found[:_MOST])}{more}"
-
-
-__all__ = ["Foreign", "notice", "refuse"]

@@ -105,5 +105,3 @@ WITHOUT_EFFECT: tuple[str, ...] = (
 )
 """Fields that cannot change a reply here: hints, names, speed, or parts of samplers whose own field
 is refused."""
-
-__all__ = ["REFUSED", "WITHOUT_EFFECT"]

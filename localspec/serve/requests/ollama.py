@@ -1,11 +1,8 @@
-"""Requests in Ollama's shape. What Ollama calls options are the sampling parameters and limits of a
-reply here; options of loading have no effect, since the server's own flags say how it loads.
-"""
+"""Requests in Ollama's shape."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,28 +15,17 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import MediaError
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign, refuse
-from localspec.serve.http.json_body import shown
+from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body, Fields, checked, setting
+from localspec.serve.http.typed import Body, Fields, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
-from localspec.serve.requests.generation import Alternatives, Drafting, Name, Stops, made, texts
+from localspec.serve.requests.generation import Alternatives, Drafting, Name, made, texts
 from localspec.serve.requests.grammars import checked_grammar
 from localspec.serve.requests.offered_tools import ChatTool, OfferedTools, chat_tools
+from localspec.serve.requests.ollama_options import KeepAlive, OllamaOptions
 from localspec.serve.requests.pictures import joined, picture_at, picture_of
-from localspec.serve.requests.sampling import SamplingFields
 
-_UNIT = r"\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h)"
-_DURATION = rf"^-?(?:(?:{_UNIT}){{1,8}}|\d{{1,9}}(?:\.\d{{1,9}})?)$"
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_FOR_EVER = 1e9
-"""Seconds, of either sign, from which a time has no end."""
-_KEEP = Meta(
-    description="seconds, or a duration such as 5m; negative: for ever",
-    extra={REFUSAL: 'must be a number of seconds or a duration such as "5m"'},
-)
-KeepAlive = Annotated[int | float | Annotated[str, Meta(pattern=_DURATION)], _KEEP]
 _FORMAT = Meta(
     description='"json", or a JSON schema', extra={REFUSAL: 'must be "json" or a JSON schema'}
 )
@@ -47,40 +33,6 @@ Format = Annotated[Literal["", "json"] | dict[str, Any], _FORMAT]
 _THINK = Meta(extra={REFUSAL: "must be true, false, low, medium, high or max"})
 Think = Annotated[bool | Literal["low", "medium", "high", "max"], _THINK]
 Image = Annotated[str, Meta(description="a picture in base64")]
-
-LOADING: dict[str, str] = {
-    "num_ctx": "--ctx",
-    "num_gpu": "--gpu-layers",
-    "num_thread": "--threads",
-    **dict.fromkeys(("num_batch", "main_gpu", "use_mmap", "use_mlock", "numa", "low_vram"), ""),
-    **dict.fromkeys(("f16_kv", "num_keep", "logits_all", "mirostat_tau", "mirostat_eta"), ""),
-}
-"""Options without effect on a reply, and the flag of the server in place of those that have one."""
-_NO_SAMPLER = "localspec has temperature, top_k, top_p, min_p and penalties; leave it out"
-OPTIONS: dict[str, Foreign] = {
-    "mirostat": Foreign(_NO_SAMPLER, (0,)),
-    "typical_p": Foreign(_NO_SAMPLER, (1,)),
-    "tfs_z": Foreign(_NO_SAMPLER, (0, 1)),
-    "penalize_newline": Foreign("penalties treat newlines as all tokens", (True,)),
-    "vocab_only": Foreign("models are loaded whole", (False,)),
-    "embedding_only": Foreign("models are loaded to generate text", (False,)),
-}
-"""Options that would change a reply."""
-
-
-class OllamaOptions(SamplingFields):
-    """``options``."""
-
-    foreign: ClassVar[Mapping[str, Foreign]] = OPTIONS
-
-    num_predict: Annotated[int, Meta(description="most tokens; below 1: no limit")] | None = None
-    seed: Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")] = None
-    stop: Annotated[Name | Stops, Meta(description="texts that end the reply")] | None = None
-
-    def ignored(self, given: Mapping[str, Any]) -> list[str]:
-        """Names of what has no effect in ``given``, the object that this was read from."""
-        known = (*type(self).__struct_fields__, *self.foreign)
-        return [name for name in given if name not in known]
 
 
 class OllamaReplyBody(Body, kw_only=True):
@@ -110,14 +62,14 @@ class OllamaReplyBody(Body, kw_only=True):
             ApiError: there is one.
         """
         super().refuse_foreign(given)
-        refuse(OPTIONS, given.get("options") or {}, "options")
+        OllamaOptions.refuse(given.get("options") or {})
 
     def without_effect_in(self, given: dict[str, Any]) -> list[str]:
         """What has no effect in ``given``, the body as it came, with the flags in place of it."""
-        options = given.get("options") or {}
-        names = self.options.ignored(options) if self.options is not None else []
-        inside = [f"options.{shown(name)}{_flag(name)}" for name in names]
-        return [*super().without_effect_in(given), *inside]
+        own = super().without_effect_in(given)
+        if self.options is None:
+            return own
+        return [*own, *self.options.without_effect_inside(given["options"])]
 
     def _reply(self, settings: ServeSettings, grammar: GrammarSpec | None) -> dict[str, Any]:
         """The fields of `ReplyRequest` but the prompt.
@@ -321,16 +273,6 @@ class OllamaPullBody(OllamaModelBody, kw_only=True):
     stream: Annotated[bool, Meta(description="true unless given")] | None = None
 
 
-def seconds(given: float | str | None) -> float | None:
-    """The seconds of a `KeepAlive`; negative for ever, None where nothing was said."""
-    if not isinstance(given, str):
-        return None if given is None else float(given) if abs(given) < _FOR_EVER else -1.0
-    number = given.removeprefix("-")
-    parts = re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", number)
-    found = sum(float(n) * _SECONDS[unit] for n, unit in parts) if parts else float(number)
-    return -found if number != given else found
-
-
 def pictures_of(images: list[str] | None) -> list[str | Picture]:
     """The pictures.
 
@@ -350,20 +292,3 @@ def _thinking(think: bool | str | None) -> str | None:
     if isinstance(think, str):
         return thinking_arguments(think, None)
     return None if think is None else json.dumps({"enable_thinking": think})
-
-
-def _flag(name: str) -> str:
-    flag = LOADING.get(name)
-    return f" (the server's {flag} says it)" if flag else ""
-
-
-__all__ = [
-    "LOADING",
-    "OPTIONS",
-    "OllamaChatBody",
-    "OllamaGenerateBody",
-    "OllamaModelBody",
-    "OllamaPullBody",
-    "OllamaReplyBody",
-    "seconds",
-]

@@ -24,7 +24,8 @@ from localspec.serve.requests.ollama import OllamaModelBody, OllamaPullBody
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Anything, OllamaError, OllamaModels, OllamaStatus
 from localspec.serve.routes.endpoint import Received, get, post, post_untyped
-from localspec.serve.routes.ollama import FILLER, MEDIA_TYPE, OLLAMA, PREFIX, line, stamp
+from localspec.serve.routes.ollama import PREFIX
+from localspec.serve.routes.ollama_answer import FILLER, MEDIA_TYPE, OLLAMA, line, stamp
 
 FOLLOWED = "0.13.5"
 """The version of Ollama whose interface this follows: clients refuse to speak with older ones."""
@@ -232,6 +233,3 @@ def _capabilities(facts: ModelFacts) -> list[str]:
     if facts.thinks:
         found.append("thinking")
     return found
-
-
-__all__ = ["FOLLOWED", "plain"]

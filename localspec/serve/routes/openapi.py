@@ -24,6 +24,7 @@ _FAILURES = {
     "401": "no API key, or a wrong one, where one is needed",
     "403": "the Host or Origin is not allowed",
     "404": "there is no such model",
+    "409": "the model is loaded, and is not removed",
     "408": "the body did not arrive in time",
     "413": "the body is too large",
     "415": "the body is compressed",
@@ -73,7 +74,7 @@ def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:
         "info": {
             "title": "localspec",
             "version": __version__,
-            "description": "Exact speculative decoding behind the APIs of OpenAI and Anthropic.",
+            "description": "Exact speculative decoding behind the APIs of OpenAI, Anthropic and Ollama.",
         },
         "paths": {
             endpoint.path_format: {endpoint.operation.method.lower(): _operation(endpoint, schemas)}

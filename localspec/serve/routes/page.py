@@ -122,6 +122,3 @@ def _base(request: Request, service: Service) -> str:
 
 def _text(given: str) -> str:
     return html.escape(safe_text(given))
-
-
-__all__ = ["programs_of"]
