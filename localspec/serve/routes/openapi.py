@@ -74,7 +74,7 @@ def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:
         "info": {
             "title": "localspec",
             "version": __version__,
-            "description": "Exact speculative decoding, by OpenAI's, Anthropic's and Ollama's APIs.",
+            "description": "Exact speculative decoding; OpenAI's, Anthropic's and Ollama's APIs.",
         },
         "paths": {
             endpoint.path_format: {endpoint.operation.method.lower(): _operation(endpoint, schemas)}
