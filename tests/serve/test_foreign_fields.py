@@ -114,7 +114,7 @@ async def test_a_field_that_cannot_change_the_reply_is_named_in_a_notice(world, 
 @pytest.mark.parametrize(
     ("path", "more"),
     [
-        ("/v1/responses", {"user": "me"}),
+        ("/v1/responses", {"ttl": 60}),
         ("/v1/messages", {"speed": "fast"}),
     ],
 )
