@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _KEY_VARIABLE = "LOCALSPEC_API_KEY"
 _LARGEST_KEY_FILE = 1 << 16
+_ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 @click.command("serve")
@@ -76,6 +78,12 @@ _LARGEST_KEY_FILE = 1 << 16
 )
 @click.option("--lazy", is_flag=True, help="Load the model with the first request.")
 @click.option("--no-switch", is_flag=True, help="Serve this model alone, whatever is downloaded.")
+@click.option("--no-pull", is_flag=True, help="Refuse requests to download a model (/api/pull).")
+@click.option(
+    "--allow-delete",
+    is_flag=True,
+    help="Let clients remove downloaded models (/api/delete).",
+)
 @click.option(
     "--queue",
     type=click.IntRange(0, 10_000),
@@ -108,6 +116,22 @@ _LARGEST_KEY_FILE = 1 << 16
     "--spm-infill",
     is_flag=True,
     help="Give models that fill in text the part behind the cursor first, as Codestral has it.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(0, 86_400),
+    default=4.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that running replies have to end when the server stops.",
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (PEM).")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate (PEM).")
+@click.option(
+    "--root-path",
+    default="",
+    metavar="/PATH",
+    help="Path in front of all others, where a proxy passes it on.",
 )
 @click.option("--tui", is_flag=True, help="Show running requests and speeds over time.")
 @preset_flag
@@ -148,8 +172,8 @@ def command(model: str | None, **flags: Any) -> int:
 
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "queue", "hosts", "origins", "save_states", "tui", "spm_infill"),
-    *("embedding", "reranker"),
+    *("no_switch", "no_pull", "allow_delete", "queue", "hosts", "origins", "save_states", "tui"),
+    *("drain", "tls_cert", "tls_key", "root_path", "spm_infill", "embedding", "reranker"),
 )
 
 
@@ -182,7 +206,27 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         suffix_first=own["spm_infill"],
         embedding=own["embedding"],
         reranker=own["reranker"],
+        pulls=not own["no_pull"],
+        deletes=own["allow_delete"],
+        drain_seconds=own["drain"],
+        tls=_tls(own["tls_cert"], own["tls_key"]),
+        root_path=_root_path(own["root_path"]),
     )
+
+
+def _tls(certificate: str | None, key: str | None) -> tuple[Path, Path] | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("--tls-cert and --tls-key belong together; give both")
+    return paths.expand(certificate).absolute(), paths.expand(key).absolute()
+
+
+def _root_path(given: str) -> str:
+    path = given.rstrip("/")
+    if path and not _ROOT_PATH.fullmatch(path):
+        raise UsageError(f"--root-path is a path such as /llm, not {given!r}")
+    return path
 
 
 def _keys(given: tuple[str, ...], file: str | None) -> tuple[str, ...]:

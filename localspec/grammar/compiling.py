@@ -173,6 +173,10 @@ def _of_tools(
         for tool, parameters in zip(choice.tools, followed, strict=True)
     ]
     choice = dataclasses.replace(choice, tools=tuple(tools))
+    if choice.answer is not None:
+        compiled(GrammarSpec.schema(choice.answer))  # says what is wrong with it, if anything is
+        (answer,) = numbers.bounded([choice.answer])
+        choice = dataclasses.replace(choice, answer=answer)
     grammar = str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
     if _is_valid(grammar):
         return grammar

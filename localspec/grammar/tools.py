@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.core.grammar_spec import GrammarSpec, require_shallow
 from localspec.errors import UsageError
+from localspec.grammar.compiling import JSON_STYLE
 from localspec.grammar.tool_families import (
     FAMILIES,
     Family,
@@ -41,6 +42,8 @@ class Choice:
     """Whether it may call more than once."""
     family: str | None
     """Name of a family; None: that of the chat template."""
+    answer: Mapping[str, Any] | None = None
+    """JSON schema of a reply that calls nothing; None: any text."""
 
     @classmethod
     def of(cls, spec: GrammarSpec) -> Choice:
@@ -60,7 +63,8 @@ class Choice:
                 raise UsageError(f"there is no tool {wanted!r} to be called")
         if data["family"] is not None and data["family"] not in FAMILIES:
             raise UsageError(f"no such way to call tools: {data['family']!r}")
-        return cls(tools, wanted != "auto", data["several"], data["family"])
+        answer = data.get("answer")
+        return cls(tools, wanted != "auto", data["several"], data["family"], answer)
 
 
 def spec(
@@ -88,6 +92,14 @@ def spec(
     )
     Choice.of(made)
     return made
+
+
+def with_answer(calls: GrammarSpec, answer: GrammarSpec) -> GrammarSpec:
+    """The grammar of replies that call tools, as ``calls`` says, or are JSON, as ``answer`` says, a
+    spec of the kind "schema" or "json". Replies that must call something stay calls alone.
+    """
+    schema = {"type": "object"} if answer.kind == "json" else json.loads(answer.text)
+    return GrammarSpec("tools", json.dumps({**json.loads(calls.text), "answer": schema}))
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,8 +139,20 @@ def lark(choice: Choice, family: Family, marker: Marker) -> str:
     """The grammar of the replies of one family in Lark's syntax, for llguidance.
 
     Text without a call may contain anything but what begins one.
+
+    Raises:
+        UsageError: an answer in JSON cannot be told from a call.
     """
     rules = family.rules(choice.tools, marker, choice.several)
+    if choice.answer is not None and not choice.required:
+        if not family.open:
+            raise UsageError(
+                "this model writes calls as JSON without a marker, so that they cannot be told "
+                "from an answer in JSON: leave out the tools or the format of the answer"
+            )
+        style = json.dumps({**choice.answer, "x-guidance": JSON_STYLE})
+        begin = marked(family.open, marker)
+        return f"start: answer | {begin} rest\nanswer: %json {style}\n{rules}"
     if not family.open:
         # Text that spells the marker of a call would be read as one.
         spelled = " ".join(f"& ~/{literal(tag)}[{{](?s:.*)/" for tag in family.markers)

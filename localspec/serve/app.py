@@ -27,7 +27,12 @@ from localspec.serve.routes import (
     messages,
     models,
     native,
+    ollama,
+    ollama_answer,
+    ollama_embed,
+    ollama_models,
     openapi,
+    page,
     prometheus,
     props,
     responses,
@@ -48,6 +53,10 @@ ROUTES: tuple[Contribution, ...] = (
     responses.routes,
     messages.routes,
     native.routes,
+    ollama.routes,
+    ollama_embed.routes,
+    ollama_models.routes,
+    page.routes,
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {
@@ -58,6 +67,7 @@ SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(responses.PATHS, responses.SHAPE),
     messages.PATH: messages.ANTHROPIC,
     native.PREFIX: native.SHAPE,
+    ollama.PREFIX: ollama_answer.OLLAMA,
 }
 """Shapes of error bodies by the prefix of the path."""
 
@@ -67,13 +77,14 @@ def build_app(service: Service) -> ASGIApp:
     shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
     limited = BodyBudget(app, service.settings.limits.bodies_bytes)
-    return PlainPaths(Guard(Boundary(limited, service, shapes), service.settings, shapes))
+    guard = Guard(Boundary(limited, service, shapes), service.settings, shapes)
+    return PlainPaths(guard, service.settings.root_path)
 
 
 def all_routes(service: Service) -> list[BaseRoute]:
     """The routes of a server, and the one that describes them."""
     routes = [route for contribute in ROUTES for route in contribute(service)]
-    return [*routes, *openapi.routes(routes)]
+    return [*routes, *openapi.routes(routes, service.settings.root_path)]
 
 
 class Boundary:

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import socket
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +106,42 @@ def _not_bound(place: str, error: OSError) -> LocalspecError:
     return LocalspecError(f"cannot listen at {place}: {error.strerror or error}")
 
 
+def require_tls(settings: ServeSettings) -> None:
+    """Check the files of the certificate and of its key, before anything is loaded.
+
+    Raises:
+        UsageError: one cannot be read, is none, or they do not belong together.
+    """
+    if settings.tls is None:
+        return
+    certificate, key = settings.tls
+    for path in settings.tls:
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_password)
+    except ssl.SSLError as error:
+        raise UsageError(_why_no_tls(certificate, key, error)) from None
+
+
+def _refuse_password() -> str:
+    raise UsageError("the key of --tls-key is encrypted; use `openssl pkey -in FILE -out NEW`")
+
+
+def _why_no_tls(certificate: Path, key: Path, error: ssl.SSLError) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"{key} is not the key of {certificate}: --tls-cert and --tls-key belong together"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certificate)
+    except ssl.SSLError:
+        return f"{certificate} is no certificate in PEM (--tls-cert)"
+    return f"{key} is no key in PEM (--tls-key)"
+
+
 class Listener(uvicorn.Server):
     """uvicorn's server, whose signals the command line handles."""
 
@@ -149,7 +187,7 @@ def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener
         log = logging.getLogger(name)
         log.handlers, log.propagate = [logging.NullHandler()], False
         log.setLevel(logging.CRITICAL)
-    limits = settings.limits
+    limits, tls = settings.limits, settings.tls
     config = uvicorn.Config(
         app,
         http=protocol_with(limits),
@@ -162,10 +200,12 @@ def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=int(limits.idle_seconds),
-        timeout_graceful_shutdown=int(grace),
+        timeout_graceful_shutdown=math.ceil(grace),
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
         backlog=_BACKLOG,
     )
     return Listener(config)
 
 
-__all__ = ["Listener", "bind", "listener"]
+__all__ = ["Listener", "bind", "listener", "require_tls"]

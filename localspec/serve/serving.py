@@ -24,12 +24,10 @@ from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.server import Listener, bind, listener
+from localspec.serve.server import Listener, bind, listener, require_tls
 
-GRACE = 5.0
-"""Seconds that running answers get when the server stops."""
-CUT = GRACE - 1
-"""Seconds after which replies that still run are ended, so that their clients hear of it."""
+_AFTER_CUT = 1.0
+"""Seconds in which the clients of replies that were cut hear of it, before connections end."""
 _CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """Exit codes by signal."""
 LOG_FOLDER = "serve"
@@ -84,8 +82,9 @@ class Serving:
         socket = bind(self._settings)
         try:
             address = address_of(self._settings, socket.getsockname())
-            app = build_app(self.service)
-            self._server = server = listener(app, self._settings, grace=GRACE)
+            require_tls(self._settings)
+            app, drain = build_app(self.service), self._settings.drain_seconds
+            self._server = server = listener(app, self._settings, grace=drain + _AFTER_CUT)
             with self._signals():
                 serving = asyncio.create_task(server.serve([socket]))
                 try:
@@ -93,7 +92,7 @@ class Serving:
                     await self._serve(address)
                 finally:
                     server.stop()
-                    cutting = asyncio.get_running_loop().call_later(CUT, self.service.cut)
+                    cutting = asyncio.get_running_loop().call_later(drain, self.service.cut)
                     await serving
                     cutting.cancel()
                     await self._embeddings.close()
@@ -110,10 +109,10 @@ class Serving:
         server = self._server
         if not self._stopping.is_set():
             self._stopping.set()
-            running = self.service.running
+            running, drain = self.service.running, self._settings.drain_seconds
             if running:
                 self._front.notice(
-                    f"stopping; {running} running replies have {CUT:.0f} seconds to end "
+                    f"stopping; {running} running replies have {drain:g} seconds to end "
                     "(Ctrl-C again: at once)"
                 )
         elif server is not None:
@@ -202,7 +201,8 @@ def address_of(settings: ServeSettings, name: object) -> str:
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - shown
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
-    return f"http://{host}:{port}"
+    scheme = "http" if settings.tls is None else "https"
+    return f"{scheme}://{host}:{port}{settings.root_path}"
 
 
-__all__ = ["GRACE", "EngineProcesses", "Front", "Serving", "address_of", "text_models"]
+__all__ = ["EngineProcesses", "Front", "Serving", "address_of", "text_models"]

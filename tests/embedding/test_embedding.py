@@ -251,6 +251,27 @@ def test_bad_input_is_400_in_one_line(
     assert str(Path.cwd()) not in answer.text
 
 
+def test_ollamas_paths_have_the_same_vectors(server: Served) -> None:
+    plain = post(server, "/embeddings", {"input": ["ab", "b"]}).json()["data"]
+    for name in ("bert:latest", "bert", None):
+        body = {"input": ["ab", "b"], **({"model": name} if name else {})}
+        found = post(server, "/api/embed", body).json()
+        assert found["prompt_eval_count"] > 0
+        for ours, theirs in zip(found["embeddings"], plain, strict=True):
+            assert ours == pytest.approx(theirs["embedding"], abs=1e-7)
+    old = post(server, "/api/embeddings", {"prompt": "ab"}).json()["embedding"]
+    assert old == pytest.approx(plain[0]["embedding"], abs=1e-7)
+    cut = post(server, "/api/embed", {"input": "a " * 500})
+    assert cut.status_code == 200
+    refused = post(server, "/api/embed", {"input": "a " * 500, "truncate": False})
+    assert refused.status_code == 400
+    assert "reads at most 128" in refused.json()["error"]
+    assert (
+        "gives no embeddings here"
+        in post(server, "/api/embed", {"input": "a", "model": "target"}).json()["error"]
+    )
+
+
 # -- in the shell ----------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Sends a running server what its description allows, and what it forbids, and looks for answers
 that are not described: status 500 above all.
 
-    localspec serve demo --max-tokens 4 &
+    localspec serve demo --max-tokens 4 --no-pull &
     scripts/fuzz_server http://127.0.0.1:8080 --seconds 600
 
 Exit code 1 if anything was found. Each finding has the request, which can be sent again.

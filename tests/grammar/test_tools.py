@@ -91,6 +91,48 @@ def test_text_and_parallel_calls_are_allowed_and_read_back(family, model, vocabu
     assert one.legal([], plain) == len(plain)
 
 
+AGE = GrammarSpec.schema(
+    {
+        "type": "object",
+        "properties": {"age": {"type": "integer"}},
+        "required": ["age"],
+        "additionalProperties": False,
+    }
+)
+
+
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.open])
+def test_a_reply_is_a_call_or_the_json_that_is_asked_for(family, model, vocabulary):
+    spec = tools.with_answer(tools.spec(TOOLS), AGE)
+    one = matcher(model, vocabulary, spec, family)
+    call = vocabulary.tokenize_str(WRITTEN[family].removeprefix("Let me see."))
+    answer = vocabulary.tokenize_str('{"age": 5}')
+    for tokens in (call, answer):
+        assert one.legal([], tokens) == len(tokens)
+    for text in ("No tool is needed.", '{"age": "old"}', '{"name": "get_weather"', "Let me see."):
+        tokens = vocabulary.tokenize_str(text)
+        assert one.legal([], tokens) < len(tokens)
+    endless = vocabulary.tokenize_str('{"age": ' + "1" * 17)
+    assert one.legal([], endless) < len(endless)
+
+
+def test_a_reply_that_must_call_has_no_other_answer(model, vocabulary):
+    spec = tools.with_answer(tools.spec(TOOLS, choice="required"), AGE)
+    one = matcher(model, vocabulary, spec, "hermes")
+    assert one.legal([], vocabulary.tokenize_str('{"age": 5}')) == 0
+
+
+def test_calls_without_a_marker_cannot_be_told_from_json():
+    with pytest.raises(UsageError, match="cannot be told from an answer in JSON"):
+        compiled(tools.with_answer(tools.spec(TOOLS), AGE), TEMPLATES["llama3"])
+
+
+def test_an_answer_that_cannot_be_followed_is_said_to_be_that():
+    odd = GrammarSpec.schema({"type": "object", "properties": {"a": {"not": {}}}})
+    with pytest.raises(UsageError, match="this JSON schema"):
+        compiled(tools.with_answer(tools.spec(TOOLS), odd), TEMPLATES["hermes"])
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_reply_that_must_call_has_valid_calls_only(family, seed, model, vocabulary):

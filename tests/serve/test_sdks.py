@@ -80,6 +80,23 @@ def test_a_chat_is_answered_and_streamed_alike(api):
     assert usage.total_tokens == usage.prompt_tokens + 20
 
 
+def test_tools_and_a_format_of_the_answer_go_together(api):
+    whole = api.chat.completions.create(
+        model="demo",
+        messages=HELLO,
+        tools=[{"type": "function", "function": TOOL}],
+        response_format={"type": "json_schema", "json_schema": {"name": "age", "schema": AGE}},
+        temperature=0,
+        max_completion_tokens=60,
+    )
+    message = whole.choices[0].message
+    if message.tool_calls:
+        said = json.loads(message.tool_calls[0].function.arguments)
+        assert said["unit"] in {"c", "f"}
+    else:
+        assert 1 <= json.loads(message.content)["age"] <= 99
+
+
 def test_every_field_of_a_chat_is_taken(api):
     whole = api.chat.completions.create(
         model="demo",
@@ -194,7 +211,7 @@ def test_calls_of_tools_are_whole_and_streamed(api):
         (
             {
                 "tools": [{"type": "function", "function": TOOL}],
-                "response_format": {"type": "json_object"},
+                "extra_body": {"guided_regex": "a+"},
             },
             "exclude each other",
         ),

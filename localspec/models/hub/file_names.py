@@ -76,10 +76,14 @@ class RepoModel:
     def label(self) -> str | None:
         """Quantization by the file's or the folder's name, such as UD-Q4_K_XL; None if unknown."""
         *folders, stem = self.prefix.split("/")
-        for text in (stem, *reversed(folders)):
-            if found := _QUANT.findall(text):
-                return _canonical(found[-1])
-        return None
+        found = (quantization(text) for text in (stem, *reversed(folders)))
+        return next((label for label in found if label is not None), None)
+
+
+def quantization(text: str) -> str | None:
+    """The quantization that a name without suffix tells; None where it tells none."""
+    found = _QUANT.findall(text)
+    return _canonical(found[-1]) if found else None
 
 
 def candidates(entries: Iterable[RepoFile], wanted: HubRef) -> list[RepoModel]:

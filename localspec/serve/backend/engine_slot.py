@@ -155,6 +155,16 @@ class EngineSlot:
         if self._changing is not None:
             await asyncio.wait({self._changing})
 
+    def keep(self, seconds: float | None) -> None:
+        """How long the idle engine stays, as a request asks for it: see `UnloadTimer.keep`."""
+        self._unload.keep(seconds)
+        self._plan_unload()
+
+    @property
+    def kept(self) -> float | None:
+        """Seconds until the idle engine is unloaded, if no request comes; None: it stays."""
+        return self._unload.left
+
     def died(self, error: EngineError) -> None:
         """The engine died: start it again, with less where its device ran out of memory."""
         if self.closed:

@@ -28,9 +28,10 @@ class ListedModel:
 
 
 class ModelNames:
-    """The model that the server was started with, and the downloaded ones of the catalogue.
+    """The model that the server was started with, the downloaded ones of the catalogue, and those
+    of the Hub's cache by their names there.
 
-    A request can name no file and cause no download.
+    A request can name no file.
     """
 
     def __init__(self, settings: ServeSettings, slot: EngineSlot) -> None:
@@ -53,6 +54,7 @@ class ModelNames:
         """
         if name is None:
             return None
+        name = name.removesuffix(":latest")  # Ollama's tag of names without one
         first = self._slot.first
         for options in (self._slot.options, first):
             if name in {options.model, public(options.model)}:
@@ -61,6 +63,11 @@ class ModelNames:
             return first
         if name in {other for other, _ in await self._other_models()}:
             return dataclasses.replace(first, model=name, draft=None, offline=True, smaller=0)
+        on_hub = (
+            await asyncio.to_thread(downloaded_from_hub, name) if self._settings.switch else None
+        )
+        if on_hub is not None:
+            return dataclasses.replace(first, model=on_hub, draft=None, offline=True, smaller=0)
         if "*" in self._settings.aliases:
             return None
         known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
@@ -86,6 +93,10 @@ class ModelNames:
         loaded = self._slot.info is not None and self.present == first
         return [*names, *(ListedModel(alias, loaded=loaded) for alias in aliases)]
 
+    def look_again(self) -> None:
+        """Models were downloaded or removed."""
+        self._looked = -_FRESH_SECONDS
+
     async def _other_models(self) -> tuple[tuple[str, str], ...]:
         """Name and description of the models on this disk."""
         if self._settings.switch and time.monotonic() - self._looked >= _FRESH_SECONDS:
@@ -101,4 +112,31 @@ def _downloaded() -> tuple[tuple[str, str], ...]:
     return tuple((pair.name, pair.about) for pair in pairs if pair.installed)
 
 
-__all__ = ["ListedModel", "ModelNames"]
+def hub_name(name: str) -> str | None:
+    """The name of a model on the Hub as ``user/repo:QUANT``, from that or a link to it; None where
+    it is none, or a file of this machine: a request can name no file.
+    """
+    from localspec.config import paths
+    from localspec.models.hub.links import parse_hub_ref
+
+    ref = parse_hub_ref(name)
+    if ref is None or paths.expand(str(ref)).exists():
+        return None
+    return str(ref)
+
+
+def downloaded_from_hub(name: str) -> str | None:
+    """The name to load a model of the Hub by, if it is in the cache; None otherwise."""
+    from localspec.errors import LocalspecError
+    from localspec.models.catalog.resolve import cached
+    from localspec.models.hub.links import parse_hub_ref
+
+    found = hub_name(name)
+    ref = parse_hub_ref(found) if found is not None else None
+    try:
+        return found if ref is not None and cached(ref) is not None else None
+    except LocalspecError:  # it matches several files
+        return None
+
+
+__all__ = ["ListedModel", "ModelNames", "downloaded_from_hub", "hub_name"]

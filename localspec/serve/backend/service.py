@@ -81,6 +81,19 @@ class Service:
             )
         return Answering(self, self.metrics.record(caller, path), options, owned)
 
+    async def load(self, model: str | None) -> None:
+        """Load a model, so that the next request for it need not wait.
+
+        Raises:
+            ApiError: there is no such model, or it cannot be loaded.
+        """
+        options = await self.models.options(model)
+        try:
+            async with self.slot.use(options):
+                pass
+        except LocalspecError as error:
+            raise self.refused(error) from None
+
     async def tokenize(
         self,
         caller: Caller,

@@ -11,21 +11,38 @@ class UnloadTimer:
 
     def __init__(self, seconds: float | None) -> None:
         """``seconds`` None: never."""
-        self._seconds = seconds
+        self._usual = self._seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
+
+    def keep(self, seconds: float | None) -> None:
+        """What a request asks for, until another one does or the engine is unloaded: a negative
+        number for ever, None what the server was started with.
+        """
+        self._seconds = self._usual if seconds is None else None if seconds < 0 else seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the engine is unloaded, if no request comes; None: it is not."""
+        if self._timer is None:
+            return self._seconds
+        return max(0.0, self._timer.when() - asyncio.get_running_loop().time())
 
     def start(self, unload: Callable[[], None]) -> None:
         """Call ``unload`` after the time, counted from now."""
         self.stop()
         if self._seconds is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._seconds, unload)
+            self._timer = loop.call_later(self._seconds, self._unload, unload)
 
     def stop(self) -> None:
         """Call nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _unload(self, unload: Callable[[], None]) -> None:
+        self._timer, self._seconds = None, self._usual
+        unload()
 
 
 __all__ = ["UnloadTimer"]

@@ -130,6 +130,8 @@ class LimitedProtocol(H11Protocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or not may_still_read(cycle, self.conn):
             return False
+        if self.transport.get_extra_info("ssl_object") is not None:
+            return False  # TLS has no half of a connection here
         if self._probes is None:
             self._probes = Probes(self.loop, self.transport, self.conn)
         self._probes.start(cycle)

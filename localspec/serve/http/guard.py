@@ -28,7 +28,7 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9_.-]{1,255}))(?::([0-9]{0
 """A Host header, whole: an IPv6 address in brackets, or a name or other address; and a port."""
 _REQUEST_ID = "x-request-id"
 _ID = re.compile(r"[!-~]{1,128}", re.ASCII)
-_METHODS = "GET, POST, OPTIONS"
+_METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
 _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 
 

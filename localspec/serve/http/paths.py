@@ -17,8 +17,10 @@ class PlainPaths:
     that clients of proxies put before a path.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, root: str = "") -> None:
+        """``root`` is a path in front of all others, which is left out too where it is there."""
         self._app = app
+        self._root = root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request at its plain path."""
@@ -29,7 +31,10 @@ class PlainPaths:
                 host = whole[1].encode("latin-1", "replace")
                 scope["headers"] = [*others, (b"host", host)]
                 scope["path"] = scope["path"][whole.end() :] or "/"
-            scope["path"] = plain(scope["path"])
+            path = plain(scope["path"])
+            if self._root and (path + "/").startswith(self._root + "/"):
+                path = path[len(self._root) :] or "/"
+            scope["path"] = path
         await self._app(scope, receive, send)
 
 

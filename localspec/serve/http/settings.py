@@ -123,6 +123,16 @@ class ServeSettings:
     """The reranker beside it."""
     suffix_first: bool = False
     """Whether prompts at a cursor have the text behind it first."""
+    pulls: bool = True
+    """Whether a request may download a model, where it may `switch` to it too."""
+    deletes: bool = False
+    """Whether a request may remove a downloaded model."""
+    drain_seconds: float = 4.0
+    """Seconds that running replies have to end when the server stops."""
+    tls: tuple[Path, Path] | None = None
+    """Files of the certificate and of its key; None: plain HTTP."""
+    root_path: str = ""
+    """Path in front of all others, such as ``/llm``, where a proxy does not remove it."""
 
 
 __all__ = ["DEFAULT_PORT", "ApiKeys", "Limits", "ServeSettings"]

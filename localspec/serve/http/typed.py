@@ -8,6 +8,7 @@ description by `Fields.also` or ``extra_json_schema``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -16,6 +17,8 @@ from msgspec import Meta, Struct
 from localspec.core.setting_spec import AUTO, Kind, SettingSpec
 from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign, notice, refuse
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.wording import made_whole, worded
 
 T = TypeVar("T")
@@ -29,6 +32,8 @@ class Fields(Struct, kw_only=True):
 
     also: ClassVar[dict[str, Any]] = {}
     """Keys of its JSON schema that its types do not say."""
+    foreign: ClassVar[Mapping[str, Foreign]] = {}
+    """Fields of other servers that are refused where they would change the reply."""
 
 
 class Body(Fields, kw_only=True):
@@ -49,8 +54,36 @@ class Body(Fields, kw_only=True):
     def ignored(self, given: dict[str, Any]) -> list[str]:
         """Names of what has no effect in ``given``, the object that this was read from."""
         kinds = (type(self), *self.parts)
-        known = {n for kind in kinds for n in (*kind.__struct_fields__, *kind.without_effect)}
+        known = {
+            n
+            for kind in kinds
+            for n in (*kind.__struct_fields__, *kind.without_effect, *kind.foreign)
+        }
         return [name for name in given if name not in known]
+
+    def refuse_foreign(self, given: dict[str, Any]) -> None:
+        """Refuse what would change the reply and is not done here, in ``given``, the object that
+        this was read from.
+
+        Raises:
+            ApiError: there is something.
+        """
+        kinds = (type(self), *self.parts)
+        declared = {name for kind in kinds for name in kind.__struct_fields__}
+        for kind in kinds:
+            refuse({n: f for n, f in kind.foreign.items() if n not in declared}, given)
+
+    def without_effect_in(self, given: dict[str, Any]) -> list[str]:
+        """Names of all that changes nothing in ``given``, the object that this was read from."""
+        known = {name for kind in (type(self), *self.parts) for name in kind.without_effect}
+        declared = {n for kind in (type(self), *self.parts) for n in kind.__struct_fields__}
+        named = [n for n in given if n in known - declared and given[n] is not None]
+        return [*named, *map(shown, self.ignored(given))]
+
+    def notices(self, given: dict[str, Any]) -> tuple[str, ...]:
+        """What an answer says of that."""
+        names = self.without_effect_in(given)
+        return (notice(names),) if names else ()
 
 
 def read(kind: type[T], given: Any) -> T:

@@ -57,7 +57,8 @@ def origins(tokens: Sequence[Token]) -> dict[str, Any]:
 def own(events: Sequence[ReplyEvent], reply: Reply, extras: Extras) -> dict[str, Any]:
     """localspec's own object of a choice."""
     found: dict[str, Any] = {"seed": reply.seed}
-    notices = [event.text for event in events if isinstance(event, Notice)]
+    told = [event.text for event in events if isinstance(event, Notice)]
+    notices = [*told, *extras.notices]
     if notices:
         found["notices"] = notices
     if extras.origins:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body
 from localspec.serve.requests.chat_messages import ChatMessages, conversation, thinking_arguments
+from localspec.serve.requests.foreign_fields import REFUSED
 from localspec.serve.requests.generation import Alternatives, ChoicesBody, TokenLimit, limit
 from localspec.serve.requests.offered_tools import ChatTool, OfferedTools, ToolChoice, chat_tools
 
@@ -52,6 +55,11 @@ class ChatBody(ChoicesBody):
     """What a request for a reply has besides its conversation."""
 
     parts: ClassVar[tuple[type[Body], ...]] = (ConversationBody,)
+    foreign: ClassVar[Mapping[str, Foreign]] = {
+        **REFUSED,
+        "add_special_tokens": Foreign("the chat template writes them", (False,)),
+        "echo": Foreign("use /v1/completions, whose answers may repeat the prompt", (False,)),
+    }
 
     max_tokens: TokenLimit | None = None
     max_completion_tokens: TokenLimit | None = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
 from localspec.core.infill import Infill
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import ServeSettings
+from localspec.serve.requests.foreign_fields import REFUSED
 from localspec.serve.requests.generation import Alternatives, ChoicesBody
 
 LARGEST_ID = (1 << 31) - 1
@@ -33,6 +36,11 @@ _PROMPT = Meta(
 
 class CompletionBody(ChoicesBody, kw_only=True):
     """The body of a request."""
+
+    foreign: ClassVar[Mapping[str, Foreign]] = {
+        **REFUSED,
+        "add_special_tokens": Foreign("send token ids as the prompt", (True,)),
+    }
 
     prompt: Annotated[Any, _PROMPT]
     max_tokens: Annotated[int, Meta(ge=-1, description="-1 is no limit")] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
@@ -11,9 +12,11 @@ from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, checked, setting
-from localspec.serve.http.wording import REFUSAL
+from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
 
 MOST_STOPS = 64
@@ -78,12 +81,8 @@ class Prediction(Fields, kw_only=True):
 class GenerationBody(GrammarFields):
     """The fields."""
 
-    without_effect: ClassVar[tuple[str, ...]] = (
-        *("store", "metadata", "user", "service_tier", "parallel_tool_calls", "verbosity"),
-        *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "cache_prompt"),
-        *("modalities", "skip_special_tokens", "spaces_between_special_tokens"),
-        "timings_per_token",
-    )
+    foreign: ClassVar[Mapping[str, Foreign]] = REFUSED
+    without_effect: ClassVar[tuple[str, ...]] = (*WITHOUT_EFFECT, "parallel_tool_calls")
 
     model: Annotated[str, Meta(description="a name of /v1/models; absent: the present")] | None = (
         None
@@ -156,12 +155,24 @@ class Extras(Struct, frozen=True):
     """Whether the reply must be computed in strict mode."""
     progress: bool = False
     """Chunks that tell how much of the prompt was read, as llama.cpp has them."""
+    notices: tuple[str, ...] = ()
+    """What the answer says of the request itself."""
+
+
+_NOT_TRUE = Meta(extra_json_schema={"enum": [False]})
+_ONCE = "must be false: a stream has its usage once, at its end (include_usage)"
 
 
 class StreamOptions(Fields):
     """``stream_options``."""
 
     include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+    continuous_usage_stats: Annotated[bool, _NOT_TRUE] | None = None
+
+    def __post_init__(self) -> None:
+        if self.continuous_usage_stats:
+            raise FieldError("continuous_usage_stats", _ONCE)
 
 
 _CHOICES = Meta(ge=1, extra_json_schema={"maximum": Limits().choices})
@@ -189,8 +200,8 @@ class ChoicesBody(GenerationBody):
             raise bad_request("best_of is not supported with another value than n", "best_of")
         return n
 
-    def extras(self) -> Extras:
-        """The parts of the answer that it asks for."""
+    def extras(self, given: dict[str, Any]) -> Extras:
+        """The parts of the answer that it asks for; ``given`` is the body as it came."""
         own = self.localspec or Drafting()
         options = self.stream_options or StreamOptions()
         return Extras(
@@ -200,6 +211,7 @@ class ChoicesBody(GenerationBody):
             origins=own.origins or False,
             strict=own.strict or False,
             progress=self.return_progress or False,
+            notices=self.notices(given),
         )
 
 

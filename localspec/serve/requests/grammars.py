@@ -100,8 +100,13 @@ class StructuredOutputs(Fields):
     choice: _Texts | None = None
     grammar: Grammar | None = None
     json_object: bool | None = None
+    structural_tag: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
+    whitespace_pattern: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
 
     def __post_init__(self) -> None:
+        for name in ("structural_tag", "whitespace_pattern"):
+            if getattr(self, name) is not None:
+                raise FieldError(name, "is not supported: use json, regex, choice or grammar")
         if len(self._given()) > 1:
             raise FieldError("", "has more than one grammar")
 

@@ -31,18 +31,21 @@ class OfferedTools(Struct, frozen=True):
     """The tools, for the parser of the reply."""
 
     def fields(self, grammar: GrammarSpec | None) -> dict[str, Any]:
-        """Fields of the `ReplyRequest`; ``grammar`` is what the request asks of the reply beside.
+        """Fields of the `ReplyRequest`; ``grammar`` is what the request asks of a reply that calls
+        nothing.
 
         Raises:
-            ApiError: it asks for both.
+            ApiError: it asks for a grammar that calls cannot be told from.
         """
-        if grammar is not None and self.grammar is not None:
+        if grammar is None or self.grammar is None:
+            return {"tools": self.text, "grammar": self.grammar or grammar}
+        if grammar.kind not in {"schema", "json"}:
             raise bad_request(
-                "tools and a grammar of the reply (response_format and its like) exclude each "
-                "other: leave out one, or set tool_choice to none",
+                "tools and a grammar of the reply that is no JSON schema exclude each other: leave "
+                "out one, or set tool_choice to none",
                 "tools",
             )
-        return {"tools": self.text, "grammar": self.grammar or grammar}
+        return {"tools": self.text, "grammar": tools.with_answer(self.grammar, grammar)}
 
 
 def offered(

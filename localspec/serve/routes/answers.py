@@ -169,6 +169,44 @@ class Models(Struct):
     data: list[Model]
 
 
+class OllamaError(Struct):
+    """An answer of Ollama's interface that is an error."""
+
+    error: str
+
+
+class OllamaChat(Struct):
+    """Ollama's shape of a reply to a conversation."""
+
+    model: str
+    created_at: str
+    message: Anything
+    done: bool
+
+
+class OllamaGenerated(Struct):
+    """Ollama's shape of a reply to a prompt."""
+
+    model: str
+    created_at: str
+    response: str
+    done: bool
+
+
+class OllamaModels(Struct):
+    """Ollama's lists of models."""
+
+    models: list[Anything]
+
+
+class OllamaStatus(Struct):
+    """What a download does."""
+
+    status: str
+    total: _Count | None = None
+    completed: _Count | None = None
+
+
 class Event(Struct):
     """An event of a stream; OpenAPI 3.1 has no form of its own for streams."""
 

@@ -99,7 +99,7 @@ class ChatCompletions:
         return ChatRequest(
             replies=of_choices(request, body.choices(settings)),
             logprobs=body.logprobs or False,
-            extras=body.extras(),
+            extras=body.extras(received.given),
             tools=tools,
             reasoning=body.reasoning_format != "none",
         )

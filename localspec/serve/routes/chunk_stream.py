@@ -82,7 +82,10 @@ class ChunkStream(ABC):
         """The chunk that says why the reply ended, with its figures."""
         self._finished[index] = reply.stats
         chunk = self._chunk(
-            index, content, finish_reason=reason, localspec=own(events, reply, Extras())
+            index,
+            content,
+            finish_reason=reason,
+            localspec=own(events, reply, Extras(notices=self._extras.notices)),
         )
         return chunk | measurements(reply.stats)
 

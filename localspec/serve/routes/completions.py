@@ -78,7 +78,7 @@ class Completions:
     async def answer(self, received: Received[CompletionBody]) -> Response:
         """Answer one request."""
         service, request = self._service, received.http
-        asked = await received.apart(lambda: self._read(received.body))
+        asked = await received.apart(lambda: self._read(received))
         answering = await service.answer(
             caller_of(request.scope),
             PATH,
@@ -91,8 +91,8 @@ class Completions:
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
         return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
 
-    def _read(self, body: CompletionBody) -> CompletionRequest:
-        settings = self._service.settings
+    def _read(self, received: Received[CompletionBody]) -> CompletionRequest:
+        body, settings = received.body, self._service.settings
         request, n, most = body.request(settings), body.choices(settings), settings.limits.prompts
         prompts = body.prompts(settings)
         replies = [reply for prompt in prompts for reply in of_choices(request | prompt, n)]
@@ -104,7 +104,7 @@ class Completions:
             echo=body.echo or False,
             logprobs=body.logprobs,
             scores=body.prompt_logprobs is not None,
-            extras=body.extras(),
+            extras=body.extras(received.given),
         )
 
     async def _whole(self, answering: Answering, asked: CompletionRequest) -> dict[str, Any]:

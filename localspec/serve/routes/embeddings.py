@@ -34,7 +34,7 @@ PATHS = ("/v1/embeddings", "/embeddings")
 RERANK_PATHS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
 SHAPE, RERANK_SHAPE = OpenAIShape("input"), OpenAIShape("documents")
 """Shapes of errors."""
-_NUMBER = 20
+NUMBER_BYTES = 20
 """Bytes of a number of an answer."""
 
 
@@ -81,7 +81,7 @@ class _Routes:
         body, own = received.body, self._service.embeddings
         texts = await received.apart(body.texts)
         found = await self._found(received, own.embed(body.model, texts))
-        vectors = _shortened(found.vectors, body.dimensions)
+        vectors = shortened(found.vectors, body.dimensions)
         as_text = body.encoding_format == "base64"
 
         def answer() -> Response:
@@ -94,7 +94,7 @@ class _Routes:
                 {"object": "list", "data": data, "model": name, "usage": _usage(found)}
             )
 
-        return await elsewhere(_NUMBER * vectors.size, answer)
+        return await elsewhere(NUMBER_BYTES * vectors.size, answer)
 
     async def native(self, received: Received[NativeEmbeddingBody]) -> Response:
         """llama-server's shape."""
@@ -106,7 +106,7 @@ class _Routes:
             rows = enumerate(found.vectors)
             return JSONAnswer([{"index": i, "embedding": [row.tolist()]} for i, row in rows])
 
-        return await elsewhere(_NUMBER * found.vectors.size, answer)
+        return await elsewhere(NUMBER_BYTES * found.vectors.size, answer)
 
     async def rerank(self, received: Received[RerankBody]) -> Response:
         """Jina's and Cohere's shape, the best document first. Scores are the model's own, as
@@ -146,7 +146,7 @@ class _Routes:
         return found
 
 
-def _shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
+def shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
     """The first dimensions of each vector, at length 1 (Matryoshka).
 
     Raises:
@@ -168,6 +168,3 @@ def _vector(row: Any, *, as_text: bool) -> Any:
 
 def _usage(found: Embedded) -> dict[str, int]:
     return {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-
-
-__all__ = ["PATHS", "RERANK_PATHS", "RERANK_SHAPE", "SHAPE", "routes"]

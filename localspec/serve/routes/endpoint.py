@@ -62,7 +62,9 @@ class Operation(Struct, frozen=True):
     answer: Any = None
     """Type of the answer; None: it is a text."""
     stream: bool = False
-    """Whether it may also come as events."""
+    """Whether it may also come in pieces."""
+    stream_type: str = "text/event-stream"
+    """Media type of those pieces: events, or lines of JSON."""
     error: Any = answers.Error
     example: dict[str, Any] = {}
     """A body with most of its fields."""
@@ -97,6 +99,7 @@ def post(
     summary: str,
     *,
     body: type[B],
+    method: str = "POST",
     **described: Any,
 ) -> list[BaseRoute]:
     """An endpoint with a body, which ``handler`` gets as a ``body``; ``described`` are further
@@ -105,14 +108,16 @@ def post(
 
     async def answer(request: Request) -> Response:
         def received_of(given: dict[str, Any], size: int) -> Received[B]:
-            return Received(request, read(body, body.completed(given)), given, size)
+            found = read(body, body.completed(given))
+            found.refuse_foreign(given)
+            return Received(request, found, given, size)
 
         received = await read_body_as(request, service.settings.limits, received_of)
         service.tell_unknown(path, received.body.ignored(received.given))
         return await handler(received)
 
     path = paths if isinstance(paths, str) else next(iter(paths))
-    return _routes(paths, answer, Operation("POST", summary, body, **described))
+    return _routes(paths, answer, Operation(method, summary, body, **described))
 
 
 def post_untyped(

@@ -172,3 +172,51 @@ EXAMINE: dict[str, Any] = {
     "tokens": [17],
     "rival": 18,
 }
+_OPTIONS = {
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "top_k": 40,
+    "min_p": 0.05,
+    "repeat_penalty": 1.1,
+    "seed": 7,
+    "stop": ["\n\n"],
+    "num_predict": 8,
+    "num_ctx": 4096,
+    "mirostat_tau": 5.0,
+}
+OLLAMA_CHAT: dict[str, Any] = {
+    "model": "demo",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "How is Rome?"},
+        {
+            "role": "assistant",
+            "content": "",
+            "thinking": "Hm.",
+            "tool_calls": [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}],
+        },
+        {"role": "tool", "tool_name": "weather", "content": "sunny"},
+    ],
+    "tools": [{"type": "function", "function": _FUNCTION}],
+    "options": _OPTIONS,
+    "stream": False,
+    "think": False,
+    "keep_alive": "5m",
+    "logprobs": True,
+    "top_logprobs": 2,
+}
+OLLAMA_GENERATE: dict[str, Any] = {
+    "model": "demo",
+    "prompt": "How is Rome?",
+    "system": "Be brief.",
+    "format": "json",
+    "options": _OPTIONS,
+    "stream": False,
+    "raw": False,
+    "context": [],
+    "keep_alive": 300,
+}
+OLLAMA_SHOW: dict[str, Any] = {"model": "demo", "verbose": False}
+OLLAMA_PULL: dict[str, Any] = {"model": "demo", "stream": False}
+OLLAMA_EMBED: dict[str, Any] = {"model": "nomic", "input": ["one", "two"], "dimensions": 4}
+OLLAMA_PROMPT: dict[str, Any] = {"model": "nomic", "prompt": "one"}

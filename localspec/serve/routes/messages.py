@@ -107,6 +107,7 @@ class MessagesRequest(Struct, frozen=True):
     tools: OfferedTools
     ignored: list[str]
     """What the log says of tools without effect."""
+    extras: Extras
 
 
 class Messages:
@@ -138,7 +139,8 @@ class Messages:
         prompt = received.part(CountBody)
         tools = prompt.offered()
         reply = received.body.reply(prompt, tools, self._service.settings)
-        return MessagesRequest(reply, tools, prompt.other_tools)
+        extras = Extras(notices=received.body.notices(received.given))
+        return MessagesRequest(reply, tools, prompt.other_tools, extras)
 
     async def _whole(self, answering: Answering, asked: MessagesRequest) -> dict[str, Any]:
         """The answer in one piece."""
@@ -152,7 +154,7 @@ class Messages:
             "usage": _usage(reply.stats),
             **_stop(reply, asked, called=reader.called),
             **measurements(reply.stats),
-            "localspec": own(events, reply, Extras()),
+            "localspec": own(events, reply, asked.extras),
         }
 
 
@@ -288,6 +290,6 @@ class MessageStream:
             "delta": _stop(reply, self._asked, called=self._reader.called),
             "usage": _usage(reply.stats),
             **measurements(reply.stats),
-            "localspec": own(events, reply, Extras()),
+            "localspec": own(events, reply, self._asked.extras),
         }
         return [stop, {"type": "message_stop"}]

@@ -24,6 +24,7 @@ _FAILURES = {
     "401": "no API key, or a wrong one, where one is needed",
     "403": "the Host or Origin is not allowed",
     "404": "there is no such model",
+    "409": "the model is loaded, and is not removed",
     "408": "the body did not arrive in time",
     "413": "the body is too large",
     "415": "the body is compressed",
@@ -32,9 +33,11 @@ _FAILURES = {
 }
 
 
-def routes(others: Iterable[BaseRoute]) -> list[BaseRoute]:
-    """The endpoint; ``others`` are all that it describes besides itself."""
-    page = Page(others)
+def routes(others: Iterable[BaseRoute], root: str = "") -> list[BaseRoute]:
+    """The endpoint; ``others`` are all that it describes besides itself, ``root`` the path in front
+    of theirs.
+    """
+    page = Page(others, root)
     own = get(PATH, page.answer, "This description")
     page.describe(own)
     return own
@@ -43,8 +46,9 @@ def routes(others: Iterable[BaseRoute]) -> list[BaseRoute]:
 class Page:
     """The endpoint."""
 
-    def __init__(self, described: Iterable[BaseRoute]) -> None:
+    def __init__(self, described: Iterable[BaseRoute], root: str) -> None:
         self._endpoints = [*described]
+        self._root = root
         self._description: dict[str, Any] | None = None
 
     def describe(self, more: Iterable[BaseRoute]) -> None:
@@ -56,6 +60,8 @@ class Page:
         del request
         if self._description is None:
             self._description = description(self._endpoints)
+            if self._root:
+                self._description["servers"] = [{"url": self._root}]
         return JSONAnswer(self._description)
 
 
@@ -68,7 +74,7 @@ def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:
         "info": {
             "title": "localspec",
             "version": __version__,
-            "description": "Exact speculative decoding behind the APIs of OpenAI and Anthropic.",
+            "description": "Exact speculative decoding; OpenAI's, Anthropic's and Ollama's APIs.",
         },
         "paths": {
             endpoint.path_format: {endpoint.operation.method.lower(): _operation(endpoint, schemas)}
@@ -97,6 +103,8 @@ class _Schemas:
         for kind in _below(Fields):
             if kind.__name__ in self.components:
                 _add(self.components[kind.__name__], kind.also)
+                own = self.components[kind.__name__].setdefault("properties", {})
+                own |= {name: one.schema for name, one in kind.foreign.items() if name not in own}
                 parts = [self.of(part) for part in getattr(kind, "parts", ())]
                 self.components[kind.__name__] |= {"allOf": parts} if parts else {}
 
@@ -150,5 +158,7 @@ def _answer(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     kind = "text/plain" if text else operation.media_type
     content = {kind: {"schema": schemas.of(operation.answer)}}
     if operation.stream:
-        content["text/event-stream"] = {"schema": schemas.of(Event)}
+        events = operation.stream_type == "text/event-stream"
+        piece = schemas.of(Event if events else operation.answer)
+        content[operation.stream_type] = {"schema": piece}
     return {"description": "the answer", "content": content}

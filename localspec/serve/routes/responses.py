@@ -60,6 +60,7 @@ class ResponsesRequest(Struct, frozen=True):
     logprobs: bool
     echo: dict[str, Any]
     """Fields of the response that repeat the request."""
+    extras: Extras
 
 
 class Responses:
@@ -82,7 +83,8 @@ class Responses:
         body = received.body
         tools = body.offered()
         reply = body.reply(tools, self._service.settings)
-        return ResponsesRequest(reply, tools, body.wants_logprobs, body.echo(received.given))
+        echo, extras = body.echo(received.given), Extras(notices=body.notices(received.given))
+        return ResponsesRequest(reply, tools, body.wants_logprobs, echo, extras)
 
     async def _whole(self, answering: Answering, asked: ResponsesRequest) -> dict[str, Any]:
         """The answer in one piece."""
@@ -99,6 +101,7 @@ class _Building:
 
     def __init__(self, asked: ResponsesRequest, model: str) -> None:
         self._reader = ReplyReader(asked.tools.tools)
+        self._extras = asked.extras
         self.items = ResponseItems(self._reader, logprobs=asked.logprobs)
         self._head = {
             "id": new_id("resp", "_"),
@@ -131,7 +134,7 @@ class _Building:
             "output": self.items.output,
             "usage": _usage(reply.stats, self._reader.reasoning_tokens),
             **measurements(reply.stats),
-            "localspec": own(events, reply, Extras()),
+            "localspec": own(events, reply, self._extras),
         }
 
 

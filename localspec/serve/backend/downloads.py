@@ -1,0 +1,214 @@
+"""Downloads and removals that requests ask for: models of the catalogue and of the Hub, no files of
+this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from localspec.errors import (
+    AccessError,
+    DraftIncompatibleError,
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    UsageError,
+)
+from localspec.serve.backend.model_names import hub_name
+from localspec.serve.backend.service import Service
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+
+if TYPE_CHECKING:
+    from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+
+AT_ONCE = 2
+"""Downloads of a server; each has several connections."""
+_STATUS: tuple[tuple[type[LocalspecError] | tuple[type[LocalspecError], ...], int], ...] = (
+    (ModelNotFoundError, HTTPStatus.NOT_FOUND),
+    (AccessError, HTTPStatus.FORBIDDEN),
+    (
+        (UsageError, DraftIncompatibleError, ModelFileError, OutOfMemoryError),
+        HTTPStatus.BAD_REQUEST,
+    ),
+)
+"""Errors whose text is about the name that was asked for."""
+
+Progress = dict[str, Any]
+"""A message in Ollama's names: ``status``, and of a file ``digest``, ``total``, ``completed``."""
+
+
+class Downloads:
+    """All downloads of a server."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._running = 0
+
+    async def pull(self, name: str) -> AsyncIterator[Progress]:
+        """Download a model and its draft; leaving early stops it, and the next one goes on there.
+
+        Raises:
+            ApiError: it is not allowed, there is no such model, or it fails.
+        """
+        wanted = await self._allowed(name)
+        if self._running >= AT_ONCE:
+            raise ApiError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"{AT_ONCE} downloads run already, which is the most",
+                retry_after=RETRY_SECONDS,
+            )
+        self._running += 1
+        pull = _Pull(wanted)
+        working = asyncio.create_task(asyncio.to_thread(pull.run), name="pulling a model")
+        try:
+            while (message := await pull.messages.get()) is not None:
+                yield message
+            await working
+            yield {"status": "success"}
+        except LocalspecError as error:
+            raise self._refused(error) from None
+        finally:
+            pull.stopped.set()
+            with contextlib.suppress(LocalspecError, asyncio.CancelledError):
+                await asyncio.shield(working)
+            self._running -= 1
+            self._service.models.look_again()
+
+    async def delete(self, name: str) -> None:
+        """Remove a model from the cache.
+
+        Raises:
+            ApiError: it is not allowed, loaded, or not there.
+        """
+        if not self._service.settings.deletes:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "this server removes no models; start it with --allow-delete, or use "
+                "`localspec rm`",
+            )
+        wanted = await self._on_disk(name)
+        loaded = {self._service.slot.options.model, self._service.slot.first.model}
+        if wanted in loaded and self._service.slot.info is not None:
+            raise ApiError(
+                HTTPStatus.CONFLICT,
+                "this model is loaded, or the one that this server was started with",
+            )
+        try:
+            await asyncio.to_thread(_remove, wanted)
+        except LocalspecError as error:
+            raise self._refused(error) from None
+        self._service.models.look_again()
+
+    async def _allowed(self, name: str) -> str:
+        settings = self._service.settings
+        if not (settings.pulls and settings.switch) or self._service.slot.first.offline:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "this server downloads no models (--no-pull, --no-switch or --offline); use "
+                "`localspec pull` on its machine",
+            )
+        return await self._on_disk(name)
+
+    async def _on_disk(self, name: str) -> str:
+        """The name as the catalogue or the Hub has it.
+
+        Raises:
+            ApiError: it is neither's.
+        """
+        found = await asyncio.to_thread(_known, name)
+        if found is None:
+            raise ApiError(
+                HTTPStatus.NOT_FOUND,
+                "there is no such model: name one of `localspec models`, or user/repo:QUANT of the "
+                "Hugging Face Hub",
+                code="model_not_found",
+            )
+        return found
+
+    def _refused(self, error: LocalspecError) -> ApiError:
+        for kinds, status in _STATUS:
+            if isinstance(error, kinds):
+                return ApiError(status, str(error))
+        self._service.reporter.notice(str(error))
+        return ApiError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the model could not be fetched or removed; the server's log has the reason",
+            retry_after=RETRY_SECONDS,
+        )
+
+
+class _Pull:
+    """One download, in a thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self.stopped = threading.Event()
+        self.messages: asyncio.Queue[Progress | None] = asyncio.Queue()
+        """What happens; None at the end."""
+
+    def run(self) -> None:
+        """Check and fetch everything.
+
+        Raises:
+            LocalspecError: it cannot be had, or was stopped.
+        """
+        try:
+            self._run()
+        finally:
+            self._tell(None)
+
+    def _run(self) -> None:
+        from localspec.models.hub.wait_notices import WaitNotices
+        from localspec.models.pull.plan import require_space
+        from localspec.models.pull.planner import prepare
+        from localspec.models.pull.transfers import obtain_all
+
+        self._tell({"status": "pulling manifest"})
+        plan = prepare(self._name, None, WaitNotices(self.stopped))
+        for notice in plan.notices:
+            self._tell({"status": notice})
+        require_space(plan, force=False)
+        told: dict[int, Progress] = {}
+
+        def watch(files: Sequence[DownloadProgress]) -> None:
+            for at, file in enumerate(files):
+                message = _message(plan.jobs[at], file)
+                if message != told.get(at):
+                    told[at] = message
+                    self._tell(message)
+
+        obtain_all(plan.jobs, watch, self.stopped.is_set)
+        self._tell({"status": "verifying sha256 digest"})
+
+    def _tell(self, message: Progress | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self.messages.put_nowait, message)
+
+
+def _message(job: DownloadJob, file: DownloadProgress) -> Progress:
+    status = file.pause or f"pulling {job.entry.etag[:12]}"
+    digest = f"sha256:{job.entry.etag}"
+    return {"status": status, "digest": digest, "total": file.size, "completed": file.done}
+
+
+def _known(name: str) -> str | None:
+    """The name as the catalogue or the Hub has it; None otherwise, as for files."""
+    from localspec.models.catalog.catalog import catalog
+
+    return name if name in catalog() else hub_name(name)
+
+
+def _remove(name: str) -> None:
+    from localspec.models.pull.remove import plan_removal
+
+    try:
+        plan_removal(name).carry_out()
+    except OSError as error:
+        raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None

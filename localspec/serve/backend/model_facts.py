@@ -1,0 +1,135 @@
+"""What the headers of model files say, for lists of models: read once for each, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import LocalspecError
+from localspec.loading.options import Options
+
+_MOST = 256
+"""Files whose facts are kept."""
+_SCALARS = (str, int, float, bool)
+_LONGEST = 4096
+"""Characters of a text of the metadata that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """One model on disk."""
+
+    family: str
+    """Its architecture."""
+    parameters: int
+    quantization: str
+    n_bytes: int
+    """Bytes of all files of the target."""
+    modified: float
+    """Seconds since 1970."""
+    digest: str
+    """SHA-256 of the file where the Hub has told it, else of its name, size and time."""
+    context: int
+    """Tokens that it was trained for."""
+    template: str
+    """The chat template; "" without one."""
+    licence: str
+    metadata: Mapping[str, Any]
+    """Single values of the header; arrays, such as the vocabulary, are None."""
+    thinks: bool
+    sees: bool
+
+    @property
+    def size_name(self) -> str:
+        """The number of parameters as people write it: 8.0B, 494.03M."""
+        if self.parameters >= 1e9:
+            return f"{self.parameters / 1e9:.1f}B"
+        return f"{self.parameters / 1e6:.2f}M"
+
+
+class KnownFacts:
+    """Facts of the files that were asked for."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int, str | None], ModelFacts] = {}
+
+    async def of(self, options: Options) -> ModelFacts | None:
+        """The facts of the model of some options; None where its files cannot be read."""
+        return await asyncio.to_thread(self._of, options)
+
+    def _of(self, options: Options) -> ModelFacts | None:
+        from localspec.models.catalog.resolve import NO_DRAFT, resolve
+
+        try:
+            file = resolve(options.model, NO_DRAFT).target
+            state = file.path.stat()
+            key = (str(file.path), state.st_size, state.st_mtime_ns, options.mmproj)
+            if key not in self._known:
+                while len(self._known) >= _MOST:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = _read(file.path, options.mmproj)
+            return self._known[key]
+        except (LocalspecError, OSError):  # loading it says what is wrong
+            return None
+
+
+def _read(path: Path, mmproj: str | None) -> ModelFacts:
+    from localspec.grammar.thinking import markers
+    from localspec.models.catalog.projectors import find_projector
+    from localspec.models.gguf.model_file import ModelFile
+
+    file = ModelFile(path)
+    header, state = file.header, path.stat()
+    sees = mmproj not in {None, "none"} or (
+        mmproj is None and find_projector(header, path) is not None
+    )
+    return ModelFacts(
+        family=header.architecture,
+        parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),
+        quantization=_quantization(file),
+        n_bytes=sum(part.stat().st_size for part in file.paths),
+        modified=state.st_mtime,
+        digest=_digest(path, state.st_size, state.st_mtime_ns),
+        context=header.context,
+        template=header.template or "",
+        licence=header.licence or "",
+        metadata={key: _told(value) for key, value in header.metadata.items()},
+        thinks=bool(markers(header.template)),
+        sees=sees,
+    )
+
+
+def _told(value: object) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, _SCALARS) else None
+
+
+def _quantization(file: Any) -> str:
+    """As the name of the file says it, else the type of most of its weights."""
+    from localspec.models.gguf.ggml_types import type_name
+    from localspec.models.hub.file_names import quantization
+
+    named: str | None = quantization(file.path.stem)
+    if named is not None:
+        return named
+    weights: dict[int, int] = {}
+    for tensor in file.header.tensors:
+        weights[tensor.ggml_type] = weights.get(tensor.ggml_type, 0) + tensor.n_bytes
+    return type_name(max(weights, key=lambda kind: weights[kind])) if weights else "unknown"
+
+
+def _digest(path: Path, size: int, modified: int) -> str:
+    from localspec.models.hub import hf_cache
+
+    known = hf_cache.etag(path)
+    if len(known) == 64 and hf_cache.is_hash(known):
+        return known
+    return hashlib.sha256(f"{path.name} {size} {modified}".encode()).hexdigest()

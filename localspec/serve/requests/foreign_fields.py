@@ -1,0 +1,97 @@
+"""Fields of llama-server, vLLM, OpenAI, Ollama and LM Studio that requests for replies may have and
+this server does not: refused where they would change the reply, else named in a notice.
+
+A field that a request declares by itself counts as declared, whatever stands here.
+"""
+
+from __future__ import annotations
+
+from localspec.serve.http.foreign import Foreign
+
+_SAMPLER = "localspec has no such sampler; leave it out"
+_STOP = "name texts in stop instead"
+_BIAS = "give tokens a logit_bias of -100 instead"
+_TEMPLATE = "the chat template is the model's own; chat_template_kwargs sets its variables"
+_FUNCTIONS = "use tools and tool_choice instead"
+_TIME = "set max_tokens, or close the connection when the time is over"
+_OLLAMA = "Ollama's fields belong to /api/chat; use the field of OpenAI's interface"
+_COMPLETION = "use /v1/completions for texts without a chat template"
+_INFILL = "use /infill, or suffix in /v1/completions, for text at a cursor"
+_LORA = "this server loads no adapters"
+
+REFUSED: dict[str, Foreign] = {
+    # vLLM
+    "ignore_eos": Foreign("give the end tokens a logit_bias of -100 instead", (False,)),
+    "min_tokens": Foreign("give the end tokens a logit_bias of -100 instead", (0,)),
+    "stop_token_ids": Foreign(_STOP, ([],)),
+    "bad_words": Foreign(_BIAS, ([],)),
+    "allowed_token_ids": Foreign("use a grammar, or logit_bias", ([],)),
+    "truncate_prompt_tokens": Foreign("shorten the prompt; /tokenize counts its tokens"),
+    "include_stop_str_in_output": Foreign("append the stop text yourself", (False,)),
+    "add_generation_prompt": Foreign(
+        "leave it out; a last message of the assistant is continued by itself", (True,)
+    ),
+    "chat_template": Foreign(_TEMPLATE, ("",)),
+    "documents": Foreign("put the documents into a message", ([],)),
+    "use_beam_search": Foreign("localspec samples, with drafts; leave it out", (False,)),
+    "length_penalty": Foreign("it belongs to beam search; leave it out", (1,)),
+    "early_stopping": Foreign("it belongs to beam search; leave it out", (False,)),
+    "logits_processors": Foreign("use logit_bias or a grammar", ([],)),
+    "prompt_embeds": Foreign("send the prompt as text or token ids"),
+    "detokenize": Foreign("answers have texts; return_token_ids adds the ids", (True,)),
+    "return_tokens_as_token_ids": Foreign("use return_token_ids", (False,)),
+    "skip_special_tokens": Foreign("use return_token_ids to see control tokens", (True,)),
+    "guided_whitespace_pattern": Foreign("JSON is written in one way here"),
+    "vllm_xargs": Foreign("there are no such arguments here", ({},)),
+    # llama-server
+    "n_predict": Foreign("use max_tokens", (-1,)),
+    "tfs_z": Foreign(_SAMPLER, (0, 1)),
+    "min_keep": Foreign(_SAMPLER, (0, 1)),
+    "n_probs": Foreign("use logprobs", (0,)),
+    "post_sampling_probs": Foreign('use "logprobs_mode": "processed"', (False,)),
+    "t_max_predict_ms": Foreign(_TIME, (0, -1)),
+    "t_max_prompt_ms": Foreign(_TIME, (0, -1)),
+    "n_indent": Foreign(_INFILL, (0,)),
+    "lora": Foreign(_LORA, ([],)),
+    "response_fields": Foreign("answers have all fields", ([],)),
+    "return_tokens": Foreign("use return_token_ids", (False,)),
+    "image_data": Foreign("put pictures into messages as data URIs", ([],)),
+    "multimodal_data": Foreign("put pictures into messages as data URIs", ([],)),
+    "parse_tool_calls": Foreign("leave out the tools for the text as it is", (True,)),
+    "thinking_budget_tokens": Foreign("use reasoning_effort, or max_tokens", (-1,)),
+    "thinking_token_budget": Foreign("use reasoning_effort, or max_tokens"),
+    "input_prefix": Foreign(_INFILL, ("",)),
+    "input_suffix": Foreign(_INFILL, ("",)),
+    "input_extra": Foreign(_INFILL, ([],)),
+    # OpenAI
+    "functions": Foreign(_FUNCTIONS, ([],)),
+    "function_call": Foreign(_FUNCTIONS, ("auto", "none")),
+    "audio": Foreign("this server makes no sound"),
+    "modalities": Foreign("replies are text", (["text"], [])),
+    "web_search_options": Foreign("this server searches nothing; offer a tool that does"),
+    "suffix": Foreign(_INFILL, ("",)),
+    # Ollama
+    "options": Foreign(_OLLAMA, ({},)),
+    "format": Foreign("use response_format, or /api/chat", ("",)),
+    "think": Foreign("use reasoning_effort or chat_template_kwargs, or /api/chat"),
+    "num_predict": Foreign("use max_tokens", (-1,)),
+    "raw": Foreign(_COMPLETION, (False,)),
+    "context": Foreign("send the whole conversation", ([],)),
+    "images": Foreign("put pictures into messages as data URIs", ([],)),
+}
+"""Fields that would change the reply; `Foreign.neutral` are the values that do not."""
+
+WITHOUT_EFFECT: tuple[str, ...] = (
+    # OpenAI
+    *("store", "metadata", "user", "service_tier", "verbosity", "safety_identifier"),
+    *("prompt_cache_key", "prompt_cache_retention"),
+    # llama-server
+    *("cache_prompt", "timings_per_token", "id_slot", "n_keep", "n_discard", "n_cache_reuse"),
+    *("speculative.n_max", "speculative.n_min", "speculative.p_min"),
+    # vLLM
+    *("spaces_between_special_tokens", "priority", "request_id", "guided_decoding_backend"),
+    *("continue_final_message", "kv_transfer_params", "mm_processor_kwargs"),
+    # Ollama, LM Studio
+    *("keep_alive", "num_ctx", "ttl", "draft_model"),
+)
+"""Fields that cannot change a reply here: hints, names and speed."""

@@ -1,0 +1,91 @@
+"""Ollama's ``options`` and ``keep_alive``: sampling parameters and limits of a reply. Options of
+loading have no effect, since the server's own flags say how it loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from localspec.core import settings_schema as schema
+from localspec.serve.http.foreign import Foreign, refuse
+from localspec.serve.http.json_body import shown
+from localspec.serve.http.typed import setting
+from localspec.serve.http.wording import REFUSAL
+from localspec.serve.requests.generation import Name, Stops
+from localspec.serve.requests.sampling import SamplingFields
+
+_UNIT = r"\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h)"
+_DURATION = rf"^-?(?:(?:{_UNIT}){{1,8}}|\d{{1,9}}(?:\.\d{{1,9}})?)$"
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_FOR_EVER = 1e9
+"""Seconds, of either sign, from which a time has no end."""
+_KEEP = Meta(
+    description="seconds, or a duration such as 5m; negative: for ever",
+    extra={REFUSAL: 'must be a number of seconds or a duration such as "5m"'},
+)
+KeepAlive = Annotated[int | float | Annotated[str, Meta(pattern=_DURATION)], _KEEP]
+
+LOADING: dict[str, str] = {
+    "num_ctx": "--ctx",
+    "num_gpu": "--gpu-layers",
+    "num_thread": "--threads",
+    **dict.fromkeys(("num_batch", "main_gpu", "use_mmap", "use_mlock", "numa", "low_vram"), ""),
+    **dict.fromkeys(("f16_kv", "num_keep", "logits_all"), ""),
+}
+"""Options without effect on a reply, and the flag of the server in place of those that have one."""
+_NO_SAMPLER = "localspec has no such sampler; leave it out"
+OPTIONS: dict[str, Foreign] = {
+    "tfs_z": Foreign(_NO_SAMPLER, (0, 1)),
+    "penalize_newline": Foreign("penalties treat newlines as all tokens", (True,)),
+    "vocab_only": Foreign("models are loaded whole", (False,)),
+    "embedding_only": Foreign("models are loaded to generate text", (False,)),
+}
+"""Options that would change a reply."""
+
+
+class OllamaOptions(SamplingFields):
+    """``options``."""
+
+    foreign: ClassVar[Mapping[str, Foreign]] = OPTIONS
+
+    num_predict: Annotated[int, Meta(description="most tokens; below 1: no limit")] | None = None
+    seed: Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")] = None
+    stop: Annotated[Name | Stops, Meta(description="texts that end the reply")] | None = None
+
+    def ignored(self, given: dict[str, Any]) -> list[str]:
+        """Names of what has no effect in ``given``, the object that this was read from."""
+        known = (*type(self).__struct_fields__, *self.foreign)
+        return [name for name in given if name not in known]
+
+    @classmethod
+    def refuse(cls, given: Mapping[str, Any]) -> None:
+        """Refuse what would change the reply in ``given``, the options of a body as they came.
+
+        Raises:
+            ApiError: there is something.
+        """
+        declared = cls.__struct_fields__
+        refuse({n: f for n, f in cls.foreign.items() if n not in declared}, given, "options")
+
+    def without_effect_inside(self, given: Mapping[str, Any]) -> list[str]:
+        """What has no effect, with the flags in place of it."""
+        return [f"options.{shown(name)}{_flag(name)}" for name in self.ignored(dict(given))]
+
+
+def seconds(given: float | str | None) -> float | None:
+    """The seconds of a `KeepAlive`; negative for ever, None where nothing was said."""
+    if not isinstance(given, str):
+        return None if given is None else float(given) if abs(given) < _FOR_EVER else -1.0
+    number = given.removeprefix("-")
+    parts = re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", number)
+    found = sum(float(n) * _SECONDS[unit] for n, unit in parts) if parts else float(number)
+    return -found if number != given else found
+
+
+def _flag(name: str) -> str:
+    flag = LOADING.get(name)
+    return f" (the server's {flag} says it)" if flag else ""

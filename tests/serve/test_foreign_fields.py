@@ -1,0 +1,153 @@
+"""Fields of llama-server, vLLM, OpenAI, Ollama and LM Studio: each works, or is refused by name, or
+is named in a notice. None is ignored in silence.
+"""
+
+import pytest
+
+from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MESSAGES = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
+LEAST = {
+    CHAT: MESSAGES,
+    COMPLETIONS: {"prompt": "Hi", "max_tokens": 6},
+    "/v1/responses": {"input": "Hi"},
+    "/v1/messages": MESSAGES,
+}
+"""A valid body for each path."""
+
+WORKS = {
+    # OpenAI
+    "temperature": (0.5, lambda r: r.sampling.temperature == 0.5),
+    "top_p": (0.5, lambda r: r.sampling.top_p == 0.5),
+    "frequency_penalty": (0.5, lambda r: r.sampling.frequency_penalty == 0.5),
+    "presence_penalty": (0.5, lambda r: r.sampling.presence_penalty == 0.5),
+    "logit_bias": ({"5": -100}, lambda r: r.sampling.logit_bias == ((5, -100.0),)),
+    "max_tokens": (3, lambda r: r.max_tokens == 3),
+    "stop": (["a"], lambda r: r.stop == ("a",)),
+    "seed": (11, lambda r: r.seed == 11),
+    "prediction": ("Hello", lambda r: r.prediction == "Hello"),
+    "response_format": ({"type": "json_object"}, lambda r: r.grammar.kind == "json"),
+    # llama-server
+    "top_k": (7, lambda r: r.sampling.top_k == 7),
+    "min_p": (0.2, lambda r: r.sampling.min_p == 0.2),
+    "repeat_penalty": (1.2, lambda r: r.sampling.repeat_penalty == 1.2),
+    "repeat_last_n": (32, lambda r: r.sampling.penalty_last_n == 32),
+    "grammar": ('root ::= "a"', lambda r: r.grammar.kind == "gbnf"),
+    "json_schema": ({"type": "object"}, lambda r: r.grammar.kind == "schema"),
+    # vLLM
+    "repetition_penalty": (1.2, lambda r: r.sampling.repeat_penalty == 1.2),
+    "guided_json": ({"type": "object"}, lambda r: r.grammar.kind == "schema"),
+    "guided_regex": ("a+", lambda r: r.grammar.kind == "regex"),
+    "guided_choice": (["a", "b"], lambda r: r.grammar.choices == ("a", "b")),
+    "guided_grammar": ('start: "a"', lambda r: r.grammar.kind == "lark"),
+    "structured_outputs": ({"regex": "a+"}, lambda r: r.grammar.kind == "regex"),
+    "prompt_logprobs": (1, lambda r: r.prompt_logprobs == 1),
+    "logprobs_mode": ("processed", lambda r: r.logprobs_mode == "processed"),
+    "cache_salt": ("x", lambda r: r.owner.endswith("x")),
+}
+CHANGES = {
+    "truncate_prompt_tokens": 5, "prompt_embeds": "AAAA", "guided_whitespace_pattern": " ",
+    "thinking_token_budget": 9, "audio": {"voice": "a"}, "web_search_options": {}, "think": True,
+    "modalities": ["audio"], "samplers": ["top_k"], "format": "json", "suffix": "}",
+    "add_generation_prompt": False, "chat_template": "{{ x }}", "detokenize": False,
+    "skip_special_tokens": False, "parse_tool_calls": False, "function_call": {"name": "f"},
+    "options": {"temperature": 0}, "vllm_xargs": {"a": 1}, "input_prefix": "a",
+    "input_suffix": "a", "min_keep": 2, "top_n_sigma": 1.5, "typical_p": 0.5, "tfs_z": 0.5,
+    "length_penalty": 0.5, "mirostat": 2,
+}  # fmt: skip
+"""Values of refused fields that would change a reply; of the others, see `changing`."""
+
+
+def changing(name):
+    """A value of a refused field that is not neutral."""
+    if name in CHANGES:
+        return CHANGES[name]
+    for neutral, other in ((False, True), ([], ["a"]), (0, 5), (-1, 5)):
+        if any(type(one) is type(neutral) and one == neutral for one in REFUSED[name].neutral):
+            return other
+    raise AssertionError(name)
+
+
+def test_the_table_is_as_long_as_what_clients_send():
+    assert len({*WORKS, *REFUSED, *WITHOUT_EFFECT}) >= 110
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("name", WORKS)
+async def test_a_field_works(world, path, name):
+    value, arrived = WORKS[name]
+    answer = await world.client.post(path, json=LEAST[path] | {name: value})
+    assert answer.status_code == 200, answer.text
+    assert arrived(world.requests[0])
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_field_that_would_change_the_reply_is_refused_by_name(world, path, name):
+    asked = LEAST[path] | {name: changing(name)}
+    answer = await world.client.post(path, json=asked)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert message == f"{name} is not supported: {REFUSED[name].instead}"
+    assert world.requests == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_null_and_the_value_that_changes_nothing_are_taken(world, name):
+    for value in (None, *REFUSED[name].neutral):
+        answer = await world.client.post(CHAT, json=LEAST[CHAT] | {name: value})
+        assert answer.status_code == 200, answer.text
+        assert "notices" not in answer.json()["choices"][0]["localspec"]
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+async def test_a_field_that_cannot_change_the_reply_is_named_in_a_notice(world, name):
+    for path in (CHAT, COMPLETIONS):
+        answer = await world.client.post(path, json=LEAST[path] | {name: 1})
+        assert answer.status_code == 200
+        notices = answer.json()["choices"][0]["localspec"]["notices"]
+        assert any(name in notice and "without effect" in notice for notice in notices)
+    assert world.notices == []
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/responses", {"ttl": 60}),
+        ("/v1/messages", {"speed": "fast"}),
+    ],
+)
+async def test_other_shapes_have_the_notice_too(world, path, more):
+    found = (await world.client.post(path, json=LEAST[path] | more)).json()["localspec"]["notices"]
+    assert "without effect here: " in found[0]
+
+
+async def test_unknown_fields_are_named_in_the_answer_and_the_log(world):
+    answer = await world.client.post(CHAT, json=LEAST[CHAT] | {"wizardry": 9})
+    said = answer.json()["choices"][0]["localspec"]["notices"]
+    assert any("wizardry" in notice for notice in said)
+    assert any("wizardry" in notice for notice in world.notices)
+
+
+async def test_a_stream_has_the_notice_in_its_last_chunk(world):
+    answer = await world.client.post(CHAT, json=LEAST[CHAT] | {"user": "me", "stream": True})
+    assert '"notices":["without effect here: user' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "said"),
+    [
+        (CHAT, {"echo": True}, "echo is not supported: use /v1/completions"),
+        (CHAT, {"add_special_tokens": True}, "add_special_tokens is not supported"),
+        (COMPLETIONS, {"add_special_tokens": False}, "send token ids"),
+        (CHAT, {"structured_outputs": {"structural_tag": {}}}, "structural_tag is not supported"),
+        (CHAT, {"stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats must"),
+        (CHAT, {"mirostat": True}, "mirostat is not supported"),  # true is not 1, false not 0
+        (CHAT, {"mirostat": False}, "mirostat is not supported"),
+    ],
+)
+async def test_what_differs_by_path_or_lies_deeper_is_refused_too(world, path, more, said):
+    answer = await world.client.post(path, json=LEAST[path] | more)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]

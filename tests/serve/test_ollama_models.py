@@ -1,0 +1,136 @@
+"""Ollama's paths about models, with a Hub on loopback: lists, descriptions, downloads, removals."""
+
+import asyncio
+import json
+
+import pytest
+from hub_server import TARGET, TARGET_FILE
+
+from localspec.loading.options import Options
+
+pytest_plugins = ["hub_fixtures"]
+PULL, DELETE, TAGS = "/api/pull", "/api/delete", "/api/tags"
+
+
+def lines(text):
+    return [json.loads(one) for one in text.splitlines()]
+
+
+async def names(world):
+    """Those that are listed, without the embedded pair."""
+    listed = [model["name"] for model in (await world.client.get(TAGS)).json()["models"]]
+    return [name for name in listed if name != "demo:latest"]
+
+
+@pytest.mark.usefixtures("pair")
+async def test_a_pull_tells_its_progress_and_the_model_can_be_named_afterwards(world):
+    answer = await world.client.post(PULL, json={"model": "tiny:latest"})
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    first, *between, last = lines(answer.text)
+    assert (first, last) == ({"status": "pulling manifest"}, {"status": "success"})
+    whole = [m for m in between if m.get("total") and m["completed"] == m["total"]]
+    assert len({m["digest"] for m in whole}) == 2  # target and draft
+    assert all(m["digest"].startswith("sha256:") for m in whole)
+    assert await names(world) == ["fake:latest", "tiny:latest"]
+    said = await world.client.post("/api/chat", json={"model": "tiny:latest", "messages": []})
+    assert said.status_code == 200
+    assert (world.engines[-1].options.model, world.engines[-1].options.offline) == ("tiny", True)
+
+
+@pytest.mark.usefixtures("pair")
+async def test_a_model_of_the_hub_is_pulled_and_used_by_its_name_there(world):
+    name = f"hf.co/{TARGET}:{TARGET_FILE}"
+    before = await world.client.post("/api/show", json={"model": name})
+    assert before.status_code == 404
+    answer = await world.client.post(PULL, json={"model": name, "stream": False})
+    assert answer.json() == {"status": "success"}
+    shown = (await world.client.post("/api/show", json={"model": name})).json()
+    assert shown["details"]["family"] == "llama"
+    await world.client.post("/api/generate", json={"model": name})
+    assert world.engines[-1].options.model == f"{TARGET}:{TARGET_FILE}"
+
+
+@pytest.mark.usefixtures("pair")
+async def test_a_description_has_the_header_and_what_the_model_can(world):
+    await world.client.post(PULL, json={"name": "tiny", "stream": False})
+    shown = (await world.client.post("/api/show", json={"model": "tiny"})).json()
+    assert shown["model_info"]["general.architecture"] == "llama"
+    assert shown["model_info"]["llama.block_count"] == 2
+    assert shown["model_info"]["tokenizer.ggml.tokens"] is None
+    assert shown["capabilities"][0] == "completion"
+    (model,) = [
+        m for m in (await world.client.get(TAGS)).json()["models"] if m["name"] == "tiny:latest"
+    ]
+    assert model["size"] > 100_000
+    assert len(model["digest"]) == 64
+    assert model["details"]["parameter_size"].endswith("M")
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("/etc/passwd", 404), ("../x.gguf", 404), ("nobody/nothing", 404), ("word", 404), ("", 400)],
+)
+async def test_a_pull_names_no_file_and_says_where_there_is_nothing(world, name, status):
+    answer = await world.client.post(PULL, json={"model": name})
+    assert answer.status_code == status or lines(answer.text)[-1].keys() == {"error"}
+    assert "error" in lines(answer.text)[-1]
+
+
+@pytest.mark.usefixtures("pair")
+async def test_a_file_of_this_machine_is_no_name_even_where_it_looks_like_one(
+    world, tmp_path, monkeypatch
+):
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user" / "repo").write_bytes(b"GGUF")
+    monkeypatch.chdir(tmp_path)
+    for path in (PULL, "/api/show"):
+        answer = await world.client.post(path, json={"model": "user/repo"})
+        assert answer.status_code == 404
+
+
+@pytest.mark.usefixtures("pair")
+@pytest.mark.parametrize("settings", [{"pulls": False}, {"switch": False}])
+async def test_a_server_that_may_not_downloads_nothing(make_world, settings):
+    world = await make_world(**settings)
+    answer = await world.client.post(PULL, json={"model": "tiny"})
+    assert answer.status_code == 403
+    assert "downloads no models" in answer.json()["error"]
+
+
+@pytest.mark.usefixtures("pair")
+async def test_models_are_removed_only_where_that_is_allowed_and_none_is_loaded(make_world):
+    world = await make_world(deletes=True)
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    cautious = await make_world()
+    refused = await cautious.client.request("DELETE", DELETE, json={"model": "tiny"})
+    assert refused.status_code == 403
+    assert "--allow-delete" in refused.json()["error"]
+    await world.client.post("/api/generate", json={"model": "tiny"})
+    assert (await world.client.request("DELETE", DELETE, json={"model": "tiny"})).status_code == 409
+    await world.client.post("/api/generate", json={"model": "fake"})
+    assert (await world.client.request("DELETE", DELETE, json={"model": "tiny"})).status_code == 200
+    assert await names(world) == ["fake:latest"]
+    again = await world.client.request("DELETE", DELETE, json={"model": "tiny"})
+    assert again.status_code == 404
+
+
+@pytest.mark.usefixtures("pair")
+async def test_a_client_that_leaves_stops_its_download(world, hub):
+    from localspec.serve.backend.downloads import Downloads
+
+    downloads = Downloads(world.service)
+    pulling = downloads.pull("tiny")
+    assert await anext(pulling) == {"status": "pulling manifest"}
+    await pulling.aclose()
+    assert downloads._running == 0
+    asked = len(hub.log)
+    await asyncio.sleep(0)
+    assert len(hub.log) == asked
+
+
+async def test_a_model_that_was_named_by_its_file_is_listed_without_its_folder(world, files):
+    world.slot._options = world.slot._first = Options(model=str(files.target))
+    listed = (await world.client.get(TAGS)).json()["models"][0]
+    assert listed["name"] == "target:latest"
+    assert str(files.folder) not in json.dumps(listed)
