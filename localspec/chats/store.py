@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from localspec.chats import pictures, rows, schema, words
+from localspec.chats import rows, schema, words
+from localspec.chats.erasing import erase_chats, erase_states
 from localspec.chats.rows import is_new
-from localspec.chats.saved_states import erase_states
 from localspec.chats.schema import explained, transaction
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, Written
 from localspec.errors import ChatsError
@@ -170,37 +170,8 @@ class ChatStore:
         Raises:
             ChatsError: nothing was erased, or the chat was and a saved state cannot be.
         """
-        self._erase([id])
+        erase_chats(self._db, self.path, [id])
         erase_states()
-
-    def _erase(self, ids: Sequence[str]) -> None:
-        """Erase chats, all or none, and what the index and the log of writes still hold of them.
-
-        The index only notes that words are gone until its parts are merged. The log is emptied as
-        soon as no other process reads; each one that closes the file tries again.
-        """
-        with explained(self.path):
-            with transaction(self._db):
-                shown = self._pictures(ids)
-                self._db.executemany("DELETE FROM chats WHERE id = ?", [(id,) for id in ids])  # noqa: A001 - as above
-                self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
-                unused = [digest for digest in shown if not self._shows(digest)]
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        pictures.erase(unused)
-
-    def _pictures(self, ids: Sequence[str]) -> set[str]:
-        """Digests of the pictures of chats."""
-        texts = [
-            text
-            for id in ids  # noqa: A001 - as above
-            for (text,) in self._db.execute("SELECT text FROM messages WHERE chat = ?", (id,))
-        ]
-        return {found.digest for text in texts for found in pictures.references(text)}
-
-    def _shows(self, digest: str) -> bool:
-        """Whether any message shows a picture."""
-        query = "SELECT 1 FROM messages WHERE instr(text, ?) LIMIT 1"
-        return self._db.execute(query, (f"picture:{digest}",)).fetchone() is not None
 
     def purge(self, days: float = PURGE_DAYS) -> None:
         """Erase what was removed longer ago, and then all saved KV states too."""
@@ -208,7 +179,7 @@ class ChatStore:
         with explained(self.path):
             found = self._db.execute("SELECT id FROM chats WHERE deleted < ?", (before,)).fetchall()
         if found:
-            self._erase([id for (id,) in found])  # noqa: A001 - as above
+            erase_chats(self._db, self.path, [id for (id,) in found])  # noqa: A001 - as above
             try:
                 erase_states()
             except ChatsError as error:  # the chats themselves can be opened

@@ -62,7 +62,7 @@ class Encoder(Protocol):
 
 
 class Sight(Protocol):
-    """How a model sees."""
+    """Loads the encoder of a model for pictures when it is first needed."""
 
     def encoder(self, tell: Tell, cancelled: Callable[[], bool] = ...) -> Encoder:
         """Its encoder, compiled and loaded now if it was not needed before.

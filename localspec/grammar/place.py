@@ -152,7 +152,7 @@ class Place:
             if self.matcher.rollback(len(self.read) - same):
                 del self.read[same:]
             else:  # it cannot in grammars that limit the tokens of a part
-                self._start_again()
+                self.start_again()
                 same = 0
         new = list(before[begin + same :])
         read = self.matcher.try_consume_tokens(new) if new else 0
@@ -203,7 +203,7 @@ class Place:
         if self.accepting:
             return True
         complete = self.matcher.consume_token(token) and self.accepting
-        self._start_again()  # `try_consume_tokens` would not have read it
+        self.start_again()  # `try_consume_tokens` would not have read it
         return bool(complete)
 
     def require_sound(self) -> None:
@@ -214,12 +214,12 @@ class Place:
         """
         if self.matcher.is_error():
             reason = one_line(self.matcher.get_error())[:200]
-            self._start_again()
+            self.start_again()
             raise GrammarError(
                 f"the grammar cannot be followed: no text fits it, or it is too complex ({reason})"
             )
 
-    def _start_again(self) -> None:
+    def start_again(self) -> None:
         """Make another matcher, which has read nothing, and look at no draft any more.
 
         Raises:

@@ -242,7 +242,9 @@ class Projector:
         return made
 
     def _look(self, _node: object, ask: bool, _data: object) -> bool:
-        """Whether a node is to be waited for (``ask``), or whether to go on after it."""
+        """The evaluation callback of ggml, called twice for a node of the graph: with ``ask``,
+        whether to compute up to it and call again; then whether to go on.
+        """
         if ask:
             self._asked += 1
             return self._asked % _NODES == 0

@@ -236,7 +236,8 @@ class LlamaTarget:
                 before = saved.snapshot(self._context, w.seq)
                 self._reversible[w.seq] = before, [*stem, *w.draft.tokens.tolist()]
         widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
-        states = self._gives_states(sum(widths) + sum(padding))
+        features, tokens = self._features, sum(widths) + sum(padding)
+        states = features is not None and features.asks_of(tokens, self._context.outputs)
         broad = next((w for w in work if not w.draft.is_chain), None)
         try:
             if broad is not None:
@@ -260,35 +261,10 @@ class LlamaTarget:
             self._unread[w.seq] = []
             self._cached[w.seq] = self._context.appended(w.seq)
             self.widths[width + more] += 1
-        self._take_states([w.seq for w in work], starts, widths, padding, made=states)
+        if features is not None:
+            parts = zip([w.seq for w in work], starts, widths, padding, strict=True)
+            features.take(self._context.handle, [*parts], asked=states)
         return rows
-
-    def _gives_states(self, n: int) -> bool:
-        """Whether a pass over n tokens is to make outputs of all of them, for their states."""
-        features = self._features
-        return features is not None and features.tap.of_outputs and n <= self._context.outputs
-
-    def _take_states(
-        self,
-        seqs: Sequence[int],
-        starts: Sequence[int],
-        widths: Sequence[int],
-        padding: Sequence[int],
-        *,
-        made: bool,
-    ) -> None:
-        """Store the states of the last pass; where it had none, forget those that it replaces."""
-        features = self._features
-        if features is None:
-            return
-        if features.tap.of_outputs and not made:
-            for seq, start in zip(seqs, starts, strict=True):
-                features.cut(seq, start)
-            return
-        states = features.tap.rows(self._context.handle, sum(widths) + sum(padding))
-        for seq, start, width, more in zip(seqs, starts, widths, padding, strict=True):
-            features.put(seq, start, states[:width])
-            states = states[width + more :]
 
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
         source, tree = broad.draft.source, tree_of(broad.draft)

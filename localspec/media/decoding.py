@@ -47,7 +47,7 @@ def file_of(picture: Picture) -> bytes:
 
 
 def called(picture: Picture) -> str:
-    """What a picture is called in messages."""
+    """Name of a picture in error messages."""
     return picture.name or picture.path or "the picture"
 
 

@@ -1,4 +1,4 @@
-"""What tools are, what a call of one gives, and how a server stands."""
+"""Values: a tool that is offered, the result of a call, the state of a server."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Phase = Literal["waiting", "starting", "ready", "failed", "off"]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """How a server stands."""
+    """State of a server, and what it offers."""
 
     phase: Phase = "waiting"
     error: str = ""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benches.replay import Pair, Sum, _tokens, replay
+from benches.replay import CURVE, Pair, Sum, replay, seconds, tokens_of
 from benches.shared.replay_texts import texts
 from localspec import Options, Runtime
 from localspec.core.settings_schema import DRAFT_MEMORY
@@ -26,8 +26,7 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 
-_CURVE = {1: 0.0285, 2: 0.054, 3: 0.076, 4: 0.073, 8: 0.142, 16: 0.212, 32: 0.420}
-"""Seconds by width: two cores of an EPYC, a 1 GB target."""
+_CURVE = seconds(CURVE)
 _BYTES = DRAFT_MEMORY.default * 10**6
 _OWNER = "user"
 
@@ -95,7 +94,7 @@ def main() -> None:
     with Runtime.open(Options(model=args.model, drafter=("off",))) as runtime:
         model = runtime.pair.target_model
         work = {
-            kind: [_tokens(text, model.tokenize) for text in some]
+            kind: [tokens_of(text, model.tokenize) for text in some]
             for kind, some in texts(args.each).items()
         }
         asked = list(model.tokenize("Now the other one.\n\n", special=False, bos=False))

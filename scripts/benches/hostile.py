@@ -12,20 +12,14 @@ import argparse
 import contextlib
 import http.client
 import json
-import os
-import re
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).resolve().parents[2]
-_START_S, _ANSWER_S = 120.0, 120.0
+from benches.shared.servers import running
+
+_ANSWER_S = 120.0
 _PRIME = {"type": "integer", "multipleOf": 999983}
 
 
@@ -76,31 +70,10 @@ HOSTILE: dict[str, dict[str, Any] | None] = {
 }
 
 
-@contextlib.contextmanager
-def server(model: str | None, jobs: int) -> Iterator[int]:
+def server(model: str | None, jobs: int) -> contextlib.AbstractContextManager[str]:
     """The port of a server that ends afterwards."""
-    arguments = [sys.executable, "-m", "localspec", "serve", "--port", "0", "--jobs", str(jobs)]
-    with tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(
-            [*arguments, *([model] if model else [])],
-            stdout=told,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": str(_ROOT)},
-        )
-        try:
-            end = time.monotonic() + _START_S
-            while time.monotonic() < end and process.poll() is None:
-                told.seek(0)
-                found = re.search(r"http://127\.0\.0\.1:(\d+)", told.read())
-                if found is not None:
-                    yield int(found[1])
-                    return
-                time.sleep(0.1)
-            told.seek(0)
-            raise SystemExit(f"the server did not start: {told.read()[-500:]}")
-        finally:
-            process.terminate()
-            process.wait()
+    flags = ["--port", "0", "--jobs", str(jobs), *([model] if model else [])]
+    return running("serve", *flags, address=r"http://127\.0\.0\.1:(\d+)")
 
 
 def ask(port: int, body: dict[str, Any]) -> str:
@@ -162,7 +135,8 @@ def main() -> None:
     parser.add_argument("--only", help="rows whose names contain this")
     given = parser.parse_args()
     print("longest and 99th percentile of the milliseconds between two pieces; the hostile answer")
-    with server(given.model, given.jobs) as port:
+    with server(given.model, given.jobs) as found:
+        port = int(found)
         ask(port, _chat())
         for name, body in HOSTILE.items():
             if given.only and given.only not in name and body is not None:

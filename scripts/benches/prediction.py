@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benches.replay import _CURVE, Clocked, Known
+from benches.replay import CURVE, Clocked, Known, seconds
 from benches.shared.replay_texts import Text, texts
 from localspec import Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
@@ -174,10 +174,9 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=30, help="edits of each kind")
     parser.add_argument("--open", action="store_true", help="leave the code out of the prompt")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--curve", default=_CURVE, help="WIDTH:MILLISECONDS,... of a target pass")
+    parser.add_argument("--curve", default=CURVE, help="WIDTH:MILLISECONDS,... of a target pass")
     args = parser.parse_args()
-    points = (point.split(":") for point in args.curve.split(","))
-    curve = {int(n): float(ms) / 1000 for n, ms in points}
+    curve = seconds(args.curve)
     drafter = ("suffix",) if args.real else ("off",)
     options = Options(model=args.model, drafter=drafter, context=4096, threads=args.threads)
     print("                         tokens per pass          speed by plain")

@@ -36,11 +36,17 @@ from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed
 
-_CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
+CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
 """Milliseconds by width: two cores of an EPYC, a 1 GB target."""
 _GREEDY = Sampling(temperature=0)
 _FILES = 3
 """Whole files that are edited: each has thousands of tokens."""
+
+
+def seconds(curve: str) -> dict[int, float]:
+    """The curve of a command line in seconds by width."""
+    points = (point.split(":") for point in curve.split(","))
+    return {int(n): float(ms) / 1000 for n, ms in points}
 
 
 class Lookup(Drafter):
@@ -172,15 +178,13 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default="demo", help="whose tokens are used")
     parser.add_argument("--each", type=int, default=40, help="texts of each kind")
     parser.add_argument("--length", type=int, default=10, help="fixed draft length")
-    parser.add_argument("--curve", default=_CURVE, help="WIDTH:MILLISECONDS,... of a target pass")
+    parser.add_argument("--curve", default=CURVE, help="WIDTH:MILLISECONDS,... of a target pass")
     args = parser.parse_args()
-    curve = {
-        int(n): float(ms) / 1000 for n, ms in (point.split(":") for point in args.curve.split(","))
-    }
+    curve = seconds(args.curve)
     with Runtime.open(Options(model=args.model, drafter=("off",))) as runtime:
         model = runtime.pair.target_model
         work = {
-            kind: [_tokens(text, model.tokenize) for text in some]
+            kind: [tokens_of(text, model.tokenize) for text in some]
             for kind, some in (texts(args.each) | {"whole files": edited_files(_FILES)}).items()
         }
         v = model.n_vocab
@@ -201,7 +205,7 @@ def main() -> None:
         )
 
 
-def _tokens(text: Text, tokenize: Callable[..., list[int]]) -> Pair:
+def tokens_of(text: Text, tokenize: Callable[..., list[int]]) -> Pair:
     prompt = list(tokenize(text.prompt + "\n\n", special=False, bos=False))
     return prompt, list(tokenize(text.reply, special=False, bos=False))
 

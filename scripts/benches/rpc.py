@@ -18,22 +18,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import re
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benches.shared.servers import running
 from localspec import GREEDY, Message, Options, Reply, ReplyRequest, Runtime
 from localspec.bench.lab import Lab
 from localspec.bench.proxy import Proxy
 from localspec.errors import LocalspecError
-from localspec.processes.children import command
 from localspec.rpc.endpoint import Endpoint, endpoints
 
 _PROMPTS = (
@@ -44,7 +39,6 @@ _PROMPTS = (
     "Write a JSON object about a dog.",
     "Count from 1 to 20.",
 )
-_START_S = 120.0
 _WIDTHS = (1, 4, 16)
 
 
@@ -111,8 +105,12 @@ def main() -> None:
     rows = []
     try:
         with contextlib.ExitStack() as stack:
+            flags = ("--bind", "127.0.0.1:0", "--threads", str(given.threads))
             found = endpoints(given.rpc) or tuple(
-                stack.enter_context(_worker(given.threads)) for _ in range(given.workers)
+                Endpoint.parse(
+                    stack.enter_context(running("worker", *flags, address=r"worker at (\S+) "))
+                )
+                for _ in range(given.workers)
             )
             print(TITLES, flush=True)
             for delay in map(float, given.delays.split(",")):
@@ -123,35 +121,6 @@ def main() -> None:
         sys.exit(str(error))
     if given.json:
         given.json.write_text(json.dumps([asdict(row) for row in rows]))
-
-
-@contextlib.contextmanager
-def _worker(threads: int) -> Iterator[Endpoint]:
-    """A worker on this machine."""
-    line, environment = command(
-        "localspec", "worker", "--bind", "127.0.0.1:0", "--threads", str(threads)
-    )
-    with (
-        tempfile.TemporaryFile("w+") as log,
-        subprocess.Popen(
-            line, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        ) as process,
-    ):
-        try:
-            yield _address(process, log.fileno())
-        finally:
-            process.terminate()
-
-
-def _address(process: subprocess.Popen[bytes], log: int) -> Endpoint:
-    until = time.monotonic() + _START_S
-    while True:
-        said = os.pread(log, 1 << 16, 0).decode()
-        if address := re.search(r"worker at (\S+) ", said):
-            return Endpoint.parse(address[1])
-        if process.poll() is not None or time.monotonic() > until:
-            raise LocalspecError(f"the worker does not start: {said}")
-        time.sleep(0.1)
 
 
 def _measured(found: Sequence[Endpoint], delay_ms: float, given: argparse.Namespace) -> Row:

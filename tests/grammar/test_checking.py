@@ -125,10 +125,10 @@ def test_looking_ahead_ends_where_it_takes_long_and_the_reply_does_not(
 def test_a_costly_grammar_is_started_again_once(matcher, monkeypatch) -> None:
     monkeypatch.setattr(place, "_CHEAP_SECONDS", -1.0)
     one = matcher(PERSON, 3)
-    one._start_again()
+    one._place.start_again()
     assert one.mask([5, 5, 5]).count
     with pytest.raises(GrammarError, match="once more from its beginning"):
-        one._start_again()
+        one._place.start_again()
 
 
 @pytest.mark.parametrize("seed", range(25))

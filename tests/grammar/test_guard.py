@@ -13,7 +13,7 @@ from faults.grammars import late
 
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.errors import GrammarError, QueueFullError
-from localspec.grammar import guard, matching
+from localspec.grammar import guard, place
 from localspec.grammar.guard import MOST_LEFT, Guard, require_room
 
 TEXT, PATH = late(20, 40, 5)
@@ -119,16 +119,16 @@ def test_forced_tokens_of_own_rules_are_asked_for_near_the_beginning_alone(
 ) -> None:
     one = matcher(GrammarSpec.lark('start: "abcdefgh" /[a-z]+/'))
     assert one.forced([])
-    monkeypatch.setattr(matching, "_FORCED", 0)
+    monkeypatch.setattr(place, "_FORCED", 0)
     assert one.forced([]) == []
 
 
 def test_a_grammar_that_took_long_is_not_read_again_from_its_beginning(matcher: Any) -> None:
     one = matcher(LATE)
-    one._start_again()
+    one._place.start_again()
     one._effort.behind = 1.0
     with pytest.raises(GrammarError, match="once more from its beginning"):
-        one._start_again()
+        one._place.start_again()
 
 
 def test_the_thread_of_a_guard_ends_with_it_and_what_it_computed_is_let_go() -> None:

@@ -38,3 +38,8 @@ async def until_so(
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         await pause(_PAUSE)
+
+
+async def turn(_seconds: float) -> None:
+    """A pause of one turn of the event loop, for what may be so no longer than that."""
+    await asyncio.sleep(0)

@@ -23,7 +23,7 @@ from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_
 from localspec.processes import neighbours
 from localspec.race.race import Machine
 from localspec.race.speeds import advice
-from tui.render.welcome import toy
+from tui.controllers.greeting import toy
 
 GB = 10**9
 LAPTOP = Memory((), 16 * GB, 16 * GB)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_serving import World
-from waiting import until_so
+from waiting import turn, until_so
 
 from localspec.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.serve.backend import restart_pause
@@ -17,7 +17,7 @@ HI = {"messages": [{"role": "user", "content": "Hi"}]}
 async def test_the_first_request_loads_the_model_and_others_wait_for_the_same_one(world):
     world.loading = asyncio.Event()
     asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(3)]
-    await until_so(lambda: world.slot.loading)
+    await until_so(lambda: world.slot.loading, pause=turn)
     health = await world.client.get("/health")
     assert (health.status_code, health.json()["error"]["code"]) == (503, "loading")
     world.loading.set()
@@ -29,7 +29,7 @@ async def test_the_first_request_loads_the_model_and_others_wait_for_the_same_on
 async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
     world.hold = asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI))
-    await until_so(lambda: world.requests)
+    await until_so(lambda: world.requests, pause=turn)
     world.engines[0].die()
     answer = await asked
     assert answer.status_code == 503
@@ -47,7 +47,7 @@ async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(wo
     await world.slot.load()
     world.slot._pause.failures = 10  # the longest pause
     world.engines[0].die()
-    await until_so(lambda: world.slot.loading)
+    await until_so(lambda: world.slot.loading, pause=turn)
     await asyncio.sleep(0.01)  # the attempt waits until its pause is over
     async with asyncio.timeout(100):
         await world.slot.close()
@@ -65,11 +65,11 @@ async def test_another_model_does_not_wait_for_one_that_is_to_be_started_again(
         monkeypatch.setattr(restart_pause.RestartPause, "left", 0.0)
         world.loading = asyncio.Event()
     world.engines[0].die()
-    await until_so(lambda: world.slot.loading)
+    await until_so(lambda: world.slot.loading, pause=turn)
     await asyncio.sleep(0.01)
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
     if late:
-        await until_so(lambda: world.slot._changing)
+        await until_so(lambda: world.slot._changing, pause=turn)
         world.loading.set()
     async with asyncio.timeout(100):
         assert (await asked).status_code == 200
@@ -82,7 +82,7 @@ async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
     world.hold = asyncio.Event()
 
     async def kill():
-        await until_so(lambda: world.requests and world.service.metrics.emitted)
+        await until_so(lambda: world.requests and world.service.metrics.emitted, pause=turn)
         world.engines[0].die()
 
     killing = asyncio.create_task(kill())
@@ -162,7 +162,7 @@ async def test_another_model_waits_for_the_replies_of_the_present_one(make_world
     monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
     world.hold = asyncio.Event()
     first = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "fake"}))
-    await until_so(lambda: world.requests)
+    await until_so(lambda: world.requests, pause=turn)
     second = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
     third = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
     for _ in range(20):
@@ -200,10 +200,10 @@ async def test_it_comes_back_too_where_nobody_waits_for_the_other_any_more(make_
     await world.slot.load()
     world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
-    await until_so(lambda: world.slot.loading)
+    await until_so(lambda: world.slot.loading, pause=turn)
     asked.cancel()
     world.loading.set()
-    await until_so(lambda: not world.slot.loading)
+    await until_so(lambda: not world.slot.loading, pause=turn)
     world.load_error = None
     assert (await world.client.post(CHAT, json=HI)).json()["model"] == "fake"
 
@@ -218,7 +218,7 @@ async def test_a_request_cannot_name_files_or_repositories(world, name):
 async def test_an_unused_model_is_unloaded_and_comes_back_on_request(make_world):
     world = await make_world(keep_loaded=0.0)
     await world.client.post(CHAT, json=HI)
-    await until_so(lambda: world.slot.info is None)
+    await until_so(lambda: world.slot.info is None, pause=turn)
     assert not world.engines[0].alive
     assert (await world.client.get("/health")).json() == {"status": "ok", "loaded": False}
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
@@ -232,7 +232,7 @@ async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
     await world.slot.load()
     world.hold = asyncio.Event()
     asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(3)]
-    await until_so(lambda: world.service.running == 3)
+    await until_so(lambda: world.service.running == 3, pause=turn)
     refused = await world.client.post(CHAT, json=HI)
     assert refused.status_code == 429
     assert refused.json()["error"]["code"] == "queue_full"
@@ -246,7 +246,7 @@ async def test_closing_while_the_model_is_loaded_ends_the_loading():
     world = World()
     world.loading = asyncio.Event()
     loading = asyncio.create_task(world.slot.load())
-    await until_so(lambda: world.slot.loading)
+    await until_so(lambda: world.slot.loading, pause=turn)
     closing = asyncio.create_task(world.slot.close())
     await asyncio.sleep(0)
     world.loading.set()
@@ -271,7 +271,7 @@ async def test_requests_for_two_models_in_turns_cost_one_exchange_each_way(two_m
     asked = []
     for name in names:
         asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": name})))
-        await until_so(lambda: world.service.running == len(asked))
+        await until_so(lambda: world.service.running == len(asked), pause=turn)
     world.hold.set()
     assert [(await task).json()["model"] for task in asked] == names
     assert [engine.options.model for engine in world.engines] == ["fake", "other", "fake"]
@@ -296,7 +296,7 @@ async def test_a_model_that_is_waited_for_gets_its_turn_however_many_ask_for_the
             await ask("fake")
 
     busy = [asyncio.create_task(keep_asking()) for _ in range(3)]
-    await until_so(lambda: ended)
+    await until_so(lambda: ended, pause=turn)
     await ask("other")
     before = len(ended)
     await asyncio.gather(*busy)
@@ -309,9 +309,9 @@ async def test_all_that_wait_for_a_model_that_cannot_be_loaded_are_refused(two_m
     asked = []
     for name in ("other", "fake", "other"):
         asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": name})))
-        await until_so(lambda: world.service.running == len(asked))
+        await until_so(lambda: world.service.running == len(asked), pause=turn)
     world.loading.set()
-    await until_so(lambda: not world.slot.loading)
+    await until_so(lambda: not world.slot.loading, pause=turn)
     world.load_error = None
     assert [(await task).status_code for task in asked] == [503, 200, 503]
 
@@ -320,7 +320,7 @@ async def test_requests_that_wait_for_a_model_hear_that_the_server_stops(two_mod
     world = two_models
     world.loading = asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
-    await until_so(lambda: world.slot.loading)
+    await until_so(lambda: world.slot.loading, pause=turn)
     world.service.cut()
     answer = await asked
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_stopping")
@@ -340,7 +340,7 @@ async def test_an_alias_is_the_first_model_and_a_star_whichever_is_loaded(make_w
 async def test_a_reply_that_the_end_of_the_engine_cuts_is_not_promised_another_engine(world):
     world.hold = asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"stream": True}))
-    await until_so(lambda: world.service.metrics.emitted)
+    await until_so(lambda: world.service.metrics.emitted, pause=turn)
     await world.slot.close()
     last = (await asked).text.rstrip().splitlines()[-1]
     assert '"server_stopping"' in last
@@ -352,7 +352,7 @@ async def test_an_engine_that_ends_while_it_loads_is_one_line_for_all_who_wait(t
     asked = []
     for _ in range(3):
         asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"})))
-        await until_so(lambda: world.service.running == len(asked))
+        await until_so(lambda: world.service.running == len(asked), pause=turn)
     world.loading.set()
     assert [(await task).status_code for task in asked] == [503, 503, 503]
     assert world.notices[1:] == ["the engine cannot be started: the engine stopped (signal 9)"]

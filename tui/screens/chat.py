@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,10 +13,9 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 
-from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
-from localspec.loading.recommended import recommended
 from tui.controllers.chat_actions import ChatActions
+from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
@@ -25,7 +23,6 @@ from tui.input import keymap
 from tui.input.attachments import names_files
 from tui.input.completion import wants_chats
 from tui.render.text import plain
-from tui.render.welcome import elsewhere, toy, welcome
 from tui.screens.sized import DrawnAheadScreen
 from tui.session import status_text
 from tui.session.notifications import (
@@ -106,7 +103,7 @@ class ChatScreen(DrawnAheadScreen):
         self.session = session
         self._race_waits = race
         """Whether to start a race as soon as the model is loaded."""
-        self._model_name, self._rebound = name, rebound
+        self._greeting = Greeting(self, session, name, rebound)
         self._body = Body()
         self._widgets = widgets = ChatWidgets.make(name, session.take_back)
         self._timer: Timer | None = None
@@ -115,7 +112,6 @@ class ChatScreen(DrawnAheadScreen):
         self._shown_phase: tuple[Phase, OpenChat] | None = None
         self._keyed_phase: Phase | None = None
         """Phase of the last `check_action`: the footer may ask between two refreshes."""
-        self._told_of_toy = False
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         figures = (widgets.stats, widgets.strip, widgets.details)
@@ -129,7 +125,7 @@ class ChatScreen(DrawnAheadScreen):
         )
         self.paint_growth_of(widgets.log)
         self.transcript = Transcript(
-            session, widgets.log, self._welcome, self._notified, self.painter
+            session, widgets.log, self._greeting.text, self._notified, self.painter
         )
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
         self.actions = ChatActions(
@@ -264,7 +260,7 @@ class ChatScreen(DrawnAheadScreen):
                 self.actions.inspector.leave_tokens()
             case ReplyEnded():
                 self.status.arrange()
-                self._tell_of_toy()
+                self._greeting.reply_ended()
             case ConversationChanged():
                 self.actions.inspector.leave_tokens()
                 self.session.chat.count_context()
@@ -272,28 +268,6 @@ class ChatScreen(DrawnAheadScreen):
                 self.status.arrange()
             case LoadFailed(error) if self.session.engine.info is None:
                 self.post_message(self.CannotStart(error))
-
-    def _welcome(self) -> str:
-        if server := self.session.engine.client.server:
-            return elsewhere(server)
-        options = self.session.engine.options
-        model = options.model if options is not None else self._model_name
-        race, models = (
-            keymap.key_of(name, self._rebound) for name in ("chat.compare", "chat.models")
-        )
-        return welcome(model, race, models)
-
-    def _tell_of_toy(self) -> None:
-        """After the first reply of the embedded pair, say once what it is."""
-        info = self.session.engine.info
-        if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
-            self._told_of_toy = True
-            self._recommend()
-
-    @work
-    async def _recommend(self) -> None:
-        best = await asyncio.to_thread(recommended)
-        self.session.tell(toy(keymap.key_of("chat.models", self._rebound), best))
 
     # -- keys and commands ---------------------------------------------------------------------
 

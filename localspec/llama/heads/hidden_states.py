@@ -163,6 +163,29 @@ class Features:
             stored = self._stored[seq] = _Stored(position, buffer)
         stored.append(rows, self._window)
 
+    def asks_of(self, tokens: int, outputs: int) -> bool:
+        """Whether a pass over so many tokens has to make outputs of all of them, of which a context
+        makes at most ``outputs``, for their states.
+        """
+        return self.tap.of_outputs and tokens <= outputs
+
+    def take(
+        self, context: Any, parts: Sequence[tuple[int, int, int, int]], *, asked: bool
+    ) -> None:
+        """Store the states of the last pass, whose sequences had (number, first position, tokens,
+        tokens of padding behind them); where it had none, forget those that it replaces.
+
+        ``asked``: its outputs were those of all tokens, see `asks_of`.
+        """
+        if self.tap.of_outputs and not asked:
+            for seq, start, _, _ in parts:
+                self.cut(seq, start)
+            return
+        states = self.tap.rows(context, sum(width + more for _, _, width, more in parts))
+        for seq, start, width, more in parts:
+            self.put(seq, start, states[:width])
+            states = states[width + more :]
+
     def cut(self, seq: int, length: int) -> None:
         """Forget the states of all tokens but the first ``length``."""
         stored = self._stored.get(seq)

@@ -3,7 +3,7 @@
 lm-eval is no dependency of ours; install it into an environment of its own and name its Python::
 
     python -m venv /tmp/lm-eval && /tmp/lm-eval/bin/pip install 'lm-eval[api]'
-    scripts/check_lm_eval.py --lm-eval /tmp/lm-eval/bin/python
+    scripts/bench lm_eval --lm-eval /tmp/lm-eval/bin/python
 
 A multiple-choice task of sentences written for this check is evaluated over HTTP with
 ``local-completions`` and speculation on, and without a network. Every log-likelihood that lm-eval
@@ -16,24 +16,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 import numpy as np
 
+from benches.shared.servers import running
 from localspec.llama.limits import OUTPUTS
 from localspec.models.catalog.resolve import resolve
 
 _TOLERANCE = 1e-3
-_START_S = 120
 _TASK = "localspec_choices"
 _QUESTIONS = (
     ("The harbour store opens at eight and closes at", ("six", "banana", "under the till")),
@@ -67,29 +64,6 @@ def write_task(folder: Path) -> None:
         "metric_list": [{"metric": "acc"}],
     }
     (folder / "task.yaml").write_text(json.dumps(task), encoding="utf-8")  # JSON is YAML
-
-
-@contextmanager
-def served(model: str, flags: Sequence[str], folder: Path) -> Iterator[str]:
-    """The address of a server that is started for this check."""
-    log = folder / "server.log"
-    command = [sys.executable, "-P", "-m", "localspec", "serve", model, "--port", "0", *flags]
-    with log.open("wb") as errors, subprocess.Popen(command, stderr=errors) as process:
-        try:
-            yield _address(process, log)
-        finally:
-            process.terminate()
-
-
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    for _ in range(_START_S * 10):
-        text = log.read_text(encoding="utf-8", errors="replace")
-        if found := re.search(r"at (http://[\w.:]+)\n", text):
-            return found.group(1)
-        if process.poll() is not None:
-            raise SystemExit(f"the server did not start: {text.strip()}")
-        time.sleep(0.1)
-    raise SystemExit("the server took too long to start")
 
 
 def evaluate(python: str, address: str, model: str, folder: Path, most: int) -> list[Any]:
@@ -165,7 +139,8 @@ def main() -> None:
         write_task(folder)
         flags = ["--ctx", str(args.ctx), "--threads", "1", "--jobs", "3"]
         flags += [] if args.usual else ["--strict"]
-        with served(args.model, flags, folder) as address:
+        at = r"at (http://[\w.:]+)\n"
+        with running("serve", args.model, "--port", "0", *flags, address=at) as address:
             samples = evaluate(args.lm_eval, address, args.model, folder, args.ctx)
     path = resolve(args.model, None).target.path
     n, worst, greedy = compare(samples, Reference(path, args.ctx, strict=not args.usual))

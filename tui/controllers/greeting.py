@@ -1,8 +1,17 @@
-"""The text of an empty chat."""
+"""What an empty chat says, and what is said once after the first reply of the embedded pair."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from textual.screen import Screen
+
+from localspec.demo import FOLDER
+from localspec.loading.recommended import recommended
+from tui.input import keymap
+from tui.session.session import Session
 
 if TYPE_CHECKING:
     from localspec.models.catalog.offers import Best
@@ -54,3 +63,37 @@ def toy(models_key: str, best: Best | None = None) -> str:
     )
     # The toy has learnt one name by heart, whatever machine it runs on.
     return line if best is None else f"{line}. {best.sentence}"
+
+
+class Greeting:
+    """The welcome of a session, and the word about the toy."""
+
+    def __init__(
+        self, screen: Screen[Any], session: Session, model_name: str, rebound: Mapping[str, str]
+    ) -> None:
+        """``rebound`` maps ids of `keymap` to other keys."""
+        self._screen, self._session = screen, session
+        self._model_name, self._rebound = model_name, rebound
+        self._told_of_toy = False
+
+    def text(self) -> str:
+        """The welcome as Markdown."""
+        if server := self._session.engine.client.server:
+            return elsewhere(server)
+        options = self._session.engine.options
+        model = options.model if options is not None else self._model_name
+        return welcome(model, self._key("chat.compare"), self._key("chat.models"))
+
+    def reply_ended(self) -> None:
+        """After the first reply of the embedded pair, say once what it is."""
+        info = self._session.engine.info
+        if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
+            self._told_of_toy = True
+            self._screen.run_worker(self._tell_of_toy(), group="toy")
+
+    async def _tell_of_toy(self) -> None:
+        best = await asyncio.to_thread(recommended)
+        self._session.tell(toy(self._key("chat.models"), best))
+
+    def _key(self, name: str) -> str:
+        return keymap.key_of(name, self._rebound)
