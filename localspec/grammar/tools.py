@@ -11,9 +11,9 @@ from typing import Any
 
 from localspec.core.grammar_spec import GrammarSpec, require_shallow
 from localspec.errors import UsageError
-from localspec.grammar.compiling import JSON_STYLE
 from localspec.grammar.tool_families import (
     FAMILIES,
+    JSON_STYLE,
     Family,
     Marker,
     Tool,

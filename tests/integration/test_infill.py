@@ -243,7 +243,7 @@ def test_what_llama_vim_sends_is_answered(server: Served) -> None:
         ({"input_extra": [{"filename": "a"}]}, "text"),
         ({"n_indent": -1}, "n_indent"),
         ({"samplers": ["top_q"]}, "samplers"),
-        ({"samplers": ["top_p", "top_k"]}, "in this order, each once"),
+        ({"samplers": ["infill", "top_k"]}, "infill is the last sampler here"),
         ({"n_probs": 3}, "n_probs must be 0"),
     ],
 )

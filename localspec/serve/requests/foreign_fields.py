@@ -17,7 +17,6 @@ _TIME = "set max_tokens, or close the connection when the time is over"
 _OLLAMA = "Ollama's fields belong to /api/chat; use the field of OpenAI's interface"
 _COMPLETION = "use /v1/completions for texts without a chat template"
 _INFILL = "use /infill, or suffix in /v1/completions, for text at a cursor"
-_LORA = "this server loads no adapters"
 
 REFUSED: dict[str, Foreign] = {
     # vLLM
@@ -52,7 +51,6 @@ REFUSED: dict[str, Foreign] = {
     "t_max_predict_ms": Foreign(_TIME, (0, -1)),
     "t_max_prompt_ms": Foreign(_TIME, (0, -1)),
     "n_indent": Foreign(_INFILL, (0,)),
-    "lora": Foreign(_LORA, ([],)),
     "response_fields": Foreign("answers have all fields", ([],)),
     "return_tokens": Foreign("use return_token_ids", (False,)),
     "image_data": Foreign("put pictures into messages as data URIs", ([],)),
