@@ -124,6 +124,7 @@ BEYOND_SCHEMAS = (
     "choices must not be empty",
     "must be a list of texts in JSON",  # a text of dry_sequence_breakers
     "no sampler called",
+    "infill is the last sampler here",
     "localspec has no adaptive_p",
     "the picture is not in base64",
     "the picture is empty",

@@ -68,7 +68,7 @@ class InfillBody(GenerationBody, kw_only=True):
             ApiError: one is invalid.
         """
         most = self.max_tokens if self.n_predict is None else self.n_predict
-        others, certain = _without_infill(self.samplers)
+        others, certain = _without_infill(msgspec.structs.asdict(self)["samplers"])
         body = msgspec.structs.replace(self, samplers=others)
         fields = body.reply_fields(settings, max_tokens=None if most in {None, -1} else most)
         return fields | {

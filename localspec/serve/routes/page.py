@@ -103,6 +103,7 @@ def programs_of(base: str, model: str, *, key: bool) -> list[tuple[str, str]]:
         f"models:\n  - name: {model}\n    provider: openai\n    model: {model}\n"
         f"    apiBase: {base}/v1\n    apiKey: {keys}"
     )
+    vim = f"{{'endpoint': '{base}/infill'{", 'api_key': 'YOUR-KEY'" if key else ''}}}"
     return [
         ("Continue (config.yaml)", to_continue),
         ("Open WebUI", f"OPENAI_API_BASE_URL={base}/v1 OPENAI_API_KEY={keys} open-webui serve"),
@@ -110,6 +111,7 @@ def programs_of(base: str, model: str, *, key: bool) -> list[tuple[str, str]]:
             "aider",
             f"OPENAI_API_BASE={base}/v1 OPENAI_API_KEY={keys} aider --model openai/{model}",
         ),
+        ("llama.vim, with a model that fills gaps", f"let g:llama_config = {vim}"),
         ("Programs for Ollama", f"OLLAMA_HOST={base}"),
     ]
 
