@@ -103,7 +103,8 @@ def programs_of(base: str, model: str, *, key: bool) -> list[tuple[str, str]]:
         f"models:\n  - name: {model}\n    provider: openai\n    model: {model}\n"
         f"    apiBase: {base}/v1\n    apiKey: {keys}"
     )
-    vim = f"{{'endpoint': '{base}/infill'{", 'api_key': 'YOUR-KEY'" if key else ''}}}"
+    with_key = ", 'api_key': 'YOUR-KEY'" if key else ""
+    vim = f"{{'endpoint': '{base}/infill'{with_key}}}"
     return [
         ("Continue (config.yaml)", to_continue),
         ("Open WebUI", f"OPENAI_API_BASE_URL={base}/v1 OPENAI_API_KEY={keys} open-webui serve"),
