@@ -90,8 +90,10 @@ class Page:
         metrics = service.metrics
         if metrics.decode_seconds > 0:
             speed = metrics.emitted / metrics.decode_seconds
-            accepted = metrics.accepted / metrics.verified if metrics.verified else 0.0
-            said = f"{metrics.emitted} tokens, {speed:.0f} a second, accepted {accepted:.0%}"
+            guesses = "no guess was checked yet"
+            if metrics.verified:
+                guesses = f"{metrics.accepted / metrics.verified:.0%} of the guesses right"
+            said = f"{metrics.emitted} tokens, {speed:.0f} a second, {guesses}"
             yield "so far", said
         yield "running", f"{service.running} replies"
 
