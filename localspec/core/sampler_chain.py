@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from localspec.core.kernel import RowKernel
 from localspec.core.noise import Noise, Stream
-from localspec.core.repetition import Breakers, continuations
+from localspec.core.repetition import Breakers, Repetitions
 from localspec.core.sampling_params import Sampling
 from localspec.core.selection import require_finite, top_ids
 from localspec.core.settings_schema import SMALLEST
@@ -107,6 +107,7 @@ class SamplerChain:
             ValueError: XTC without noise.
         """
         self._s, self.noise, self.breakers = sampling, noise, breakers
+        self._repetitions = Repetitions(breakers)
         if sampling.excludes and noise is None and "xtc" in sampling.order:
             raise ValueError("XTC needs the noise of its request")
         s = sampling
@@ -160,9 +161,9 @@ class SamplerChain:
 
     def _dry(self, found: Candidates, before: Sequence[int]) -> None:
         s = self._s
-        lately = [token for token in before[-s.dry_penalty_last_n :] if token >= 0]
+        lately = np.array(before[-s.dry_penalty_last_n :], np.int64)
         most = most_exponent(s.dry_base)
-        longest = continuations(lately, s.dry_allowed_length, self.breakers, most)
+        longest = self._repetitions.continuations(lately[lately >= 0], s.dry_allowed_length, most)
         if not longest:
             return
         tokens = np.array(sorted(longest), np.intp)

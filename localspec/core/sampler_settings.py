@@ -32,6 +32,8 @@ _NAMES = (
 _LACKING = {"infill": "infill", "adaptive_p": "adaptive_p", "adaptive-p": "adaptive_p"}
 _LACKING |= {"adaptivep": "adaptive_p", "i": "infill", "a": "adaptive_p"}
 _MOST_SAMPLERS = 32
+_MOST_TIMES = 2
+"""That a sampler is listed: each may sort the vocabulary, while all others wait."""
 _MOST_BREAKERS = 64
 _LONGEST_BREAKER = 40
 """Bytes, as in llama.cpp, which cuts longer ones."""
@@ -72,7 +74,13 @@ def _known(names: Sequence[str]) -> str:
         if name not in _NAMES:
             known = ", ".join(ORDER)
             raise UsageError(f"no sampler called {name[:40]!r} for samplers; there are: {known}")
-    return ",".join(_NAMES[name] for name in names) or NONE
+    found = [_NAMES[name] for name in names]
+    for name in found:
+        if found.count(name) > _MOST_TIMES:
+            raise UsageError(
+                f"samplers names {name} {found.count(name)} times; {_MOST_TIMES} is the most"
+            )
+    return ",".join(found) or NONE
 
 
 def read_breakers(given: str | Sequence[str]) -> str:

@@ -97,6 +97,18 @@ class Target(Protocol):
         """
         ...
 
+    def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
+        """As `read`, but return after about so many seconds where there are pictures: they are
+        encoded in slices, and their rows are read about so many at a time. Returns how many of the
+        tokens were appended. The rows of a picture are once all of them are there; until then it is
+        to be called again with them, and what has been done of them is kept as long as nothing else
+        is done with the sequence.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError: as `read`.
+        """
+        ...
+
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 from pathlib import Path
-from typing import Any
 
 from localspec.errors import UnreadableError
 from localspec.processes.bounded import BoundedProcess, Bounds, TooMuchError
@@ -31,22 +29,18 @@ def text_of(path: Path) -> str:
         UnreadableError: it has none, or too much.
         OSError: it cannot be read.
     """
-    kind, size = path.suffix.lower(), path.stat().st_size
     most = LARGEST_DOCUMENT if is_document(path) else LARGEST_TEXT
-    if size > most:
+    if path.stat().st_size > most:
         raise UnreadableError(f"{path.name} is larger than {most >> 20} MB; take a part of it")
-    if kind == ".pdf":
-        return _pdf(path)
-    raw = path.read_bytes()
-    if kind == ".ipynb":
-        return _notebook(path.name, raw)
+    if is_document(path):
+        return _converted(path)
     try:
-        return raw.decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnreadableError(f"{path.name} is not text, and no PDF or notebook") from None
 
 
-def _pdf(path: Path) -> str:
+def _converted(path: Path) -> str:
     try:
         answer = _reader().ask({"path": str(path.resolve())}, lambda: False)
     except TooMuchError as error:
@@ -54,7 +48,7 @@ def _pdf(path: Path) -> str:
     if "refused" in answer:
         raise UnreadableError(f"{path.name}: {answer['refused']}")
     text = str(answer["text"])
-    if not text.strip():
+    if not text.strip() and path.suffix.lower() == ".pdf":
         raise UnreadableError(f"{path.name} has pictures of its pages and no text")
     return text
 
@@ -63,34 +57,9 @@ def _pdf(path: Path) -> str:
 def _reader() -> BoundedProcess:
     told = f"more than {_SECONDS:.0f} seconds, or {_MEMORY >> 20} MB of memory"
     bounds = Bounds(_SECONDS, _MEMORY, told=told)
-    found = BoundedProcess("localspec.documents.pdf_child", "reads documents", lambda: bounds)
+    found = BoundedProcess("localspec.documents.document_child", "reads documents", lambda: bounds)
     atexit.register(found.close)
     return found
-
-
-def _notebook(name: str, raw: bytes) -> str:
-    """The cells of a notebook, code in fences; results that are text are kept."""
-    try:
-        cells = json.loads(raw)["cells"]
-        parts = [part for cell in cells for part in _cell(cell)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UnreadableError(f"{name} is not a notebook") from None
-    return "\n\n".join(part for part in parts if part.strip())
-
-
-def _cell(cell: dict[str, Any]) -> list[str]:
-    source = _joined(cell.get("source", ""))
-    if cell.get("cell_type") != "code":
-        return [source]
-    shown = [f"```\n{source}\n```"]
-    for output in cell.get("outputs", ()):
-        text = output.get("text") or (output.get("data") or {}).get("text/plain") or ""
-        shown.append(_joined(text)[:4000])
-    return shown
-
-
-def _joined(text: Any) -> str:
-    return "".join(text) if isinstance(text, list) else str(text)
 
 
 __all__ = ["LARGEST_DOCUMENT", "LARGEST_TEXT", "UnreadableError", "is_document", "text_of"]

@@ -41,10 +41,10 @@ class Prefill:
         """Positions of the prompts that are read, see `PrefixCache.positions`."""
         self.sizes = PartSizes(aborts=target.aborts)
 
-    def begin(self, generation: Generation) -> list[ReplyEvent]:
+    def begin(self, generation: Generation, *, waited_for: bool = False) -> list[ReplyEvent]:
         """Restore the beginning of a prompt that was read before, and forget what else the
-        sequence holds. If it raises, the sequence is empty: what is in it half-way is neither the
-        old text nor the prompt.
+        sequence holds; only what is quick while it is ``waited_for``. If it raises, the sequence is
+        empty: what is in it half-way is neither the old text nor the prompt.
 
         Raises:
             LocalspecError: a pass failed, or the KV cache is not what it is taken for.
@@ -52,7 +52,7 @@ class Prefill:
         seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
         generation.start_restoring()
         try:
-            restored = self._restore(seq, prepared.reusable, prepared.owner)
+            restored = self._restore(seq, prepared.reusable, prepared.owner, waited_for=waited_for)
         except LocalspecError:
             self.reset(seq)
             raise
@@ -78,11 +78,13 @@ class Prefill:
         policy: Policy,
         most: int = PART,
         company: int = 1,
+        pause: float | None = None,
     ) -> list[ReplyEvent]:
         """Read about ``most`` further tokens of the prompt; once none is left, decoding may begin.
         A drafter that has much to read begins after the first token (`resume_drafts`).
 
-        ``company`` requests run, this one included.
+        ``company`` requests run, this one included; others wait for ``pause`` seconds, where it is
+        not None: a picture is then encoded and read in such parts.
 
         Raises:
             Interrupted, DecodeError: the parts read before stay cached.
@@ -98,19 +100,18 @@ class Prefill:
         if at < end:
             start = time.perf_counter()
             if scorer is None:
-                target.read(seq, prompt[at:end])
+                end = self._appended(seq, prompt, at, end, most, pause)
             else:
                 events.append(self._scored(seq, prompt, at, end, scorer))
+            if at == end:
+                return []
             seconds = time.perf_counter() - start
             self.sync(generation)
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            seen = media_rows.has_rows(prompt[at:end])  # encoding a picture is not reading
-            if not seen:
-                self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
-            known = None if scorer or seen else seconds
-            self._prefix_cache.has_read(seq, prompt[at:end], known)
+            others_waited = time.perf_counter() - start
+            self._learn(seq, prompt[at:end], others_waited, None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
@@ -121,6 +122,23 @@ class Prefill:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
         return [*events, generation.progress(len(prompt))]
+
+    def _appended(
+        self, seq: int, prompt: list[int], at: int, end: int, most: int, pause: float | None
+    ) -> int:
+        """Read a part, of pictures as much as a pause has time for; where it ends."""
+        part = prompt[at:end]
+        if pause is None or not media_rows.has_rows(part):
+            self._target.read(seq, part)
+            return end
+        return at + self._target.read_within(seq, part, pause, most)
+
+    def _learn(self, seq: int, part: list[int], waited: float, seconds: float | None) -> None:
+        """A part was read; encoding a picture is not reading."""
+        seen = media_rows.has_rows(part)
+        if not seen:
+            self.sizes.learn(len(part), waited)
+        self._prefix_cache.has_read(seq, part, None if seen else seconds)
 
     def resume_drafts(self, generation: Generation, drafter: Drafter, company: int) -> None:
         """Let a drafter read what was postponed until the first token was there: a part of it,
@@ -242,9 +260,12 @@ class Prefill:
                 f"target has cached {target.length(seq)} tokens; expected {believed} or more"
             )
 
-    def _restore(self, seq: int, prompt: list[int], owner: str) -> Restored | Nothing:
+    def _restore(
+        self, seq: int, prompt: list[int], owner: str, *, waited_for: bool = False
+    ) -> Restored | Nothing:
         self._audit(seq)
-        restored = self._prefix_cache.restore(seq, self.cached.get(seq, []), prompt, owner)
+        cached = self.cached.get(seq, [])
+        restored = self._prefix_cache.restore(seq, cached, prompt, owner, waited_for=waited_for)
         self.cached[seq] = prompt[: restored.length]
         return restored
 

@@ -107,7 +107,8 @@ class RunningReplies:
 
     def _begin(self, running: Running) -> None:
         running.job.mailbox.put(running.generation.prepared.opening)
-        running.job.mailbox.put(self._prefill.begin(running.generation))
+        waited_for = self._others_wait(running)
+        running.job.mailbox.put(self._prefill.begin(running.generation, waited_for=waited_for))
 
     def read(self) -> None:
         """Read a part of one prompt: in turns of the one that waits longest, and of the one that
@@ -119,8 +120,12 @@ class RunningReplies:
             shortest = min(reading, key=lambda running: self._prefill.unread(running.generation))
             self._guarded((reading[0], shortest)[next(self._turn) % 2], self._read_part)
 
+    def _others_wait(self, running: Running) -> bool:
+        """Whether replies that are being written wait for what is done for this one."""
+        return any(not other.reading for other in self.running if other is not running)
+
     def _read_part(self, running: Running) -> None:
-        waited_for = any(not other.reading for other in self.running)
+        waited_for = self._others_wait(running)
         sizes = self._prefill.sizes
         pause = max(PAUSE, _ROUNDS * self._round_seconds)
         most = sizes.within(pause) if waited_for else sizes.alone()
@@ -132,7 +137,14 @@ class RunningReplies:
                 return
             most = min(most, sizes.within(left))
         company = len(self.running)
-        events = self._prefill.read(generation, running.drafter, running.policy, most, company)
+        events = self._prefill.read(
+            generation,
+            running.drafter,
+            running.policy,
+            most,
+            company,
+            pause if waited_for else None,
+        )
         running.reading = self._prefill.unread(generation) > 0
         if generation.finish is None:
             running.job.mailbox.put(events)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -292,8 +292,11 @@ class Context(Sequences):
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
         return self._rows([n])[0][m - 1 :] if every else self._rows([n - m + 1])[0]
 
-    def read_picture(self, seq: int, piece: Piece) -> None:
-        """Append the rows of a picture, without logits. If it raises, nothing was appended.
+    def picture_passes(self, seq: int, piece: Piece, most: int) -> Generator[None, None, None]:
+        """Append the rows of a picture, without logits, in passes of ``most`` rows where they need
+        not be in one. After each but the last one it yields: other sequences may be computed with.
+        Until it ends, the sequence is in `unfinished` and has its old length; closed before, or if
+        it raises, nothing was appended.
 
         Raises:
             ContextFullError, Interrupted, DecodeError
@@ -306,22 +309,34 @@ class Context(Sequences):
                 f"a picture of {rows} rows that see each other; a pass has {self.n_batch} at most"
             )
         batches = PictureRows(piece, self._streams[seq], self.place(seq, start))
-        if self._keeps_states:
-            c_api.llama_set_embeddings(self._ptr, False)
-            self._keeps_states = False
+        done = 0
         try:
-            c_api.llama_set_causal_attn(self._ptr, piece.causal)
-            for batch, n in batches.parts(self.n_batch):
-                self._submit(batch, n, 0)
-        except LocalspecError:
-            self._undo([seq])
+            for batch, n in batches.parts(min(most, self.n_batch) if piece.causal else rows):
+                if done:
+                    yield
+                self._append_rows(batch, n, causal=piece.causal)
+                self.unfinished.add(seq)
+                done += n
+        except BaseException:
+            if self._ptr:
+                self._undo([seq])
             raise
         finally:
-            c_api.llama_set_causal_attn(self._ptr, True)
+            self.unfinished.discard(seq)
         if piece.positions != rows:
             self.spans[seq].append(Span(start, rows, piece.positions))
         self._lengths[seq] += rows
         self._revocable[seq] = 0
+
+    def _append_rows(self, batch: Batch, n: int, *, causal: bool) -> None:
+        if self._keeps_states:
+            c_api.llama_set_embeddings(self._ptr, False)
+            self._keeps_states = False
+        try:
+            c_api.llama_set_causal_attn(self._ptr, causal)
+            self._submit(batch, n, 0)
+        finally:
+            c_api.llama_set_causal_attn(self._ptr, True)
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None

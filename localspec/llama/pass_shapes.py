@@ -71,8 +71,9 @@ class PassShapes:
         context = self._context
         every = range(context.sequences)
         room = {context.stream(seq): context.capacity - context.appended(seq) for seq in every}
+        taken = {*rows, *(context.stream(seq) for seq in context.unfinished)}
         fills = fills and self._fills
-        idle = [stream for stream in every if stream not in rows] if fills else []
+        idle = [stream for stream in every if stream not in taken] if fills else []
         return padded(rows, room, self._times, idle, most=context.n_batch)
 
     def _needed(self, work: Sequence[Work]) -> dict[int, int]:

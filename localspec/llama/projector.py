@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import threading
+import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,14 @@ from numpy.typing import NDArray
 
 from localspec.core.media_rows import row_ids
 from localspec.core.pixels import Pixels
-from localspec.errors import AuditError, DecodeError, Interrupted, MediaError, UnsupportedModelError
+from localspec.errors import (
+    AuditError,
+    DecodeError,
+    Interrupted,
+    LocalspecError,
+    MediaError,
+    UnsupportedModelError,
+)
 from localspec.llama import library, mtmd
 from localspec.llama.abort import StopFlag
 from localspec.llama.devices import backend
@@ -23,6 +32,7 @@ from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
 from localspec.llama.mtmd import IMAGE, EvalCallback, InputText
+from localspec.llama.slices import Sliced
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.model_file import ModelFile
 
@@ -31,7 +41,7 @@ Embeddings = NDArray[np.float32]
 _MARKER = b"<__media__>"
 _BREAK = "v.token_embd.img_break"
 _NODES = 16
-"""Nodes of the encoder's graph between two looks whether it should stop."""
+"""Nodes of the encoder's graph between two looks whether it should stop; one, where others wait."""
 
 
 class Piece:
@@ -57,14 +67,35 @@ class Piece:
             DecodeError: the encoder failed.
             Interrupted
         """
-        if self._embeddings is None:
-            self._embeddings = self._owner.encode(self._chunk, self.rows)
-            call = self._owner.library  # the pixels are not needed any more
-            light = call("input_chunk_get_placeholder", self._chunk)
-            self._free()
-            self._chunk = light
-            self._free = weakref.finalize(self, call, "input_chunk_free", light)
+        while self._embeddings is None:
+            self._owner.encode(self, None)
         return self._embeddings
+
+    def encoded(self, until: float) -> bool:
+        """Encode it until that time of `time.perf_counter`, at least a step; whether it is encoded.
+
+        Raises:
+            DecodeError: the encoder failed.
+            Interrupted
+        """
+        while self._embeddings is None:
+            self._owner.encode(self, until)
+            if time.perf_counter() >= until:
+                break
+        return self._embeddings is not None
+
+    @property
+    def chunk(self) -> Any:
+        """libmtmd's."""
+        return self._chunk
+
+    def take(self, embeddings: Embeddings) -> None:
+        """It is encoded: the pixels are not needed any more."""
+        self._embeddings = embeddings
+        light = self._owner.library("input_chunk_get_placeholder", self._chunk)
+        self._free()
+        self._chunk = light
+        self._free = weakref.finalize(self, self._owner.library, "input_chunk_free", light)
 
     @property
     def dimensions(self) -> int:
@@ -127,6 +158,9 @@ class Projector:
         row = mapped(ModelFile(path), (_BREAK,)).get(_BREAK)
         self._break = None if row is None else row.numbers().reshape(-1)
         self._asked = 0
+        self._running: tuple[Piece, Sliced] | None = None
+        """A piece that is encoded in slices, and not done."""
+        self._given_up = False
         self._callback: Any = EvalCallback(self._look)
         params = self.library("context_params_default")
         params.use_gpu = model.offloads and backend() != "cpu"
@@ -154,6 +188,10 @@ class Projector:
     def close(self) -> None:
         """Free it. May be called twice."""
         if self._ptr:
+            self._given_up = True
+            if self._running is not None:
+                with contextlib.suppress(LocalspecError):
+                    self._running[1].go_on(None)
             self.library("free", self._ptr)
             self._ptr = None
 
@@ -216,39 +254,60 @@ class Projector:
         """Whether every row of a chunk sees all others."""
         return bool(self.library("decode_use_non_causal", self._ptr, chunk))
 
-    def encode(self, chunk: Any, rows: int) -> Embeddings:
-        """(rows, dimensions) of a chunk.
+    def encode(self, piece: Piece, until: float | None) -> None:
+        """Encode a piece until that time, None: to its end. One is encoded after the other: where
+        another one was begun, that one goes on first.
 
         Raises:
             DecodeError: the encoder failed.
             Interrupted
         """
+        if self._running is None:
+            self._running = piece, Sliced(lambda: self._encode(piece))
+        begun, slices = self._running
+        try:
+            over = slices.go_on(until)
+        except DecodeError:
+            self._running = None
+            if begun is piece:  # whoever needs the other one learns it then
+                raise
+        except BaseException:
+            self._running = None
+            raise
+        else:
+            self._running = None if over else self._running
+
+    def _encode(self, piece: Piece) -> None:
+        """In the thread of `Sliced`."""
         self._asked = 0
         library.errors_since(0)
-        failed = self.library("encode_chunk", self._ptr, chunk)
-        if self._stop.is_set():  # what it computed is of no use
+        failed = self.library("encode_chunk", self._ptr, piece.chunk)
+        if self._stop.is_set() or self._given_up:  # what it computed is of no use
             raise Interrupted("interrupted")
         if failed:
             reason = (library.errors_since() or ["no reason given"])[0]
             raise DecodeError(f"the picture could not be encoded: {reason}")
         found = self.library("get_output_embd", self._ptr)
-        made = np.ctypeslib.as_array(found, shape=(rows, self.width)).copy()
+        made = np.ctypeslib.as_array(found, shape=(piece.rows, self.width)).copy()
         if self._break is not None:
             _repair_breaks(made, self._break)
         if not np.isfinite(made).all():
             raise DecodeError(
                 f"{self.path.name} computed values that are not numbers; it may be damaged"
             )
-        return made
+        piece.take(made)
 
     def _look(self, _node: object, ask: bool, _data: object) -> bool:
         """The evaluation callback of ggml, called twice for a node of the graph: with ``ask``,
         whether to compute up to it and call again; then whether to go on.
         """
+        slices = self._running[1] if self._running is not None else None
         if ask:
             self._asked += 1
-            return self._asked % _NODES == 0
-        return not self._stop.is_set()
+            return self._asked % _NODES == 0 or (slices is not None and slices.limited)
+        if slices is not None:
+            slices.pause()
+        return not (self._stop.is_set() or self._given_up)
 
 
 def _repair_breaks(rows: Embeddings, between: Embeddings) -> None:

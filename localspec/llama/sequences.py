@@ -42,6 +42,8 @@ class Sequences:
         """Number that llama.cpp has for each sequence, see `stream`; those of branches follow."""
         self.spans: list[list[Span]] = [[] for _ in range(n_seq)]
         """Pictures of each sequence, in order, whose rows share positions."""
+        self.unfinished: set[int] = set()
+        """Sequences with the first rows of a picture, which count when all of them are there."""
         self._branches = BranchSequences(memory, branches, self._shared_place)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
@@ -69,6 +71,8 @@ class Sequences:
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the cache, as llama.cpp itself has it; rows count as tokens."""
+        if seq in self.unfinished:
+            return self._lengths[seq]
         end = int(_last_position(self._memory, self._streams[seq])) + 1
         spans = self.spans[seq] if seq < len(self.spans) else self.spans[0]
         return end if not spans else self._length_at(spans, end)
@@ -184,7 +188,8 @@ class Sequences:
             lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
             stream, length = self._streams[seq], self._lengths[seq]
             place = self.place(seq, length)
-            if lost or not c_api.llama_memory_seq_rm(self._memory, stream, place, -1):
+            lost = lost or not c_api.llama_memory_seq_rm(self._memory, stream, place, -1)
+            if lost or (length and self._begins(seq) > self._sees_from(place)):
                 self._lengths[seq] = max(1, self._lengths[seq])
                 self.truncate(seq, 0)
 

@@ -62,7 +62,7 @@ class StreamOrder:
         stream = self._context.stream
         ends = [seq for seq in rows if stream(seq) in (first, last)]
         gaps = [seq for seq in range(self._context.sequences) if first < stream(seq) < last]
-        idle = [seq for seq in gaps if seq not in rows]
+        idle = [seq for seq in gaps if seq not in rows and seq not in self._context.unfinished]
         costs = {(a, b): self._cost(a) + self._cost(b) for a in ends for b in idle}
         if self._lost < max(_LEAST, min(costs.values())):
             return

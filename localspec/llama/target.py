@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from localspec.core.media_rows import has_rows, runs
 from localspec.core.target import Work
@@ -15,7 +16,7 @@ from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
-from localspec.llama.projector import Projector
+from localspec.llama.projector import Piece, Projector
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.team import disband
 from localspec.llama.tree_layout import Tree, tree_of
@@ -62,6 +63,8 @@ class LlamaTarget:
         """Accepted tokens that the next pass reads first."""
         self.pictures: Projector | None = None
         """Knows the rows of the pictures that prompts have, once one was loaded."""
+        self._seeing: dict[int, tuple[Piece, Generator[None, None, None]]] = {}
+        """Pictures whose first rows are in the cache, see `Context.picture_passes`."""
         self.widths: Counter[int] = Counter()
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
@@ -107,6 +110,8 @@ class LlamaTarget:
         those of plain decoding, and llama.cpp computes them with the same kernels.
         """
         unread, self._unread[seq] = self._unread.get(seq, []), []
+        if not has_rows(tokens[:1]):
+            self._stop_seeing(seq)
         if unread:
             self.widths[len(unread)] += 1
             self._append(seq, unread, None)
@@ -123,18 +128,56 @@ class LlamaTarget:
             if on_progress is not None:
                 on_progress(end)
 
-    def _append_picture(self, seq: int, ids: Tokens) -> None:
+    def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
+        """See `Target`."""
+        until, done = time.perf_counter() + seconds, 0
+        if seq not in self._seeing:
+            self.read(seq, ())
+        for start, end, picture in runs(tokens):
+            part = tokens[start:end]
+            if not picture:
+                self.read(seq, part)
+            elif not self._append_picture(seq, part, until, rows):
+                break
+            done = end
+            if time.perf_counter() >= until:
+                break
+        return done
+
+    def _append_picture(
+        self, seq: int, ids: Tokens, until: float | None = None, rows: int | None = None
+    ) -> bool:
+        """Go on with the rows of a picture until that time; whether all are there."""
         if self.pictures is None:
             raise PassRefusedError("this target has no encoder for pictures")
         start, piece = self._context.length(seq), self.pictures.piece([*ids])
         try:
-            self._context.read_picture(seq, piece)
+            if until is not None and not piece.encoded(until):
+                return False
+            begun, passes = self._seeing.get(seq, (None, None))
+            if passes is None or begun is not piece:
+                self._stop_seeing(seq)
+                passes = self._context.picture_passes(seq, piece, rows or self._context.n_batch)
+                self._seeing[seq] = piece, passes
+            for _ in passes:
+                if until is not None and time.perf_counter() >= until:
+                    return False
+            del self._seeing[seq]
         except LocalspecError:
+            self._seeing.pop(seq, None)
             self._forget_lost([seq])
             raise
         self._cached[seq] = start + len(ids)
         if self._features is not None:  # heads read hidden states of tokens alone
             self._features.cut(seq, start)
+        return True
+
+    def _stop_seeing(self, seq: int) -> None:
+        """Forget the rows of a picture of which not all are there."""
+        if seq in self._seeing:
+            _, passes = self._seeing.pop(seq)
+            passes.close()
+            self._forget_lost([seq])
 
     def _append(self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None) -> None:
         start, done = self._context.length(seq), 0
@@ -310,6 +353,7 @@ class LlamaTarget:
         Raises:
             DecodeError: a recurrent state cannot be taken back so far.
         """
+        self._stop_seeing(seq)
         self._reversible.pop(seq, None)
         if self._scored.pop(seq, None) is not None:  # scored, and never decided
             self._context.truncate(seq, self._base[seq] + 1)
@@ -386,6 +430,7 @@ class LlamaTarget:
         Raises:
             DecodeError: llama.cpp refuses it; the sequence is then empty.
         """
+        self._stop_seeing(seq)
         self._reversible.pop(seq, None)
         self._scored.pop(seq, None)
         self._unread[seq] = []

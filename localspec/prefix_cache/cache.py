@@ -7,6 +7,7 @@ taken, and none where reading is faster. Requests see only what requests of the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -43,6 +44,8 @@ WORTH_SECONDS = 0.2
 """Seconds of reading that a state must spare to be saved."""
 _TIMES_WORTH = 2.0
 """How much longer reading must take than moving the state, for it to be saved."""
+MOST_PAUSE = 0.2
+"""Seconds for which a state is moved at most while other requests wait: it is moved in one step."""
 _MOST_CHECKPOINTS = 8
 """Checkpoints of one sequence."""
 
@@ -106,10 +109,17 @@ class PrefixCache:
             file.disk.prefetch(file.saved)
 
     def restore(
-        self, seq: int, cached: Sequence[int], prompt: Sequence[int], owner: str = ""
+        self,
+        seq: int,
+        cached: Sequence[int],
+        prompt: Sequence[int],
+        owner: str = "",
+        *,
+        waited_for: bool = False,
     ) -> Restored | Nothing:
         """Make the sequence hold the longest beginning of the prompt that is worth it, without the
-        last token of the prompt.
+        last token of the prompt. While it is ``waited_for`` by other requests, nothing is moved
+        that takes longer than `MOST_PAUSE`.
 
         ``cached`` are its tokens until now. Afterwards it holds exactly the ``length`` tokens of
         the result: none after a restore that failed, and a notice says so.
@@ -118,7 +128,8 @@ class PrefixCache:
         ids, before = token_ids(prompt), self._live.get(seq)
         live = Live() if before is None else before
         live.keep(token_ids(cached))
-        best, opened, moving = self._opened(seq, live, ids, owner)
+        most = MOST_PAUSE if waited_for else math.inf
+        best, opened, moving = self._opened(seq, live, ids, owner, most)
         self._turn += 1
         now = self._live[seq] = Live(owner, running=True, turn=self._turn)
         if before is None or before.owner != owner:
@@ -227,14 +238,14 @@ class PrefixCache:
                 disk.write(state, rates.reading.seconds(len(state.tokens)), cancelled)
 
     def _opened(
-        self, seq: int, live: Live, prompt: TokenIds, owner: str
+        self, seq: int, live: Live, prompt: TokenIds, owner: str, most: float
     ) -> tuple[Source, Opened, float]:
-        """The best source that can be read, and the time when reading it began; what the sequence
-        will lose is saved.
+        """The best source that can be read and moved in ``most`` seconds, and the time when reading
+        it began; what the sequence will lose is saved.
         """
         while True:
-            best = self._search.best(seq, live, prompt, owner)
-            self._displace(seq, live, best)
+            best = self._search.best(seq, live, prompt, owner, most)
+            self._displace(seq, live, best, most)
             start = time.perf_counter()
             try:
                 return best, best.open(), start
@@ -274,9 +285,9 @@ class PrefixCache:
         if isinstance(source, FromMemory):
             self._memory.used(source.state)
 
-    def _displace(self, seq: int, live: Live, best: Source) -> None:
-        """Save in memory what the sequence is about to lose, where that is the larger part of it
-        and worth it.
+    def _displace(self, seq: int, live: Live, best: Source, most: float) -> None:
+        """Save in memory what the sequence is about to lose, where that is the larger part of it,
+        worth it, and done in ``most`` seconds.
         """
         lost = len(live.tokens) - (best.cut.length if isinstance(best, InPlace) else 0)
         whole = self._target.length(seq) == len(live.tokens)
@@ -285,7 +296,8 @@ class PrefixCache:
         if self._memory.has(live.owner, live.tokens):
             return
         size = self._target.state_size(seq)
-        if self._memory.fits(size) and self._spares(lost, self._rates.memory.seconds(size)):
+        moving = self._rates.memory.seconds(size)
+        if moving <= most and self._memory.fits(size) and self._spares(lost, moving):
             self._memory.add(self._state(seq, live), self._rates.reading.seconds(lost))
 
     def _spares(self, tokens: int, moving: float) -> bool:

@@ -82,6 +82,11 @@ class DiskStates:
             with self._lock:
                 self._ready = saved, state, time.perf_counter() - start
 
+    def at_hand(self, saved: Saved) -> bool:
+        """Whether a state was read by `prefetch`, and nothing else since."""
+        with self._lock:
+            return self._ready is not None and self._ready[0] is saved
+
     def discard(self, saved: Saved) -> None:
         """Forget a state that turned out to be of no use."""
         with self._lock:

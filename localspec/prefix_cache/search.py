@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from localspec.core.target import CacheableTarget
@@ -47,9 +48,24 @@ class Search:
         self.disk: DiskStates | None = None
         """None: not looked through."""
 
-    def best(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Source:
-        """The source that spares most for a prompt; the sequence holds what ``live`` says."""
-        return max(self._sources(seq, live, prompt, owner), key=self.gain)
+    def best(
+        self, seq: int, live: Live, prompt: TokenIds, owner: str, most: float = math.inf
+    ) -> Source:
+        """The source that spares most for a prompt, of those that are moved within ``most``
+        seconds; the sequence holds what ``live`` says.
+        """
+        sources = self._sources(seq, live, prompt, owner)
+        return max((one for one in sources if self._moving(one) <= most), key=self.gain)
+
+    def _moving(self, source: Source) -> float:
+        """Seconds that restoring takes the thread of the models, by the measured speeds; a file
+        that was read before is moved as what is in memory.
+        """
+        if isinstance(source, InPlace):
+            return 0.0
+        if isinstance(source, FromDisk) and not source.disk.at_hand(source.saved):
+            return self._rates.disk.seconds(source.n_bytes)
+        return self._rates.memory.seconds(source.n_bytes)
 
     def file(self, prompt: TokenIds, owner: str) -> FromDisk | None:
         """The file that is going to be the best source, if one is; callable in any thread."""

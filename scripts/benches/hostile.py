@@ -9,12 +9,15 @@ answered. The first row has no hostile client: on a busy machine it is the measu
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import http.client
 import json
 import statistics
+import struct
 import threading
 import time
+import zlib
 from typing import Any
 
 from benches.shared.servers import running
@@ -31,7 +34,30 @@ def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     return _chat(response_format={"type": "json_schema", "json_schema": {"schema": schema}})
 
 
-HOSTILE: dict[str, dict[str, Any] | None] = {
+def _raw(value: str) -> str:
+    """A body with a field that has no effect."""
+    return json.dumps(_chat())[:-1] + f', "unused": {value}}}'
+
+
+def _picture(side: int) -> str:
+    """A data URI: one colour, with as many pixels as may be decoded."""
+    lines = zlib.compress(b"".join(b"\0" + bytes(side // 8) for _ in range(side)), 9)
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)), (b"IDAT", lines)]
+    found = b"\x89PNG\r\n\x1a\n"
+    for kind, data in (*parts, (b"IEND", b"")):
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        found += struct.pack(">I", len(data)) + kind + data + check
+    return "data:image/png;base64," + base64.b64encode(found).decode()
+
+
+def _shown(pictures: int) -> dict[str, Any]:
+    part = {"type": "image_url", "image_url": {"url": _picture(8000)}}
+    return _chat() | {"messages": [{"role": "user", "content": [part] * pictures}]}
+
+
+_DRY: dict[str, Any] = {"dry_multiplier": 1.0, "dry_base": 1.00001, "dry_penalty_last_n": -1}
+
+HOSTILE: dict[str, dict[str, Any] | str | None] = {
     "nobody": None,
     "multipleOf 999983": _schema(_PRIME),
     "multipleOf 9999991": _schema({**_PRIME, "multipleOf": 9999991}),
@@ -67,6 +93,17 @@ HOSTILE: dict[str, dict[str, Any] | None] = {
     "16 choices of a long prompt": _chat("tell me more. " * 40, n=16),
     "64 stop texts": _chat(stop=["a" * 120 + str(i) for i in range(64)]),
     "one stop text of 8,000": _chat(stop=["ab" * 4000]),
+    "fractions hard to read": _raw("[" + "1.1111111111111111e-300," * 320_000 + "0]"),
+    "numbers of 4,000 digits": _raw("[" + ("9" * 4000 + ",") * 1900 + "0]"),
+    "500,000 names": _raw("{" + ",".join(f'"{i}":""' for i in range(500_000)) + "}"),
+    "nested 60,000 deep": _raw("[" * 60_000 + "]" * 60_000),
+    "a role of 7 MB": {"messages": [{"role": "x" * 7_000_000, "content": "hi"}]},
+    "60,000 messages": {"messages": [{"role": "user", "content": "hi"}] * 60_000},
+    "DRY on one word": _chat("a " * 3000, **_DRY),
+    "DRY's breakers": _chat(**_DRY, dry_sequence_breakers=["ab" * 19 + str(i) for i in range(64)]),
+    "samplers that sort": _chat(samplers=["typ_p", "top_p"] * 2, typical_p=0.9999, top_p=0.9999),
+    "a picture of 64 megapixels": _shown(1),
+    "60 such pictures": _shown(60),
 }
 
 
@@ -76,12 +113,13 @@ def server(model: str | None, jobs: int) -> contextlib.AbstractContextManager[st
     return running("serve", *flags, address=r"http://127\.0\.0\.1:(\d+)")
 
 
-def ask(port: int, body: dict[str, Any]) -> str:
+def ask(port: int, body: dict[str, Any] | str) -> str:
     """The answer to a request in a few words."""
     began = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
     try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body))
+        text = body if isinstance(body, str) else json.dumps(body)
+        connection.request("POST", "/v1/chat/completions", text)
         answer = connection.getresponse()
         data = json.loads(answer.read())
         what = f"{answer.status}"

@@ -8,7 +8,7 @@ import ctypes
 import dataclasses
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import llama_cpp.llama_cpp as c_api
@@ -18,7 +18,7 @@ import pytest
 from localspec.core.constraint import TokenMask
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
-from localspec.core.repetition import Breakers, breakers_of, continuations
+from localspec.core.repetition import Breakers, Repetitions, breakers_of
 from localspec.core.sampler_chain import mirostat_start, zipf_cut
 from localspec.core.sampler_settings import read_breakers, read_samplers
 from localspec.core.values import one_hot
@@ -202,6 +202,12 @@ def lengths_by_hand(text: list[int], allowed: int) -> dict[int, int]:
     return found if len(text) > allowed else {}
 
 
+def continuations(
+    text: Sequence[int], allowed: int, breakers: Breakers, most: int
+) -> dict[int, int]:
+    return Repetitions(breakers).continuations(text, allowed, most)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_dry_finds_the_longest_repetition_of_each_token(seed: int) -> None:
     rng = random.Random(seed)
@@ -219,6 +225,48 @@ def test_dry_does_not_look_beyond_a_breaker_and_never_penalises_one() -> None:
     assert continuations(text, 1, {1: ((2,),)}, 99) == {4: 1}  # a breaker of two tokens
     assert continuations(text, 1, {1: ((9,),)}, 99) == {4: 3}  # not there
     assert continuations(text, 1, {}, 1) == {4: 2}  # the penalty grows no further
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_dry_knows_of_one_text_holds_for_the_next(seed: int) -> None:
+    """Drafts make texts longer by a token, rejected ones shorter again; windows slide."""
+    rng = random.Random(seed)
+    tails = [tuple(rng.randrange(3) for _ in range(rng.choice((0, 1, 2, 20)))) for _ in range(3)]
+    breakers = {rng.randrange(3): tuple(tails)} if seed % 3 else {}
+    found = Repetitions(breakers)
+    text = [rng.randrange(rng.choice((1, 3))) for _ in range(rng.randint(1, 50))]
+    window = rng.choice((5, 30, 1000))
+    for _ in range(40):
+        if rng.random() < 0.4:
+            del text[max(1, len(text) - rng.randint(1, 6)) :]
+        text += [rng.randrange(3) for _ in range(rng.choice((0, 1, 1, 1, 2, 6)))]
+        lately, allowed = text[-window:], rng.randrange(3)
+        fresh = continuations(lately, allowed, breakers, 12)
+        assert found.continuations(lately, allowed, 12) == fresh
+
+
+def test_dry_takes_a_time_that_grows_with_the_text_alone() -> None:
+    """Not with its square, nor with the number of beginnings of breakers in it: that would be a
+    minute for each token, for which all replies wait."""
+    breakers = {5: tuple((5,) * n + (6,) for n in range(20))}
+    found, text = Repetitions(breakers), [5] * 30_000
+    for _ in range(50):
+        text.append(5)
+        assert found.continuations(text, 2, 10**7) == {5: len(text) - 1}
+
+
+def test_breakers_are_looked_for_in_a_large_vocabulary_at_once() -> None:
+    pieces = [str(i).encode() for i in range(150_000)]
+    texts = ["".join(random.Random(i).choices("0123456789", k=40)) for i in range(64)]
+    found = breakers_of(texts, pieces, lambda text: [len(text)])
+    for token in (3, 41, 777, 149_999):
+        rests = {
+            (len(text) - cut,)
+            for text in texts
+            for cut in range(1, len(text))
+            if pieces[token].decode().endswith(text[:cut])
+        }
+        assert set(found.get(token, ())) == rests
 
 
 def test_breakers_are_found_inside_of_tokens_and_across_them() -> None:
@@ -353,6 +401,8 @@ def test_samplers_are_named_as_llama_cpp_takes_them(given: Any, order: str) -> N
         ("ka", "has no adaptive_p"),
         ("temp", "name or letters; write temperature, or temperature,penalties,min_p,top_p"),
         (["top_k"] * 40, "32 is the most"),
+        ("tyyy", "names typ_p 3 times; 2 is the most"),
+        (["top_p", "nucleus", "top-p"], "names top_p 3 times"),
     ],
 )
 def test_unknown_samplers_are_refused_by_name(given: Any, said: str) -> None:

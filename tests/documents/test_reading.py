@@ -64,8 +64,24 @@ def test_a_notebook_is_its_cells_with_results_that_are_text(tmp_path):
 def test_what_only_has_the_name_of_a_notebook_is_refused(tmp_path, content):
     file = tmp_path / "odd.ipynb"
     file.write_text(content)
-    with pytest.raises(reading.UnreadableError, match="is not a notebook"):
+    with pytest.raises(reading.UnreadableError, match="it is not a notebook"):
         reading.text_of(file)
+
+
+def test_a_notebook_that_fills_the_memory_is_refused(tmp_path):
+    """64 MB of JSON are gigabytes of objects; they never are in this process."""
+    file = tmp_path / "full.ipynb"
+    file.write_text('{"cells": [' + "[]," * (60 * 10**6 // 3) + "[]]}")
+    with pytest.raises(reading.UnreadableError, match="takes too much to be read"):
+        reading.text_of(file)
+
+
+def test_the_text_of_a_notebook_is_cut(tmp_path):
+    file = tmp_path / "long.ipynb"
+    file.write_text(json.dumps({"cells": [{"source": "owls " * 10**6}]}))
+    text = reading.text_of(file)
+    assert len(text) < 4_100_000
+    assert text.endswith("… (cut here)")
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):

@@ -75,6 +75,28 @@ def test_no_request_keeps_the_thread_of_the_models(runtime: Runtime, kind: str) 
     assert max(phases.longest.values()) < MOST_SECONDS, phases.longest
 
 
+def test_what_is_restored_for_one_request_depends_on_who_waits(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, waited_for = runtime._scheduler.prefix_cache, list[bool]()
+    restore = cache.restore
+
+    def noted(*given: Any, **more: Any) -> object:
+        waited_for.append(more["waited_for"])
+        return restore(*given, **more)
+
+    monkeypatch.setattr(cache, "restore", noted)
+    stop = Interrupt()
+    events = iter(runtime.submit(chat("tell a story", max_tokens=None), stop))
+    assert any(isinstance(event, Token) for event in events)
+    runtime.answer(chat(LONG))
+    stop.set()
+    for _ in events:
+        pass
+    runtime.answer(chat(LONG))
+    assert waited_for == [False, True, False]
+
+
 def test_what_takes_long_is_found(runtime: Runtime) -> None:
     def stall(_: object) -> None:
         sum(range(20_000_000))

@@ -323,6 +323,74 @@ def test_a_damaged_file_is_told_where_it_was_to_be_read_before(tmp_path: Path) -
     assert world.cache.take_notices() == [disk.DAMAGED]
 
 
+@pytest.fixture
+def moving_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four 300ths of a second for each token."""
+    monkeypatch.setattr(rates.Moving, "seconds", lambda _, n: n / 300)
+
+
+SHORT, LONG = [1, 2, 3, 4] * 2, [1, 2, 3, 4] * 20
+"""Their states, and a reply in each, are moved in 0.13 and 1.1 seconds."""
+
+
+@pytest.mark.usefixtures("moving_takes_time")
+@pytest.mark.parametrize("place", ["other sequence", "memory", "disk"])
+def test_nothing_large_is_moved_while_others_wait(tmp_path: Path, place: str) -> None:
+    for prompt, served in ((SHORT, place != "other sequence"), (LONG, False)):
+        found = []
+        for waited_for in (True, False):
+            world = World(tmp_path / f"{waited_for} {len(prompt)}")
+            world.ask(0, prompt)
+            if place == "disk":
+                world.rest()
+                world = World(tmp_path / f"{waited_for} {len(prompt)}")
+                world.cache.prefetch([*prompt, 1])
+            elif place == "memory":
+                world.ask(0, [0] * 5)
+            asked = world.cache.restore(1, [], [*prompt, 1], waited_for=waited_for)
+            found.append((asked.length, getattr(asked, "place", None)))
+        whole = (len(prompt), place)
+        assert found == [whole if served else (0, None), whole]
+
+
+@pytest.mark.usefixtures("moving_takes_time")
+def test_nothing_large_is_saved_while_others_wait() -> None:
+    for prompt, saved in ((SHORT, True), (LONG, False)):
+        for waited_for in (True, False):
+            world = World()
+            world.ask(0, prompt)
+            world.cache.restore(0, world.cached[0], [0] * 5, waited_for=waited_for)
+            assert bool(world.cache._memory.all()) is (saved or not waited_for)
+
+
+@pytest.mark.usefixtures("moving_takes_time")
+def test_a_large_sequence_goes_on_in_place_while_others_wait() -> None:
+    world = World()
+    world.ask(0, LONG)
+    again = world.cache.restore(0, world.cached[0], [*LONG, 1], waited_for=True)
+    assert (again.length, again.place) == (len(LONG), "sequence")
+
+
+@pytest.mark.usefixtures("moving_takes_time")
+def test_no_file_is_read_while_others_wait_unless_it_is_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    World(tmp_path).ask(0, SHORT)
+    one = World(tmp_path)
+    one.ask(0, SHORT)
+    one.rest()
+    world = World(tmp_path)
+    reading = world.cache._rates.disk
+    monkeypatch.setattr(
+        rates.Moving, "seconds", lambda own, n: n / (100 if own is reading else 300)
+    )
+    asked = [*SHORT, 1]
+    assert world.cache.restore(0, [], asked, waited_for=True) is NONE
+    world.cache.prefetch(asked)
+    found = world.cache.restore(1, [], asked, waited_for=True)
+    assert (found.length, found.place) == (len(SHORT), "disk")
+
+
 def test_two_processes_share_a_folder(tmp_path: Path) -> None:
     one, other = World(tmp_path), World(tmp_path)
     prompt = [1, 2, 3, 4] * 5

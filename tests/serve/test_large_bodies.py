@@ -7,12 +7,14 @@ import threading
 import pytest
 
 from localspec.serve.http import bodies
+from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.large_bodies import LARGE, elsewhere
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import read
 from localspec.serve.requests import anthropic
 from localspec.serve.requests.anthropic import CountBody
+from localspec.serve.requests.chat import ConversationBody
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
 from localspec.serve.routes import native
@@ -85,6 +87,44 @@ async def test_countless_unknown_fields_are_told_of_as_few_are(world):
     world.service.tell_unknown("/v1/completions", [f"u{i}" for i in range(4 * MANY)])
     (told,) = world.notices
     assert told.endswith(f"'u7' and {4 * MANY - 8} more in /v1/completions have no effect")
+
+
+COSTLY = {
+    "names": ("{" + ",".join(f'"{i}":""' for i in range(150_000)) + "}", 413, "with a name"),
+    "fractions": ("[" + "1e-300," * 70_000 + "0]", 413, "not whole"),
+    "a long whole number": ("9" * 401, 400, "a number in the body has 401 characters"),
+    "a long fraction": ("0." + "7" * 700, 400, "a number in the body has 702 characters"),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_what_takes_long_in_one_step_is_refused(kind):
+    """The interpreter reads a body in one call, in which no other thread has its turn."""
+    value, status, said = COSTLY[kind]
+    with pytest.raises(ApiError, match=said) as refused:
+        parse(f'{{"x": {value}}}'.encode())
+    assert refused.value.status == status
+
+
+def test_what_looks_alike_is_read():
+    text = "12:30, {[\\n" * MANY
+    numbers = [1] * MANY + [0.25] * 60_000 + [10**399]
+    assert parse(json.dumps({"text": text, "x": numbers}).encode()) == {"text": text, "x": numbers}
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\ude00\\ud83d", "\\ud83d\\ud83d\\ude00", "\\uDE00"])
+def test_half_a_character_is_refused(half):
+    whole = rb'{"x": "\ud83d\uDE00 \\ud83d \n\ufffd"}'
+    assert parse(whole) == {"x": "\N{GRINNING FACE} \\ud83d \n\ufffd"}
+    with pytest.raises(ApiError, match="not valid Unicode"):
+        parse(whole.replace(b"ufffd", b"n" + half.encode()))
+
+
+def test_of_an_endless_wrong_value_the_beginning_is_looked_at():
+    said = {"role": "x` - at `$.content`" * MANY, "content": "Hi"}
+    with pytest.raises(ApiError, match=r"messages\[0\].role must be one of system") as refused:
+        read(ConversationBody, {"messages": [said]})
+    assert len(str(refused.value)) < 200
 
 
 def test_lines_that_change_are_left_out_of_a_prompt_whatever_their_number():

@@ -129,7 +129,10 @@ async def test_a_theme_is_kept_for_the_next_time(chat):
     async with chat() as c:
         await c.type("/theme")
         await c.sees("localspec-light")
-        await c.leave()
+        await c.pilot.press(*"dracula")
+        await c.until(lambda: "localspec-light" not in c.screen_text)
+        await c.pilot.press("enter")
+        await c.until(lambda: c.app.theme == "dracula")
         await c.type("/theme nord")
         await c.until((paths.config_dir() / "config.toml").is_file)
         assert c.app.theme == "nord"

@@ -188,11 +188,10 @@ class ChatActions:
         self._pointer.leave()
         self.finder.open()
 
-    async def _use_theme(self, name: str) -> None:
+    def _use_theme(self, name: str) -> None:
         app = self._screen.app
         if not name:
-            rows = [("●" if known == app.theme else "", known) for known in theme.NAMES]
-            await self._feedback.show_list("Themes: /theme NAME uses one", rows)
+            app.search_themes()
         elif name in theme.NAMES:
             app.theme = name
         else:

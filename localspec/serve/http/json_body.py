@@ -11,9 +11,20 @@ from typing import Any
 from localspec.serve.http.errors import ApiError, bad_request
 
 _MOST_VALUES = 1 << 19
-"""Values in a body: a bias for each token of a large vocabulary is half of that."""
-_PARTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[,\[{]', re.DOTALL)
+"""Values in a body: a prompt as tokens has as many as the context of a model."""
+_MOST_NAMES = 1 << 17
+"""Values with a name among them: names take ten times as long as elements of arrays."""
+_MOST_FRACTIONS = 1 << 16
+"""Numbers with a fraction or an exponent: to write one exactly takes two microseconds."""
+_LONGEST_NUMBER = 400
+"""Characters: the time to read or write a number grows with their square."""
+_PARTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[,:\[{]', re.DOTALL)
 """A text of JSON, closed or not, or what begins or separates values."""
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL
+)
+"""An escape in a text of JSON; a group of it where it is half a character."""
+_NOT_UNICODE = "the body holds text that is not valid Unicode"
 _UNKNOWN_SHOWN = 40
 """Characters of an unknown field's name in a message or log."""
 
@@ -22,24 +33,68 @@ def parse(raw: bytes) -> dict[str, Any]:
     """The object that a body holds.
 
     Raises:
-        ApiError: 400 if it holds none.
+        ApiError: 400 if it holds none, 413 if it holds too much.
     """
+    numbers = _Numbers()
     try:
         text = raw.decode(json.detect_encoding(raw))  # `json.loads` lets half characters pass
         _require_few(text)
-        data = json.loads(text, parse_constant=_refuse_constant)
-        if "\\ud" in text or "\\uD" in text:  # an escape for half a character is no Unicode
-            json.dumps(data, ensure_ascii=False).encode()
+        data = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_int=numbers.whole,
+            parse_float=numbers.fraction,
+        )
     except RecursionError:
         raise bad_request("the body is nested too deep") from None
     except UnicodeError:
-        raise bad_request("the body holds text that is not valid Unicode") from None
+        raise bad_request(_NOT_UNICODE) from None
     except ValueError as error:
         reason = f": {error}" if isinstance(error, json.JSONDecodeError) else ""
         raise bad_request(f"the body is not valid JSON{reason}") from None
+    if ("\\ud" in text or "\\uD" in text) and any(m[1] for m in _ESCAPE.finditer(text)):
+        raise bad_request(_NOT_UNICODE)
     if not isinstance(data, dict):
         raise bad_request("the body must be a JSON object")
     return data
+
+
+class _Numbers:
+    """Reads numbers within limits. Its methods are Python's so that other threads have their turn
+    between two numbers: all of a body is read in one call.
+    """
+
+    def __init__(self) -> None:
+        self._fractions = 0
+
+    def whole(self, text: str) -> int:
+        """A whole number.
+
+        Raises:
+            ApiError: it is too long.
+        """
+        self._require_short(text)
+        return int(text)
+
+    def fraction(self, text: str) -> float:
+        """Another number.
+
+        Raises:
+            ApiError: it is too long, or one too many.
+        """
+        self._require_short(text)
+        self._fractions += 1
+        if self._fractions > _MOST_FRACTIONS:
+            raise _too_large(f"{_MOST_FRACTIONS} numbers that are not whole")
+        return float(text)
+
+    @staticmethod
+    def _require_short(text: str) -> None:
+        if len(text) > _LONGEST_NUMBER:
+            raise bad_request(
+                f"a number in the body has {len(text)} characters, and {_LONGEST_NUMBER} are the "
+                "most"
+            )
 
 
 def _require_few(text: str) -> None:
@@ -48,15 +103,24 @@ def _require_few(text: str) -> None:
     Raises:
         ApiError: 413.
     """
-    if text.count(",") + text.count("[") + text.count("{") <= _MOST_VALUES:
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values <= _MOST_VALUES and text.count(":") <= _MOST_NAMES:
         return
-    found = [part[0][0] for part in itertools.islice(_PARTS.finditer(text), 2 * _MOST_VALUES)]
-    if len(found) == 2 * _MOST_VALUES or len(found) - found.count('"') > _MOST_VALUES:
-        raise ApiError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"the body has more than {_MOST_VALUES} values, the most that this server reads",
-            code="body_too_large",
-        )
+    most = 2 * (_MOST_VALUES + _MOST_NAMES)
+    found = [part[0][0] for part in itertools.islice(_PARTS.finditer(text), most)]
+    names = found.count(":")
+    if len(found) == most or len(found) - found.count('"') - names > _MOST_VALUES:
+        raise _too_large(f"{_MOST_VALUES} values")
+    if names > _MOST_NAMES:
+        raise _too_large(f"{_MOST_NAMES} values with a name")
+
+
+def _too_large(what: str) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body has more than {what}, the most that this server reads",
+        code="body_too_large",
+    )
 
 
 def _refuse_constant(name: str) -> float:

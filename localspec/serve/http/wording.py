@@ -14,7 +14,9 @@ from msgspec import inspect
 
 from localspec.serve.http.json_body import shown
 
-_ERROR = r"(?s)(?P<what>.*?)(?: - at `(?:key` in `)?\$(?P<path>[^`]*)`)?"
+_AT = re.compile(r" - at `(?:key` in `)?\$([^`]*)`")
+_LONGEST_WHAT = 200
+"""Characters of msgspec's words that are looked at: they may quote all of a body."""
 _STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 _KINDS = r"Expected `([a-z |]+)`, got `([a-z]+)`"
 _LIMIT = r"Expected `[a-z]+` (>=|<=) (\S+)"
@@ -49,13 +51,11 @@ class FieldError(ValueError):
 
 def worded(kind: Any, given: Any, error: msgspec.ValidationError) -> FieldError:
     """What is wrong with ``given``, of which msgspec says ``error`` as it reads a ``kind``."""
-    found = re.fullmatch(_ERROR, str(error))
-    path = found["path"] if found is not None and found["path"] else ""
+    what, path = _divided(error)
     place = path.removeprefix(".")
     cause = error.__cause__
     if isinstance(cause, FieldError):  # of a check of ours
         return FieldError(_inside(place, cause.place), cause.what, cause.message)
-    what = found["what"] if found is not None else str(error)
     named = re.fullmatch(_NAMED, what)
     if named is not None:
         said = "is missing" if named[1].startswith("missing") else f"is no field of {place}"
@@ -78,11 +78,11 @@ def made_whole(given: Any, error: msgspec.ValidationError) -> bool:
     """Write 1 in place of 1.0, a whole number to JSON, where ``error`` says that one is wanted, and
     in the whole array if it is in one. Whether there was such a place.
     """
-    found = re.fullmatch(_ERROR, str(error))
-    kinds = re.fullmatch(_KINDS, found["what"]) if found is not None else None
-    if found is None or kinds is None or kinds[2] != "float" or "int" not in kinds[1].split(" | "):
+    what, path = _divided(error)
+    kinds = re.fullmatch(_KINDS, what)
+    if kinds is None or kinds[2] != "float" or "int" not in kinds[1].split(" | "):
         return False
-    *steps, last = _steps(found["path"])
+    *steps, last = _steps(path)
     for step in steps:
         given = _inner(given, step)
     value = _inner(given, last)
@@ -93,6 +93,16 @@ def made_whole(given: Any, error: msgspec.ValidationError) -> bool:
     else:
         given[last] = int(value)
     return True
+
+
+def _divided(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What msgspec says is wrong, and the path of the value without its ``$``."""
+    said = str(error)
+    at = said.rfind(" - at `")
+    found = _AT.fullmatch(said, at) if at >= 0 else None
+    if found is None:
+        return said[:_LONGEST_WHAT], ""
+    return said[: min(at, _LONGEST_WHAT)], found[1]
 
 
 def kind_of(value: object) -> str:

@@ -1,0 +1,203 @@
+"""A picture is encoded and read in slices while others wait, and the result is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf_tools import SPECIALS
+from numpy.typing import NDArray
+from picture_files import FAMILIES, Seeing, drawn, png, write_seeing
+
+from localspec import Message, Options, ReplyRequest, Runtime, Sampling
+from localspec.core import media_rows
+from localspec.core.events import Finished, Reply, Token
+from localspec.core.interrupt import Interrupt
+from localspec.core.picture import Picture
+from localspec.core.target import Work
+from localspec.core.values import no_draft
+from localspec.generation import replies
+from localspec.llama.target import LlamaTarget
+
+pytestmark = pytest.mark.usefixtures("mtmd")
+ONE, OTHER = png(), png(drawn(7, 64, 120))
+ROWS = 16
+
+
+@pytest.fixture(params=FAMILIES)
+def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
+    return write_seeing(tmp_path / "model", request.param)
+
+
+def opened(seeing: Seeing, **options: object) -> Runtime:
+    chosen = {"draft": "none", "remember": False, "parallel": 3, **options}
+    return Runtime.open(Options(model=str(seeing.model), **chosen))  # type: ignore[arg-type]
+
+
+def shown(text: str, *pictures: bytes) -> Message:
+    return Message("user", text, pictures=tuple(Picture(data=data, at=0) for data in pictures))
+
+
+ENDLESS = Sampling(temperature=1.5, logit_bias=tuple((i, -100.0) for i in range(len(SPECIALS))))
+
+
+def asked(*messages: Message, tokens: int = 24) -> ReplyRequest:
+    return ReplyRequest(messages, sampling=ENDLESS, seed=5, max_tokens=tokens)
+
+
+def row(target: LlamaTarget, seq: int, token: int) -> NDArray[np.float32]:
+    (scores,) = target.score([Work(seq, token, no_draft("test"))])
+    found: NDArray[np.float32] = scores.logits[0].copy()
+    target.keep(seq, ())
+    return found
+
+
+def in_slices(target: LlamaTarget, seq: int, tokens: list[int]) -> Iterator[int]:
+    """The tokens so far, after each slice as short as can be."""
+    at = 0
+    while at < len(tokens):
+        at += target.read_within(seq, tokens[at:], 0.0, ROWS)
+        yield at
+
+
+def test_others_compute_between_the_slices_of_a_picture(seeing: Seeing) -> None:
+    with opened(seeing, kv_type="f32") as runtime:
+        tokens = runtime.encode((shown("What is this?", ONE, OTHER),))
+        target, beside = runtime.pair.target, runtime.encode((Message("user", "Hello"),))
+        target.read(2, beside)
+        together: list[NDArray[np.float32]] = []
+        slices = 0
+        for at in in_slices(target, 1, tokens[:-1]):
+            slices += 1
+            assert target.length(1) == at
+            target.audit(1)
+            if slices % 4 == 0:
+                together.append(row(target, 2, 65))
+        assert slices > 20  # of the encoder's operations, and of rows
+        assert target.length(1) == len(tokens) - 1
+        found = row(target, 1, tokens[-1])
+        target.truncate(2, len(beside))
+        alone = [row(target, 2, 65) for _ in together]
+        target.read(0, tokens[:-1])
+        assert np.abs(row(target, 0, tokens[-1]) - found).max() < 2e-3
+        assert np.abs(np.array(together) - np.array(alone)).max() < 2e-3
+
+
+def test_a_picture_begun_and_given_up_leaves_nothing(seeing: Seeing) -> None:
+    with opened(seeing, kv_type="f32") as runtime:
+        tokens = runtime.encode((shown("What is this?", ONE),))
+        target = runtime.pair.target
+        begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
+        target.read(1, tokens[:-1])
+        straight = row(target, 1, tokens[-1])
+        target.read(0, tokens[:begins])
+        for _ in range(400):
+            if target.read_within(0, tokens[begins:-1], 0.0, ROWS) or target.context.unfinished:
+                break
+        if seeing.model.stem != "gemma3":  # whose rows need all of each other
+            assert target.context.unfinished == {0}
+        state = bytearray(target.state(0))
+        assert target.context.unfinished == set()
+        target.restore(2, state)
+        for seq in (0, 2):
+            kept = target.length(seq)
+            target.audit(seq)
+            target.read(seq, tokens[kept:-1])
+            target.audit(seq)
+            assert np.abs(row(target, seq, tokens[-1]) - straight).max() < 2e-3
+
+
+def test_one_picture_waits_for_another_one(seeing: Seeing) -> None:
+    """There is one encoder."""
+    with opened(seeing) as runtime:
+        prompts = [runtime.encode((shown("What?", data),))[:-1] for data in (ONE, OTHER)]
+        target = runtime.pair.target
+        left = {seq: in_slices(target, seq, prompts[seq]) for seq in (0, 1)}
+        while left:
+            for seq in [*left]:
+                if next(left[seq], None) is None:
+                    del left[seq]
+        for seq in (0, 1):
+            assert target.length(seq) == len(prompts[seq])
+            target.audit(seq)
+
+
+def test_a_model_is_closed_while_a_picture_is_encoded(seeing: Seeing) -> None:
+    with opened(seeing) as runtime:
+        tokens = runtime.encode((shown("What is this?", ONE),))
+        begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
+        runtime.pair.target.read(0, tokens[:begins])
+        assert runtime.pair.target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
+
+
+def finished(stream: Iterator[object]) -> Reply:
+    *_, last = stream
+    assert isinstance(last, Finished)
+    return last.reply
+
+
+@pytest.fixture
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "PAUSE", 0.0)
+    monkeypatch.setattr(replies, "_ROUNDS", 0.0)
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_a_reply_goes_on_while_a_picture_is_encoded(seeing: Seeing) -> None:
+    with opened(seeing) as runtime:
+        runtime.pair.sight.encoder(lambda _: None)
+        request = asked(shown("Compare.", ONE, OTHER))
+        stop, rounds = Interrupt(), 0
+        events = iter(runtime.submit(asked(Message("user", "Talk"), tokens=900), stop))
+        assert any(isinstance(event, Token) for event in events)
+        target = runtime.pair.target
+        read = target.read_within
+        score, unread = target.score, [0]
+
+        def counted(seq: int, tokens: list[int], seconds: float, rows: int) -> int:
+            done = read(seq, tokens, seconds, rows)
+            unread[0] = len(tokens) - done
+            return done
+
+        def counting(work: list[Work]) -> object:
+            nonlocal rounds
+            rounds += unread[0] > 0
+            return score(work)
+
+        target.read_within = counted  # type: ignore[method-assign,assignment]
+        target.score = counting  # type: ignore[method-assign,assignment]
+        reply = finished(runtime.submit(request))
+        stop.set()
+        finished(events)
+        assert rounds > 3
+        runtime.forget()
+        assert reply.tokens == runtime.answer(request).tokens
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_a_picture_that_is_given_up_ends_its_reply_alone(seeing: Seeing) -> None:
+    with opened(seeing) as runtime:
+        runtime.pair.sight.encoder(lambda _: None)
+        request = asked(shown("What is this?", ONE))
+        stop, leaves = Interrupt(), Interrupt()
+        events = iter(runtime.submit(asked(Message("user", "Talk"), tokens=900), stop))
+        assert any(isinstance(event, Token) for event in events)
+        target = runtime.pair.target
+        read = target.read_within
+
+        def stopped(seq: int, tokens: list[int], seconds: float, rows: int) -> int:
+            done = read(seq, tokens, seconds, rows)
+            if done < len(tokens):
+                leaves.set()
+            return done
+
+        target.read_within = stopped  # type: ignore[method-assign,assignment]
+        given_up = finished(runtime.submit(asked(shown("What is this?", OTHER)), leaves))
+        assert given_up.finish_reason == "interrupt"
+        reply = finished(runtime.submit(request))
+        stop.set()
+        assert finished(events).finish_reason == "interrupt"
+        runtime.forget()
+        assert reply.tokens == runtime.answer(request).tokens
