@@ -124,8 +124,8 @@ def test_a_reply_that_takes_too_long_to_follow_ends_alone(scheduler, desk, monke
     burst = matching.GrammarMatcher._mask
 
     def slow(self: Any, before: Any) -> Any:
-        if len(self._read) >= 2:
-            self._owed = 1.0
+        if len(self._place.read) >= 2:
+            self._effort._owed = 1.0
         return burst(self, before)
 
     monkeypatch.setattr(matching.GrammarMatcher, "_mask", slow)

@@ -169,6 +169,7 @@ def test_only_replies_to_users_take_part() -> None:
     assert [path.relative_to(TOP).as_posix() for path in sources] == [
         "localspec/cli/chat.py",
         "localspec/serve/requests/generation.py",
+        "localspec/serve/requests/ollama.py",
         "tui/session/ports.py",
     ]
 

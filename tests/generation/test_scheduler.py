@@ -564,10 +564,10 @@ def test_an_interrupt_does_not_abort_what_is_done_for_the_text_before() -> None:
     interrupt, flags = Interrupt(), list[bool]()
     begin = house.scheduler.prefill.begin
 
-    def interrupted(generation: object) -> object:
+    def interrupted(generation: object, **how: object) -> object:
         interrupt.set()
         flags.append(house.pair.stop.is_set())
-        return begin(generation)
+        return begin(generation, **how)
 
     house.scheduler.prefill.begin = interrupted
     assert reply(house.submit(interrupt=interrupt)).finish_reason == "interrupt"
