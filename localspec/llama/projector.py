@@ -160,7 +160,7 @@ class Projector:
         self._asked = 0
         self._running: tuple[Piece, Sliced] | None = None
         """A piece that is encoded in slices, and not done."""
-        self._given_up = False
+        self._given_up = self._stopped = False
         self._callback: Any = EvalCallback(self._look)
         params = self.library("context_params_default")
         params.use_gpu = model.offloads and backend() != "cpu"
@@ -279,10 +279,10 @@ class Projector:
 
     def _encode(self, piece: Piece) -> None:
         """In the thread of `Sliced`."""
-        self._asked = 0
+        self._asked, self._stopped = 0, False
         library.errors_since(0)
         failed = self.library("encode_chunk", self._ptr, piece.chunk)
-        if self._stop.is_set() or self._given_up:  # what it computed is of no use
+        if self._stopped:  # what it computed is of no use
             raise Interrupted("interrupted")
         if failed:
             reason = (library.errors_since() or ["no reason given"])[0]
@@ -307,7 +307,16 @@ class Projector:
             return self._asked % _NODES == 0 or (slices is not None and slices.limited)
         if slices is not None:
             slices.pause()
-        return not (self._stop.is_set() or self._given_up)
+        self._stopped = self._given_up or self._is_stopped(slices)
+        return not self._stopped
+
+    def _is_stopped(self, slices: Sliced | None) -> bool:
+        """Whether the request that waits for the encoder was interrupted: while nobody waits for
+        it, the flag is about others.
+        """
+        turn = 1 if slices is None else slices.turn
+        stopped = turn % 2 == 1 and self._stop.is_set()
+        return stopped and (slices is None or slices.turn == turn)
 
 
 def _repair_breaks(rows: Embeddings, between: Embeddings) -> None:

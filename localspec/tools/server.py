@@ -27,10 +27,23 @@ from localspec.tools.values import (
 
 _LARGEST_LINE = 16 << 20
 """Bytes of a message from the process."""
+_LONGEST_NAME = 200
+"""Characters of the name of a prompt, or of the address of a resource."""
 _GRACE = 3.0
 """Seconds for the process to end by itself."""
 _PATIENCE = 10.0
 """Seconds beyond its own limit for the process to tell that a call takes too long."""
+
+
+def _named(listed: Mapping[str, str]) -> dict[str, str]:
+    """What prompts or resources are, by name; without those whose name cannot be shown and typed as
+    it is.
+    """
+    return {
+        name: safe_line(text)
+        for name, text in listed.items()
+        if len(name) <= _LONGEST_NAME and name == safe_line(name)
+    }
 
 
 class ServerProcess:
@@ -195,16 +208,16 @@ class ServerProcess:
         if "ready" in message:
             about = message["ready"]
             tools, left_out = self._offers(about["tools"])
-            known = {**about["prompts"], **about["resources"]}
+            prompts, resources = _named(about["prompts"]), _named(about["resources"])
             self._become(
                 ServerState(
                     "ready",
                     about=safe_line(f"{about['name']} {about['version']}".strip()),
                     tools=tools,
                     left_out=left_out,
-                    prompts=tuple(about["prompts"]),
-                    resources=tuple(about["resources"]),
-                    known={name: safe_line(text) for name, text in known.items()},
+                    prompts=tuple(prompts),
+                    resources=tuple(resources),
+                    known={**prompts, **resources},
                 )
             )
             self._told.set()

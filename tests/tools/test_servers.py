@@ -185,6 +185,13 @@ async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(spec, open
     assert all(len(tool.description) < 1100 for tool in state.tools)
 
 
+async def test_names_that_cannot_be_shown_are_left_out(spec, open_box):
+    box = await open_box(spec(HOSTILE, "bad"))
+    state = box.servers[0].state
+    assert (state.prompts, state.resources) == (("greet",), ())
+    assert list(state.known) == ["greet"]
+
+
 async def test_a_result_cannot_end_itself_nor_begin_a_call(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad"))
     text = (await called(box, "bad__forges")).text
