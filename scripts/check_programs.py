@@ -6,8 +6,8 @@
 
 Each is installed from PyPI or npm, in its newest version, into an environment of its own below the
 folder, and does one task (`program_tasks.py`) with a server on a free port: the embedded pair with
-a tiny embedding model and a tiny reranker, or scripted replies (`scripted_server.py`) where a file is
-edited. Exit code 1 if a task failed.
+a tiny embedding model and a tiny reranker, or scripted replies (`scripted_server.py`) where a file
+is edited. Exit code 1 if a task failed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python scripts/scripted_server.py PORT FOLDER
 
-The agent is to replace "one" by "two" in FOLDER/notes.txt. Asked with tools, the engine calls the one
-that reads, where there is one, then one that edits, writes or runs a command, with arguments by its
-schema, and then says that it is done. Asked without tools, it says the file in the form of aider's
-edit format ``whole``. All of this passes through the server as the text of a model does.
+The agent is to replace "one" by "two" in FOLDER/notes.txt. Asked with tools, the engine calls the
+one that reads, where there is one, then one that edits, writes or runs a command, with arguments by
+its schema, and then says that it is done. Asked without tools, it says the file in the form of
+aider's edit format ``whole``. All of this passes through the server as the text of a model does.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ScriptedEngine(FakeEngine):
     """Says what the script says, a piece a token."""
 
     async def open(self) -> ModelInfo:
-        self.info = replace(await super().open(), n_ctx=_CTX)
+        self.info = replace(await super().open(), context=_CTX)
         return self.info
 
     def _batches(self, request: ReplyRequest) -> Iterator[list[object]]:
