@@ -15,6 +15,7 @@ import functools
 import itertools
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -66,13 +67,17 @@ class Finding:
 class Fuzzer:
     """Fuzzes one server."""
 
-    def __init__(self, url: str, timeout: float = 60.0) -> None:
-        """Read the description of the server at ``url``."""
+    def __init__(self, url: str, timeout: float = 60.0, only: str = "") -> None:
+        """Read the description of the server at ``url``; operations whose path has the regular
+        expression ``only``.
+        """
         self._url = url.rstrip("/")
         answer = httpx2.get(f"{self._url}/openapi.json", timeout=timeout)
         schema = schemathesis.openapi.from_dict(answer.json())
-        self.operations = [found.ok() for found in schema.get_all_operations()]
-        self._examples = _examples(answer.json())
+        found = (one.ok() for one in schema.get_all_operations())
+        self.operations = [one for one in found if re.search(only, one.path)]
+        examples = _examples(answer.json())
+        self._examples = {path: body for path, body in examples.items() if re.search(only, path)}
         self._timeout = timeout
         self.findings: dict[tuple[str, str], Finding] = {}
         self.sent = 0
@@ -215,8 +220,11 @@ def main() -> int:
         metavar="CLIENTS",
         help="send neighbours of valid requests only, from so many clients at once",
     )
+    parser.add_argument("--only", default="", metavar="REGEX", help="paths that have it")
     arguments = parser.parse_args()
-    fuzzer = Fuzzer(arguments.url)
+    fuzzer = Fuzzer(arguments.url, only=arguments.only)
+    if not fuzzer.operations:
+        parser.error(f"no path of this server has {arguments.only!r}")
     if arguments.storm is not None:
         findings: Iterable[Finding] = fuzzer.storm(arguments.seconds, arguments.storm)
     else:

@@ -215,9 +215,13 @@ def test_a_stream_has_the_same_text_and_ends_with_the_figures(server: Served) ->
 
 
 def test_what_llama_vim_sends_is_answered(server: Served) -> None:
+    figures = ("n", "ms", "per_token_ms", "per_second")
+    timings = [f"timings/{of}_{figure}" for of in ("prompt", "predicted") for figure in figures]
     usual = {
         "id_slot": 0,
+        "input_extra": [{"text": "import os\n", "time": [1, 2], "filename": "a.py"}],
         "n_indent": 4,
+        "stop": [],
         "top_k": 40,
         "top_p": 0.9,
         "samplers": ["top_k", "top_p", "infill"],
@@ -225,7 +229,7 @@ def test_what_llama_vim_sends_is_answered(server: Served) -> None:
         "cache_prompt": True,
         "t_max_prompt_ms": 60_000,
         "t_max_predict_ms": 60_000,
-        "response_fields": ["content", "timings/prompt_n", "truncated", "tokens_cached"],
+        "response_fields": ["content", *timings, "truncated", "tokens_cached"],
     }
     answer = post(server, **usual)
     assert answer.status_code == 200, answer.text
