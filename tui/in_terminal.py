@@ -17,7 +17,7 @@ from localspec.config import allow_tools, paths
 from localspec.config import settings as config_settings
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
-from localspec.core.settings_schema import FIGURES, NOTIFY
+from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
 from tui.input import keymap
@@ -78,6 +78,7 @@ class Configured(TypedDict):
     expert: bool
     tools: ToolShelf
     notify: str
+    titles: str
 
 
 def configured() -> Configured:
@@ -93,6 +94,7 @@ def configured() -> Configured:
         theme=wanted(found),
         expert=figures == "all",
         notify=str(NOTIFY.check(found.get(NOTIFY.name, NOTIFY.default))),
+        titles=str(TITLES.check(found.get(TITLES.name, TITLES.default))),
         tools=ToolShelf(allow_tools.names(found), allow_tools.save),
     )
 

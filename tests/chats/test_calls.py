@@ -25,9 +25,7 @@ def test_messages_that_are_joined_keep_their_pictures_at_their_places():
     plan = Picture(b"map", at=9, name="map")
     messages = (
         Message("user", "before, after", pictures=(cat,)),
-        Message(
-            "tool", "the map: here", name="draw", pictures=(Picture(b"map", at=9, name="map"),)
-        ),
+        Message("tool", "the map: here", name="draw", pictures=(plan,)),
         Message("user", "and this one", pictures=(dog,)),
     )
     (joined,) = calls_as_text(messages)

@@ -117,7 +117,7 @@ SPECS = {
     "resume": Spec("/resume [ID]", "continue another chat; without ID, the last one", str),
     "delete": Spec("/delete", "delete this chat (recoverable for 30 days)", _nothing),
     "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
-    "title": Spec("/title TEXT", "name this chat", _text),
+    "title": Spec("/title [TEXT]", "name this chat; without TEXT, the model does", str),
     "image": Spec("/image FILE", "put a picture into the message; @FILE does the same", _text),
     "export": Spec("/export FILE", "write this chat: Markdown (.md, .txt) or .json", _text),
     "import": Spec("/import FILE", "add the chats of a JSON export", _text),
