@@ -415,6 +415,14 @@ ALLOW_TOOLS: SettingSpec[str | None] = SettingSpec(
     metavar="NAMES",
     in_presets=False,
 )
+TOOLS: SettingSpec[str | None] = SettingSpec(
+    name="tools",
+    kind=Kind.TEXT,
+    scope=Scope.INTERFACE,
+    default=None,
+    help="tools of servers that the chat offers: server/tool, server/*, none; otherwise all",
+    metavar="NAMES",
+)
 API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
     name="api_key_command",
     kind=Kind.TEXT,
@@ -432,7 +440,8 @@ SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *sampler_settings.ROWS,
-    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, TITLES, ALLOW_TOOLS, API_KEY_COMMAND),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, TITLES),
+    *(TOOLS, ALLOW_TOOLS, API_KEY_COMMAND),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}
