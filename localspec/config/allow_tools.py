@@ -1,4 +1,4 @@
-"""The settings ``allow_tools`` and ``tools``: what runs without being asked for, what is offered."""
+"""The settings ``allow_tools`` and ``tools``: what runs without being asked, what is offered."""
 
 from __future__ import annotations
 
