@@ -56,7 +56,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
     TITLE = "localspec"
     CSS_PATH = [  # noqa: RUF012 - Textual's own type
         f"screens/{name}.tcss"
-        for name in ("chat", "settings", "models", "compare", "listing", "chats", "race")
+        for name in ("chat", "settings", "models", "compare", "listing", "chats", "presets", "race")
     ]
     """Every style sheet: adding one later makes Textual read all of them again."""
     BINDINGS = keymap.APP
@@ -80,11 +80,13 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         expert: bool = False,
         race: bool = False,
         notify: str = "auto",
+        titles: str = "auto",
     ) -> None:
         """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
 
         ``keys`` binds ids of `tui.input.keymap` to other keys; ``expert`` shows all figures in the
-        bottom line. With ``race``, the race is the first thing shown. ``notify`` is the setting.
+        bottom line. With ``race``, the race is the first thing shown. ``notify`` and ``titles``
+        are the settings.
         """
         super().__init__()
         textual_private.teach_keys()
@@ -101,6 +103,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             self.session.meet()
         self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
         self.session.tools.on_question = self._asked_for
+        self.session.replies.titles.when = titles
         self._notify_by = notify
         self._model_name = name
         self._verifier = verifier

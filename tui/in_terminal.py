@@ -15,9 +15,10 @@ from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
 from localspec.config import allow_tools, paths
 from localspec.config import settings as config_settings
+from localspec.config.presets import Preset
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
-from localspec.core.settings_schema import FIGURES, NOTIFY
+from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES, TOOLS
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
 from tui.input import keymap
@@ -42,9 +43,11 @@ def run(
     race: bool = False,
     allowed: tuple[str, ...] = (),
     folder: str | None = None,
+    preset: Preset | None = None,
 ) -> int:
     """Run the interface in this terminal, with a ``race`` at its start; the exit code. Tools that
-    are ``allowed`` run without being asked for; ``folder`` is opened for the model to read.
+    are ``allowed`` run without being asked for; ``folder`` is opened for the model to read;
+    ``preset`` says which tools are offered.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -66,6 +69,8 @@ def run(
         **configured(),
     )
     app.session.tools.allow(allowed)
+    if preset is not None and TOOLS.name in preset.values:
+        app.session.tools.only = allow_tools.offered(preset.values)
     app.session.tools.begin_with = None if folder is None else Path(folder)
     return run_app(app, Path(options.model).name)
 
@@ -78,6 +83,7 @@ class Configured(TypedDict):
     expert: bool
     tools: ToolShelf
     notify: str
+    titles: str
 
 
 def configured() -> Configured:
@@ -87,13 +93,16 @@ def configured() -> Configured:
         UsageError: one of them is refused.
     """
     found = config_settings.settings()
+    shelf = ToolShelf(allow_tools.names(found), allow_tools.save)
+    shelf.only = allow_tools.offered(found)
     figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
     return Configured(
         keys=keymap.overrides(found),
         theme=wanted(found),
         expert=figures == "all",
         notify=str(NOTIFY.check(found.get(NOTIFY.name, NOTIFY.default))),
-        tools=ToolShelf(allow_tools.names(found), allow_tools.save),
+        titles=str(TITLES.check(found.get(TITLES.name, TITLES.default))),
+        tools=shelf,
     )
 
 

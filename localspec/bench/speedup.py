@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.bench.lab import Lab
 from localspec.bench.scoring import message_of
@@ -20,6 +20,7 @@ from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import Sampling
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.values import GRAMMAR
 from localspec.errors import Interrupted
 from localspec.policy.gain import best_fixed, expected_tokens
 from localspec.runtime import Runtime
@@ -58,6 +59,10 @@ class Measured:
     """Tokens of a round with a draft, as measured."""
     parked: bool
     """Whether the policy ended up parked."""
+    forced: float = 0.0
+    """Share of the drafted replies' tokens that were drafted since a grammar allowed no other."""
+    guessed: float = 0.0
+    """Acceptance of all other drafted tokens."""
 
     @property
     def ratio(self) -> float:
@@ -102,7 +107,7 @@ class Answered:
 
 def answer(
     runtime: Runtime,
-    prompt: str,
+    question: str | ReplyRequest,
     sampling: Sampling,
     seed: int,
     max_tokens: int,
@@ -111,16 +116,18 @@ def answer(
     draft_memory: bool = False,
     pictures: tuple[Picture, ...] = (),
 ) -> Answered:
-    """One reply, waited for. With ``draft_memory``, replies to the same prompt are drafted from
-    each other. ``pictures`` are in front of the prompt.
+    """One reply, waited for. With ``draft_memory``, replies to the same question are drafted from
+    each other. ``pictures`` are in front of a question that is a text.
 
     Raises:
         Interrupted: it was cut short.
     """
     rounds: list[Round] = []
     notices: list[str] = []
-    request = ReplyRequest(
-        messages=(message_of(prompt, pictures),),
+    if isinstance(question, str):
+        question = ReplyRequest((message_of(question, pictures),))
+    request = replace(
+        question,
         sampling=sampling,
         seed=seed,
         max_tokens=max_tokens,
@@ -210,9 +217,9 @@ class Measuring:
         for temperature in self._temperatures:
             for workload in self._workloads:
                 pairs = []
-                for i, prompt in enumerate(workload.prompts):
-                    yield Step(workload.name, temperature, i, len(workload.prompts))
-                    pairs.append(self._pair(prompt, Sampling(temperature=temperature), i))
+                for i, question in enumerate(workload.questions):
+                    yield Step(workload.name, temperature, i, len(workload.questions))
+                    pairs.append(self._pair(question, Sampling(temperature=temperature), i))
                 costs = self._lab.costs()
                 curve, drafts = (costs.curve(), costs.drafts()) if costs else ({}, {})
                 self.rows.append(_measured(workload, temperature, pairs, curve, drafts))
@@ -228,13 +235,15 @@ class Measuring:
             tuple(self._notices),
         )
 
-    def _pair(self, prompt: str, sampling: Sampling, index: int) -> tuple[Reply, Answered]:
-        """The prompt answered plainly and with drafting, in an order that alternates."""
+    def _pair(
+        self, question: str | ReplyRequest, sampling: Sampling, index: int
+    ) -> tuple[Reply, Answered]:
+        """The question answered plainly and with drafting, in an order that alternates."""
         order = (False, True) if index % 2 == 0 else (True, False)
         replies = {
             draft: answer(
                 self._runtime,
-                prompt,
+                question,
                 sampling,
                 index,
                 self._max_tokens,
@@ -271,6 +280,8 @@ def _measured(
     rounds = [r for _, d in pairs for r in d.rounds]
     with_draft = [r for r in rounds if r.drafted]
     verified = sum(s.verified for s in drafted)
+    by_grammar = [s.by_drafter[GRAMMAR] for s in drafted if GRAMMAR in s.by_drafter]
+    forced, judged = sum(g.accepted for g in by_grammar), sum(g.verified for g in by_grammar)
     acceptance = sum(s.accepted for s in drafted) / verified if verified else 0.0
     seconds = sum(s.decode_seconds for s in drafted)
     inside = sum(s.draft_seconds + s.verify_seconds for s in drafted)
@@ -299,6 +310,8 @@ def _measured(
         predicted=expected_tokens(acceptance, mean_length),
         observed=statistics.mean(r.emitted for r in with_draft) if with_draft else 1.0,
         parked=drafted[-1].speculation.state == "parked",
+        forced=forced / max(1, sum(s.emitted for s in drafted)),
+        guessed=(sum(s.accepted for s in drafted) - forced) / max(1, verified - judged),
     )
 
 

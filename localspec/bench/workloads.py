@@ -1,4 +1,5 @@
-"""Prompts of `localspec bench`: eight kinds of work, written for this project.
+"""Prompts of `localspec bench`: eight kinds of work, written for this project. Two more, with tools,
+are in `tool_workloads`.
 
 Six kinds follow Spec-Bench (Xia et al. 2024): chat, rewriting, summarising, question answering,
 arithmetic, retrieval; code editing and JSON are other common uses of local models.
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.core.reply_request import ReplyRequest
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -15,6 +18,13 @@ class Workload:
 
     name: str
     prompts: tuple[str, ...]
+    requests: tuple[ReplyRequest, ...] = ()
+    """What is asked in place of the prompts, one for each, where a question is more than a text."""
+
+    @property
+    def questions(self) -> tuple[str | ReplyRequest, ...]:
+        """What is asked."""
+        return self.requests or self.prompts
 
 
 _STORE = (

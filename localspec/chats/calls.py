@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from localspec.core import codec
 from localspec.core.events import Message, MessageCall
+from localspec.core.picture import Picture
 
 CALLS, CALLS_AT = "calls", "calls_at"
 """Keys of a message's details."""
@@ -101,16 +102,35 @@ def calls_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     found: list[Message] = []
     for message in messages:
         if message.role == "tool":
-            told = Message("user", f"(result of {message.name})\n{message.content}")
+            head = f"(result of {message.name})\n"
+            pictures = _moved(message.pictures, len(head))
+            told = Message("user", f"{head}{message.content}", pictures=pictures)
         elif message.calls:
             lines = [f"(call of {call.name}: {call.arguments})" for call in message.calls]
-            told = Message("assistant", "\n".join(filter(None, [message.content, *lines])))
+            said = "\n".join(filter(None, [message.content, *lines]))
+            told = Message("assistant", said, message.reasoning)
         else:
             told = message
         if found and found[-1].role == told.role != "system":
-            told = Message(told.role, f"{found.pop().content}\n\n{told.content}")
+            told = _joined(found.pop(), told)
         found.append(told)
     return tuple(found)
+
+
+def _joined(first: Message, second: Message) -> Message:
+    """Two messages of one role as one; pictures stay where they stand in the text."""
+    before = f"{first.content}\n\n"
+    return Message(
+        first.role,
+        before + second.content,
+        "\n\n".join(filter(None, (first.reasoning, second.reasoning))),
+        pictures=first.pictures + _moved(second.pictures, len(before)),
+    )
+
+
+def _moved(pictures: Sequence[Picture], by: int) -> tuple[Picture, ...]:
+    """Pictures of a text that has so many more characters in front."""
+    return tuple(replace(picture, at=picture.at + by) for picture in pictures)
 
 
 def as_markdown(text: str, calls: Sequence[SavedCall], at: int | None) -> str:

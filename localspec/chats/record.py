@@ -28,6 +28,12 @@ class ChatRecord:
         self.info = dataclasses.replace(self.info, title=title, named=True)
         self._save_stored()
 
+    def propose_title(self, title: str) -> None:
+        """Set a title that the model wrote; one that the user gave stays."""
+        if not self.info.named:
+            self.info = dataclasses.replace(self.info, title=title)
+            self._save_stored()
+
     def set_models(self, model: str | None, draft: str | None) -> None:
         """Set the model that answers from now on; saved with the next message."""
         self.info = dataclasses.replace(self.info, model=model, draft=draft)

@@ -108,7 +108,7 @@ def command(
 
     asked = sort_flags(model, flags)
     options = dataclasses.replace(asked.options, sees=bool(pictures))
-    chosen = _chosen(names)
+    chosen = _chosen(names, tools=not (peers or pictures))
     if plot is not None:
         bench_report.require_matplotlib()
     bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
@@ -192,7 +192,7 @@ def _elsewhere(
         raise UsageError("--plain-url is what --url is compared with; give that too")
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     most = asked.max_tokens or _MAX_TOKENS
-    workloads, sampling = _chosen(names), asked.sampling
+    workloads, sampling = _chosen(names, tools=False), asked.sampling
     whole = bench(url, plain_url, model, workloads, temperatures, most, sampling, as_json=as_json)
     return 0 if whole else 1
 
@@ -232,11 +232,15 @@ def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> 
     return past
 
 
-def _chosen(names: tuple[str, ...]) -> list[Workload]:
+def _chosen(names: tuple[str, ...], *, tools: bool) -> list[Workload]:
+    """The workloads of those names, by default all; those with ``tools`` where they can be asked:
+    other programs are asked texts alone.
+    """
+    from localspec.bench.tool_workloads import TOOL_WORKLOADS
     from localspec.bench.workloads import WORKLOADS
 
-    known = {w.name: w for w in WORKLOADS}
+    known = {w.name: w for w in (*WORKLOADS, *(TOOL_WORKLOADS if tools else ()))}
     for name in names:
         if name not in known:
             raise UsageError(f"no workload called {name!r}; there are: {', '.join(known)}")
-    return [known[name] for name in names] or list(WORKLOADS)
+    return [known[name] for name in names] or list(known.values())

@@ -124,6 +124,7 @@ def command(
             race=_first_start(),
             allowed=allow_tools.checked(allowed),
             folder=folder,
+            preset=preset,
         )
         return code
     if server is None:

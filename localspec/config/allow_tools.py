@@ -1,4 +1,4 @@
-"""The setting ``allow_tools``: which tools run without being asked for."""
+"""The settings ``allow_tools`` and ``tools``: what runs without being asked, what is offered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from localspec.config import edit
-from localspec.core.settings_schema import ALLOW_TOOLS
+from localspec.core.settings_schema import ALLOW_TOOLS, TOOLS
 from localspec.errors import UsageError
 
 _NAME = re.compile(r"[^/,]+/(?:\*|[A-Za-z0-9_.-]+)")
@@ -20,7 +20,21 @@ def names(settings: Mapping[str, Any]) -> tuple[str, ...]:
         UsageError: one of them is no name of a tool.
     """
     given = settings.get(ALLOW_TOOLS.name)
-    text = "" if given is None else str(ALLOW_TOOLS.check(given))
+    return _listed("" if given is None else str(ALLOW_TOOLS.check(given)))
+
+
+def offered(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The tools of servers that the settings, or a preset's, offer; None for all.
+
+    Raises:
+        UsageError: one of them is no name of a tool.
+    """
+    given = settings.get(TOOLS.name)
+    text = None if given is None else str(TOOLS.check(given)).strip()
+    return None if text is None else () if text == "none" else _listed(text)
+
+
+def _listed(text: str) -> tuple[str, ...]:
     return checked(name.strip() for name in text.split(",") if name.strip())
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.config import paths
+from localspec.config import allow_tools, paths
 from localspec.config import settings as config_settings
 from localspec.config.edit import Place
 from localspec.core.setting_spec import Value
-from localspec.core.settings_schema import SETTINGS
+from localspec.core.settings_schema import SETTINGS, TOOLS
 from localspec.errors import UsageError
 
 KEYS = {spec.name: spec for spec in SETTINGS if spec.in_presets}
@@ -35,6 +35,16 @@ class Preset:
         """The value of a setting, if it is a text."""
         value = self.values.get(key)
         return value if isinstance(value, str) else None
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """Its model, its tools, and what else it sets; the first line of its system prompt last."""
+        others = [
+            f"{k} {v}" for k, v in self.values.items() if k not in ("system", "model", TOOLS.name)
+        ]
+        first = next((line for line in (self.system or "").splitlines() if line.strip()), "")
+        told = ", ".join([*others, *([f'"{first.strip()}"'] if first else [])])
+        return self.text("model") or "", self.text(TOOLS.name) or "", told
 
     @property
     def about(self) -> str:
@@ -76,6 +86,8 @@ def _require(preset: str, key: str, value: object) -> None:
         raise UsageError(f"preset {preset} in {_file()} has an unknown setting {key!r}; {hint}")
     try:
         KEYS[key].check(value)
+        if key == TOOLS.name:
+            allow_tools.offered({key: value})
     except UsageError as error:
         raise UsageError(f"{error} (set by {place(preset, key)})") from None
 

@@ -397,6 +397,15 @@ NOTIFY: SettingSpec[str] = SettingSpec(
     choices=("auto", "bell", "off"),
     in_presets=False,
 )
+TITLES: SettingSpec[str] = SettingSpec(
+    name="titles",
+    kind=Kind.CHOICE,
+    scope=Scope.INTERFACE,
+    default="auto",
+    help="idle model names chats; auto = a model of 1 GB or more here",
+    choices=("auto", "on", "off"),
+    in_presets=False,
+)
 ALLOW_TOOLS: SettingSpec[str | None] = SettingSpec(
     name="allow_tools",
     kind=Kind.TEXT,
@@ -405,6 +414,14 @@ ALLOW_TOOLS: SettingSpec[str | None] = SettingSpec(
     help="tools that run without being asked for, separated by commas: server/tool, server/*",
     metavar="NAMES",
     in_presets=False,
+)
+TOOLS: SettingSpec[str | None] = SettingSpec(
+    name="tools",
+    kind=Kind.TEXT,
+    scope=Scope.INTERFACE,
+    default=None,
+    help="tools of servers that the chat offers: server/tool, server/*, none; otherwise all",
+    metavar="NAMES",
 )
 API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
     name="api_key_command",
@@ -423,7 +440,8 @@ SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *sampler_settings.ROWS,
-    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, ALLOW_TOOLS, API_KEY_COMMAND),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, TITLES),
+    *(TOOLS, ALLOW_TOOLS, API_KEY_COMMAND),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}

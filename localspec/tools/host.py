@@ -31,8 +31,6 @@ from localspec.tools import transports
 from localspec.tools.results import as_text, prompt_text, resource_text
 from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS
 
-_STARTING = float(os.environ.get("LOCALSPEC_TEST_STARTING", "30"))
-"""Seconds until a server has told its tools; tests have fewer."""
 _MEMORY = 768 << 20
 """Bytes of address space beyond what this process has when the server runs."""
 _MOST_PAGES = 20
@@ -58,14 +56,14 @@ class Host:
         reason = ""
         try:
             async with contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(_STARTING):
+                async with asyncio.timeout(self._spec["starting"]):
                     client = await stack.enter_async_context(self._client())
                     limit_memory(None if (space := address_space()) is None else space + _MEMORY)
                     about = await self._about(client)
                 _say({"ready": about})
                 await self._serve(client)
         except* TimeoutError:
-            reason = f"it did not tell its tools within {_STARTING:.0f} seconds"
+            reason = f"it did not tell its tools within {self._spec['starting']:g} seconds"
         except* OSError as errors:
             reason = _of_system(_first(errors))
         except* MemoryError:

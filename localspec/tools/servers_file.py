@@ -28,6 +28,8 @@ _FORMS = ("mcpServers", "servers")
 """Claude Desktop's name for the table and VS Code's."""
 LONGEST_CALL = 60.0
 """Seconds of a call, where the file says nothing else."""
+LONGEST_START = 30.0
+"""Seconds until a server has told its tools, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class ServerSpec:
     disabled: bool = False
     seconds: float = LONGEST_CALL
     """Most seconds of a call."""
+    starting: float = LONGEST_START
+    """Most seconds until it has told its tools."""
 
     @property
     def where(self) -> str:
@@ -127,9 +131,6 @@ def _spec(name: str, entry: Any) -> ServerSpec:
     args = entry.get("args", [])
     if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
         raise UsageError(f"the args of {name} are not a list of texts")
-    seconds = entry.get("timeout", LONGEST_CALL)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
-        raise UsageError(f"the timeout of {name} is not a number of seconds up to 3600")
     return ServerSpec(
         name,
         _filled(name, command),
@@ -139,7 +140,8 @@ def _spec(name: str, entry: Any) -> ServerSpec:
         _filled(name, url),
         _texts(name, entry, "headers"),
         entry.get("disabled") is True,
-        float(seconds),
+        _seconds(name, entry, "timeout", LONGEST_CALL),
+        _seconds(name, entry, "startup_timeout", LONGEST_START),
     )
 
 
@@ -148,6 +150,13 @@ def _text(name: str, entry: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise UsageError(f"the {key} of {name} is not a text")
     return value
+
+
+def _seconds(name: str, entry: Mapping[str, Any], key: str, default: float) -> float:
+    value = entry.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 3600:
+        raise UsageError(f"the {key} of {name} is not a number of seconds up to 3600")
+    return float(value)
 
 
 def _texts(name: str, entry: Mapping[str, Any], key: str) -> dict[str, str]:

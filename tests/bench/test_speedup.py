@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import Files
 
-from localspec import Options, Runtime, cli
+from localspec import GREEDY, Options, Runtime, cli
 from localspec.bench import history
-from localspec.bench.speedup import Bench, Measured, bench
+from localspec.bench.speedup import Bench, Measured, answer, bench
+from localspec.bench.tool_workloads import TOOL_WORKLOADS
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli import bench_report
 from localspec.config import paths
@@ -175,7 +176,32 @@ def test_there_is_nothing_to_tune_without_a_drafter(
     assert "decoded plainly" in capfd.readouterr().err
 
 
+def test_a_call_that_the_grammar_forces_is_counted_apart_and_the_same_text_as_plain() -> None:
+    calls, results = TOOL_WORKLOADS
+    with Runtime.open(Options(threads=1)) as runtime:
+        found = bench(runtime, [calls, results], (0.0,), max_tokens=48)
+        plain, drafted = (
+            answer(runtime, calls.questions[0], GREEDY, 0, 48, draft=draft).reply
+            for draft in (False, True)
+        )
+    assert plain.text == drafted.text
+    assert "search_files" in plain.text or "read_file" in plain.text or "add" in plain.text
+    forced, free = found.results
+    assert 0.2 < forced.forced < 1
+    assert free.forced == 0
+    (line,) = [line for line in bench_report.closing(found) if "forced" in line]
+    assert line.startswith(f"tool calls, temperature 0: the grammar forced {forced.forced:.0%} of")
+    assert 0 <= forced.guessed <= forced.acceptance <= 1
+    assert free.guessed == free.acceptance
+
+
+def test_tools_are_not_asked_for_where_only_texts_can_be(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "--workload", "tool calls", "--against", "llama-cpp-python"]
+    assert cli.call(words) == 2
+    assert "no workload called 'tool calls'" in capfd.readouterr().err
+
+
 def test_prompts_are_not_repeated() -> None:
-    prompts = [p for w in WORKLOADS for p in w.prompts]
+    prompts = [p for w in (*WORKLOADS, *TOOL_WORKLOADS) for p in w.prompts]
     assert len(WORKLOADS) == 8
     assert len(set(prompts)) == len(prompts)

@@ -7,7 +7,7 @@ import pytest
 
 from localspec import cli
 from localspec.cli import flags
-from localspec.config import paths, presets
+from localspec.config import allow_tools, paths, presets
 from localspec.config import settings as config_settings
 from localspec.errors import UsageError
 
@@ -52,6 +52,17 @@ def command(**values):
 def asked(capsys, *words):
     command.main(list(words), standalone_mode=False)
     return json.loads(capsys.readouterr().out)
+
+
+def test_a_preset_may_name_tools_in_the_form_of_allow_tools():
+    configured('[presets.git]\ntools = "git/*, wiki/search"\n[presets.alone]\ntools = "none"\n')
+    found = presets.presets()
+    assert allow_tools.offered(found["git"].values) == ("git/*", "wiki/search")
+    assert allow_tools.offered(found["alone"].values) == ()
+    assert allow_tools.offered({}) is None
+    configured('[presets.git]\ntools = "git"\n')
+    with pytest.raises(UsageError, match=r"'git' names no tool.*tools of preset git"):
+        presets.presets()
 
 
 def test_a_preset_comes_between_flags_and_the_file(capsys, monkeypatch):

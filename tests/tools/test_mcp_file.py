@@ -42,6 +42,12 @@ def test_servers_of_vs_code_s_form_are_read(home):
     assert spec.where == "https://example.org/mcp"
 
 
+def test_a_server_that_has_to_be_downloaded_may_be_given_longer_to_start(home):
+    write(home, {"slow": {"command": "npx", "startup_timeout": 300}, "git": {"command": "uvx"}})
+    slow, git = servers_file.servers()
+    assert (slow.starting, git.starting) == (300.0, servers_file.LONGEST_START)
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -53,7 +59,8 @@ def test_servers_of_vs_code_s_form_are_read(home):
         ({"command": "${env:NOT_SET_AT_ALL}"}, "NOT_SET_AT_ALL, which is not set"),
         ({"command": "${input:key}"}, "only VS Code can"),
         ({"url": "http://x", "type": "sse"}, "are not supported"),
-        ({"command": "x", "timeout": -1}, "not a number of seconds"),
+        ({"command": "x", "timeout": -1}, "the timeout of odd is not a number of seconds"),
+        ({"command": "x", "startup_timeout": 0}, "the startup_timeout of odd is not a number"),
         (["x"], "is not an object"),
     ],
 )

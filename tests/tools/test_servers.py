@@ -121,15 +121,13 @@ async def test_the_last_words_of_a_server_that_ends_are_told(spec, open_box):
     assert box.servers[0].state.error == "it ended (exit status 1): the key is missing"
 
 
-async def test_a_server_that_says_nothing_is_given_up(spec, open_box, monkeypatch):
-    monkeypatch.setenv("LOCALSPEC_TEST_STARTING", "1")
-    box = await open_box(spec(SILENT))
-    assert "did not tell its tools within" in box.servers[0].state.error
+async def test_a_server_that_says_nothing_is_given_up(spec, open_box):
+    box = await open_box(spec(SILENT, starting=1.5))
+    assert "did not tell its tools within 1.5 seconds" in box.servers[0].state.error
 
 
-async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box, monkeypatch):
-    monkeypatch.setenv("LOCALSPEC_TEST_STARTING", "3")
-    box = await open_box(spec(NOISE))
+async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box):
+    box = await open_box(spec(NOISE, starting=3.0))
     assert box.servers[0].state.phase == "failed"
 
 

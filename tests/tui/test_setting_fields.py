@@ -208,6 +208,8 @@ async def test_a_preset_is_used_listed_and_saved(chat):
     async with chat(Script("One.")) as c:
         await c.type("/preset")
         await c.sees('calm  temperature 0.1, "Be brief."')
+        await c.pilot.press(*"no such words")
+        await c.sees("no preset has these words")
         await c.leave()
         await c.type("/preset calm")
         await c.until(lambda: "preset calm" in c.stats)
@@ -223,6 +225,26 @@ async def test_a_preset_is_used_listed_and_saved(chat):
         "calm": {"system": "Be brief.", "temperature": 0.1},
         "mine": {"temperature": 0.1, "top_k": 4, "seed": 1, "system": "Be brief."},
     }
+
+
+async def test_a_preset_is_chosen_in_one_screen_with_its_model_tools_and_first_line(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '[presets.calm]\nsystem = "Be brief.\\nAlways."\n'
+        '[presets.git]\ntemperature = 0.2\ntools = "git/log, wiki/*"\n'
+    )
+    async with chat(Script("One.")) as c:
+        await c.type("/preset")
+        await c.sees('calm                   "Be brief."')
+        await c.sees("git   git/log, wiki/*  temperature 0.2")
+        await c.pilot.press("down", "enter")
+        await c.until(lambda: "preset git" in c.stats)
+        assert c.session.settings.sampling.temperature == 0.2
+        assert c.session.tools.only == ("git/log", "wiki/*")
+        await c.type("/preset save mine")
+        await c.until(lambda: "mine" in config_settings.settings().get("presets", {}))
+    assert config_settings.settings()["presets"]["mine"]["tools"] == "git/log, wiki/*"
 
 
 async def test_a_preset_may_bring_another_model_and_only_once(chat, known):

@@ -112,6 +112,26 @@ async def test_allowed_in_this_chat_means_not_asked_again_here_and_asked_in_anot
         await asked(c)
 
 
+@pytest.mark.parametrize(
+    ("only", "told"),
+    [
+        (None, ["add", "sleep"]),
+        (("maths/add",), ["add"]),
+        (("maths/*",), ["add", "sleep"]),
+        ((), []),
+    ],
+)
+async def test_a_preset_says_which_tools_the_model_is_told_of(chat, server, only, told):
+    tools = ToolShelf()
+    tools.only = only
+    async with chat(Script("Yes."), tools=tools) as c:
+        await c.ask("Hello")
+        given = json.loads(c.engine.requests[-1].tools or "[]")
+        assert [one["function"]["name"] for one in given] == [f"maths__{name}" for name in told]
+        await c.type("/mcp")
+        await c.sees("not offered" if len(told) < 2 else "Add two numbers.")
+
+
 async def test_always_is_written_to_the_settings(chat, server):
     saved = []
     tools = ToolShelf((), saved.append)

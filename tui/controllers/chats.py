@@ -15,6 +15,7 @@ from tui.controllers.status import Feedback
 from tui.input.completion import Known
 from tui.render.text import plain
 from tui.session.archive import ChatArchive
+from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
@@ -179,9 +180,22 @@ class ChatLibrary:
         self._screen.app.push_screen(picker, opened)
 
     def rename(self, title: str) -> None:
-        """Set the title of this chat."""
+        """Set the title of this chat; without one, the model writes it."""
+        if not title:
+            self._ask_title()
+            return
         self._session.chat.recorder.rename(title)
         self._feedback.hint_briefly(f"this chat is called {title}")
+
+    def _ask_title(self) -> None:
+        session = self._session
+        if session.chat.conversation.last_reply is None:
+            self._feedback.hint("there is nothing to name yet; /title TEXT gives a title")
+        elif session.engine.phase is not Phase.READY:
+            self._feedback.hint("the model is busy; /title TEXT gives a title")
+        else:
+            self._feedback.hint_briefly("the model writes a title")
+            session.replies.titles.ask(session.chat)
 
     async def export(self, name: str) -> None:
         """Write this chat to a file."""

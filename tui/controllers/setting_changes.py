@@ -9,18 +9,18 @@ from typing import Any
 
 from textual.screen import Screen
 
-from localspec.config import edit, presets
+from localspec.config import allow_tools, edit, presets
 from localspec.config import settings as config
 from localspec.config.presets import Preset
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
+from localspec.core.settings_schema import TOOLS
 from localspec.errors import LocalspecError
 from localspec.loading.options import Options
 from tui.controllers.models import ModelChooser
 from tui.controllers.status import Feedback
 from tui.input import setting_fields
-from tui.render.text import plain
 from tui.session.ports import Settings
 from tui.session.session import Session
 
@@ -102,7 +102,7 @@ class SettingsController:
         first, _, name = words.partition(" ")
         try:
             if not words:
-                await self._list_presets()
+                self._pick_preset()
             elif words == "save":
                 self._feedback.hint("/preset save NAME: the preset needs a name")
             elif first == "save":
@@ -112,11 +112,18 @@ class SettingsController:
         except (setting_fields.SettingError, LocalspecError) as error:
             self._feedback.hint(str(error))
 
-    async def _list_presets(self) -> None:
-        found = presets.presets()
-        listed = [(preset.name, plain(preset.about)) for preset in found.values()]
-        hint = "/preset NAME uses one" if found else "no presets yet; /preset save NAME saves one"
-        await self._feedback.show_list("Presets", [*listed, ("", hint)])
+    def _pick_preset(self) -> None:
+        from tui.screens.presets import PresetsScreen  # not needed for the first picture
+
+        def closed(chosen: Preset | None) -> None:
+            if chosen is None:
+                return
+            try:
+                self._use_preset(chosen)
+            except (setting_fields.SettingError, LocalspecError) as error:
+                self._feedback.hint(str(error))
+
+        self._screen.app.push_screen(PresetsScreen(list(presets.presets().values())), closed)
 
     def _use_preset(self, preset: Preset) -> None:
         session, options = self._session, self._session.engine.options
@@ -136,6 +143,8 @@ class SettingsController:
             others["draft"] = None
         if preset.system is not None:
             session.chat.system(preset.system or None)
+        if TOOLS.name in preset.values:
+            session.tools.only = allow_tools.offered(preset.values)
         said = f"preset {preset.name}" + (", without what is set on the server" if server else "")
         self._apply(replace(change, options={**change.options, **others}), said)
 
@@ -146,6 +155,8 @@ class SettingsController:
             key: value if value != usual[key] else None for key, value in self._values().items()
         }
         values["system"] = self._session.chat.conversation.system
+        if (only := self._session.tools.only) is not None:
+            values[TOOLS.name] = ", ".join(only) or "none"
         if not any(value is not None for value in values.values()):
             self._feedback.hint("all settings are as they are without a preset: nothing to save")
             return

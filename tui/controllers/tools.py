@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from localspec.tools.permission import Answer
     from localspec.tools.server import ServerProcess
     from localspec.tools.toolbox import Toolbox
+    from tui.session.tool_shelf import ToolShelf
 
 ANSWERS: tuple[Answer, ...] = ("once", "chat", "always", "no")
 _NAMES = {"once": "once", "chat": "in this chat", "always": "always", "no": "no"}
@@ -105,7 +106,11 @@ class ToolController:
         if not chosen:
             await self._feedback.result(self._none(box, name))
             return
-        rows = [row for server in chosen for row in _rows(box, server, full=bool(name))]
+        rows = [
+            row
+            for server in chosen
+            for row in _rows(box, server, self._session.tools, full=bool(name))
+        ]
         await self._feedback.show_list("Servers: /mcp NAME, /mcp on NAME, /mcp off NAME", rows)
 
     @staticmethod
@@ -128,13 +133,17 @@ def _standing(server: ServerProcess) -> str:
     return "off"
 
 
-def _rows(box: Toolbox, server: ServerProcess, *, full: bool) -> list[tuple[str, str]]:
+def _rows(
+    box: Toolbox, server: ServerProcess, shelf: ToolShelf, *, full: bool
+) -> list[tuple[str, str]]:
     state = server.state
     about = f" ({state.about})" if state.about else ""
     rows = [(server.spec.name, f"{_standing(server)}{about}, {safe_line(server.spec.where)}")]
     offered = box.offered
     for tool in state.tools:
-        if tool in offered:
+        if tool in offered and not shelf.offers(tool):
+            rows.append((f"  {tool.tool}", "not offered: the setting tools leaves it out"))
+        elif tool in offered:
             first = tool.description.strip().split("\n")[0]
             rows.append((f"  {tool.tool}", tool.description if full else first[:100]))
     rows += [("  left out", line) for line in box.left_out(server)]

@@ -179,6 +179,21 @@ _CHATS = (
     _key("chats.page_up", "pageup", "page(-1)", "a page up"),
     _key("chats.page_down", "pagedown", "page(1)", "a page down"),
 )
+_PRESETS = (
+    _key("presets.close", "escape", "leave", "back to the chat", "Close"),
+    Binding(
+        "enter",
+        "choose",
+        "Use",
+        id="presets.choose",
+        tooltip="use the preset from the next reply on",
+        priority=True,  # as models.choose
+    ),
+    _key("presets.up", "up", "move(-1)", "the preset above"),
+    _key("presets.down", "down", "move(1)", "the preset below"),
+    _key("presets.page_up", "pageup", "page(-1)", "a page up"),
+    _key("presets.page_down", "pagedown", "page(1)", "a page down"),
+)
 _FIND = (
     _key("find.close", "escape", "leave", "leave the search"),
     _key("find.before", "up", "step(-1)", "the place before"),
@@ -211,11 +226,13 @@ MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
 LISTING: list[BindingType] = [*_LISTING]
 CHATS: list[BindingType] = [*_CHATS]
+PRESETS: list[BindingType] = [*_PRESETS]
 FIND: list[BindingType] = [*_FIND]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _SUSPEND, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
-_ALL = (*IN_THE_CHAT, _CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_FIND)
+_SCREENS = (_CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_PRESETS, *_FIND)
+_ALL = (*IN_THE_CHAT, *_SCREENS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
@@ -267,6 +284,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
         (*APP_KEYS, *_SETTINGS),
         (*APP_KEYS, *_LISTING),
         (*APP_KEYS, *_CHATS),
+        (*APP_KEYS, *_PRESETS),
     ):
         _require_one_meaning(screen, found)
     return found

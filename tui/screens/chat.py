@@ -305,6 +305,7 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Changed)
     def _typed(self) -> None:
+        self.session.replies.titles.touch()
         wanted = wants_chats(self._widgets.composer.text)
         if wanted and not self._chats_known:
             self.run_worker(self._complete_chats(), group="complete", exclusive=True)

@@ -117,7 +117,7 @@ SPECS = {
     "resume": Spec("/resume [ID]", "continue another chat; without ID, the last one", str),
     "delete": Spec("/delete", "delete this chat (recoverable for 30 days)", _nothing),
     "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
-    "title": Spec("/title TEXT", "name this chat", _text),
+    "title": Spec("/title [TEXT]", "name this chat; without TEXT, the model does", str),
     "image": Spec("/image FILE", "put a picture into the message; @FILE does the same", _text),
     "export": Spec("/export FILE", "write this chat: Markdown (.md, .txt) or .json", _text),
     "import": Spec("/import FILE", "add the chats of a JSON export", _text),
@@ -126,7 +126,9 @@ SPECS = {
     "model": Spec("/model [NAME [DRAFT]]", "answer with another model; the chat stays", str),
     "pull": Spec("/pull NAME [DRAFT]", "download a model from the Hub while chatting", _text),
     "set": Spec("/set [NAME [VALUE]]", "list the settings, explain one, or change it", str),
-    "preset": Spec("/preset [NAME | save NAME]", "list presets, use one, or save this as one", str),
+    "preset": Spec(
+        "/preset [NAME | save NAME]", "choose a preset, use one by name, or save one", str
+    ),
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),

@@ -101,6 +101,10 @@ class ChatRecorder:
         """Set a title that later questions do not change."""
         self._record.rename(title)
 
+    def propose_title(self, title: str) -> None:
+        """Set a title that the model wrote; one that the user gave stays."""
+        self._record.propose_title(title)
+
     def begin_reply(
         self, conversation: Conversation, question: ChatTurn | None, reply: ChatTurn
     ) -> Callable[[], None]:

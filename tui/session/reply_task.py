@@ -29,6 +29,7 @@ from tui.session.notifications import (
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
+from tui.session.titles import Titles
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ReplyTask:
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
+        self.titles = Titles(engine, chats, settings, tools, self._tell_of_title, activity)
         self.on_long_end: Callable[[OpenChat], None] = lambda _: None
         """Called where the work on a question ends that took longer than `LONG`."""
 
@@ -93,12 +95,16 @@ class ReplyTask:
     async def run(self) -> None:
         """Open the engine and make replies until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.titles.run())
             while True:
                 self._wake.clear()
                 if self._engine.phase is Phase.LOADING:
                     if not self.running:  # those of the engine before end by themselves
                         await self._open()
                         continue
+                elif self.titles.busy and (self.comparing or self._next):
+                    await self.titles.end()
+                    continue
                 elif self.comparing is not None:  # its speeds are measured alone
                     if self._engine.phase is Phase.READY:
                         await self._compare(self.comparing)
@@ -129,6 +135,9 @@ class ReplyTask:
         elif isinstance(notification, ReplyFailed | NoticeAdded):
             chat.missed.append(notification)
         self._activity()
+
+    def _tell_of_title(self, chat: OpenChat, line: str) -> None:
+        self._tell(chat, NoticeAdded(line))
 
     def _start(self, chat: OpenChat, pending: PendingReply, tasks: asyncio.TaskGroup) -> None:
         """Begin a reply."""
@@ -206,6 +215,7 @@ class ReplyTask:
         elif chat.compacting and chat.conversation.last is turn:
             self._compact(chat, turn)
         self._end_work(chat)
+        self.titles.reply_ended(chat)
 
     def _compact(self, chat: OpenChat, summary: ChatTurn) -> None:
         """Go on from a summary, unless it was stopped or failed."""

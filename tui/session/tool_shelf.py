@@ -47,6 +47,8 @@ class ToolShelf:
         """Why mcp.json cannot be used."""
         self.on_question: Callable[[OpenChat, OfferedTool], None] = lambda *_: None
         """Called where a tool asks to run."""
+        self.only: tuple[str, ...] | None = None
+        """The tools of servers that are offered, as `permission.matches` takes them; None: all."""
         self.begin_with: Path | None = None
         """A folder to open at the start."""
         self.runs: list[ToolRun] = []
@@ -131,11 +133,22 @@ class ToolShelf:
 
     def request(self) -> RequestTools | None:
         """What the next reply may call; None where there is nothing."""
-        if self.toolbox is None or not (offered := self.toolbox.offered):
+        if self.toolbox is None:
+            return None
+        offered = [tool for tool in self.toolbox.offered if self.offers(tool)]
+        if not offered:
             return None
         from localspec.tools.toolbox import RequestTools
 
         return RequestTools.of(offered)
+
+    def offers(self, tool: OfferedTool) -> bool:
+        """Whether the setting ``tools``, or that of a preset, leaves a tool in."""
+        from localspec.tools.permission import matches
+
+        if self.only is None or not tool.server:  # a folder is open since the user opened it
+            return True
+        return any(matches(pattern, tool) for pattern in self.only)
 
     async def server(self, name: str, *, on: bool) -> ServerProcess:
         """Switch a server on or off.

@@ -1,0 +1,46 @@
+"""Calls of tools as an engine that takes none is told of them."""
+
+from localspec.chats.calls import calls_as_text
+from localspec.core.events import Message, MessageCall
+from localspec.core.picture import Picture
+
+
+def test_calls_and_results_are_told_in_the_text():
+    messages = (
+        Message("user", "What is 1 + 2?"),
+        Message("assistant", "I add.", calls=(MessageCall("c1", "add", '{"a": 1, "b": 2}'),)),
+        Message("tool", "3", call_id="c1", name="add"),
+        Message("assistant", "It is 3."),
+    )
+    assert [(one.role, one.content) for one in calls_as_text(messages)] == [
+        ("user", "What is 1 + 2?"),
+        ("assistant", 'I add.\n(call of add: {"a": 1, "b": 2})'),
+        ("user", "(result of add)\n3"),
+        ("assistant", "It is 3."),
+    ]
+
+
+def test_messages_that_are_joined_keep_their_pictures_at_their_places():
+    cat, dog = Picture(b"cat", at=7, name="cat"), Picture(b"dog", name="dog")
+    plan = Picture(b"map", at=9, name="map")
+    messages = (
+        Message("user", "before, after", pictures=(cat,)),
+        Message("tool", "the map: here", name="draw", pictures=(plan,)),
+        Message("user", "and this one", pictures=(dog,)),
+    )
+    (joined,) = calls_as_text(messages)
+    told = [(one.name, joined.content[: one.at].split("\n")[-1]) for one in joined.pictures]
+    assert told == [("cat", "before,"), ("map", "the map: "), ("dog", "")]
+    assert joined.content[joined.pictures[2].at :] == "and this one"
+    assert [one.data for one in joined.pictures] == [b"cat", b"map", b"dog"]
+
+
+def test_the_thinking_of_replies_that_are_joined_is_kept():
+    call = MessageCall("c1", "add", "{}")
+    (told,) = calls_as_text(
+        (
+            Message("assistant", "One.", reasoning="first"),
+            Message("assistant", "Two.", reasoning="second", calls=(call,)),
+        )
+    )
+    assert (told.content, told.reasoning) == ("One.\n\nTwo.\n(call of add: {})", "first\n\nsecond")
