@@ -29,7 +29,14 @@ async def test_a_browser_gets_a_page_that_says_what_runs_and_loads_nothing(world
     assert "default-src 'none'" in policy
     assert "script" not in policy
     page = answer.text
-    for said in ("<td>fake", "drafters", "6 tokens", "50% of the guesses right", "apiBase", "OLLAMA_HOST"):
+    for said in (
+        "<td>fake",
+        "drafters",
+        "6 tokens",
+        "50% of the guesses right",
+        "apiBase",
+        "OLLAMA_HOST",
+    ):
         assert said in page
     assert "<script" not in page
     assert not re.search(r'(src|href)="(https?:)?//', page)
