@@ -46,6 +46,9 @@ _KEYS = {
     "f4": "\x1bOS",
     "f5": "\x1b[15~",
     "f6": "\x1b[17~",
+    "f7": "\x1b[18~",
+    "alt+o": "\x1bo",
+    "alt+y": "\x1by",
     "ctrl+d": "\x04",
     "ctrl+q": "\x11",
     "ctrl+t": "\x14",
@@ -336,7 +339,11 @@ def record(keys: Path, columns: int, rows: int, home: Path) -> tuple[list[Output
     lines = keys.read_text(encoding="utf-8").splitlines()
     command, *steps = [line for line in lines if line.strip() and not line.startswith("#")]
     first, *rest = command.split()
-    program = [sys.executable, "-P", "-m", "localspec"] if first == "localspec" else [first]
+    programs = {
+        "localspec": [sys.executable, "-P", "-m", "localspec"],
+        "python": [sys.executable],
+    }
+    program = programs.get(first, [first])
     recording = Recording([*program, *rest], columns, rows, home)
     try:
         play(recording, steps)

@@ -53,7 +53,7 @@ def _called(question: str) -> ReplyRequest:
     )
 
 
-def _answered(question: str, name: str, arguments: dict[str, object], result: str) -> ReplyRequest:
+def _answered(question: str, name: str, arguments: dict[str, str], result: str) -> ReplyRequest:
     """A question, the call that was made for it, and its result."""
     call = MessageCall("call_1", name, json.dumps(arguments))
     return ReplyRequest(

@@ -1,4 +1,4 @@
-"""Prompts of `localspec bench`: eight kinds of work, written for this project. Two more, with tools,
+"""Prompts of `localspec bench`: eight kinds of work, written for this project. Two more, of tools,
 are in `tool_workloads`.
 
 Six kinds follow Spec-Bench (Xia et al. 2024): chat, rewriting, summarising, question answering,

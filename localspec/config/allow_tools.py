@@ -30,8 +30,8 @@ def offered(settings: Mapping[str, Any]) -> tuple[str, ...] | None:
         UsageError: one of them is no name of a tool.
     """
     given = settings.get(TOOLS.name)
-    text = None if given is None else str(TOOLS.check(given)).strip()
-    return None if text is None else () if text == "none" else _listed(text)
+    text = "all" if given is None else str(TOOLS.check(given)).strip()
+    return None if text == "all" else () if text == "none" else _listed(text)
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -420,7 +420,7 @@ TOOLS: SettingSpec[str | None] = SettingSpec(
     kind=Kind.TEXT,
     scope=Scope.INTERFACE,
     default=None,
-    help="tools of servers that the chat offers: server/tool, server/*, none; otherwise all",
+    help="tools of servers that the chat offers: all, none, or server/tool, server/*",
     metavar="NAMES",
 )
 API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(

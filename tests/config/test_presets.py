@@ -59,7 +59,7 @@ def test_a_preset_may_name_tools_in_the_form_of_allow_tools():
     found = presets.presets()
     assert allow_tools.offered(found["git"].values) == ("git/*", "wiki/search")
     assert allow_tools.offered(found["alone"].values) == ()
-    assert allow_tools.offered({}) is None
+    assert allow_tools.offered({}) is allow_tools.offered({"tools": "all"}) is None
     configured('[presets.git]\ntools = "git"\n')
     with pytest.raises(UsageError, match=r"'git' names no tool.*tools of preset git"):
         presets.presets()

@@ -74,7 +74,7 @@ def test_nothing_is_loaded_from_elsewhere_and_the_pictures_are_there(site):
             if file.name != "404.html":  # whose paths are those of a server
                 assert (file.parent / unquote(parts.path)).is_file(), f"{file.name}: {source}"
                 pictures.add(Path(parts.path).name)
-    assert {"first-minute.svg", "chat.svg", "bench.png"} <= pictures
+    assert {"first-minute.svg", "chat.svg", "tools.svg", "bench.png"} <= pictures
 
 
 def test_the_search_works_without_a_server(site):

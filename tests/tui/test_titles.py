@@ -141,7 +141,7 @@ async def test_a_title_is_saved_with_the_chat(chat, tmp_path):
         await c.sees("Owls at night")
 
 
-def test_the_next_question_finds_the_chat_in_the_cache_as_if_no_title_had_been_made():
+def test_a_title_costs_the_next_question_nothing_of_the_cache():
     """With the embedded pair: the title's request begins as the chat does."""
 
     def cached(*, with_title: bool) -> int:
@@ -164,4 +164,4 @@ def test_the_next_question_finds_the_chat_in_the_cache_as_if_no_title_had_been_m
             chat.append(Message("user", "How fast is it?"))
             return ask().stats.cached_tokens
 
-    assert cached(with_title=True) == cached(with_title=False) > 0
+    assert cached(with_title=True) >= cached(with_title=False) > 0
