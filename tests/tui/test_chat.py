@@ -485,13 +485,13 @@ async def test_the_palette_offers_the_same_actions(chat):
         } <= names
         assert {name.capitalize() for name in SPECS} <= names
         await c.pilot.press("ctrl+p")
-        await c.pilot.press(*"title")
+        await c.pilot.press(*"export")
         found = c.app.screen.query_one("CommandList")
         await c.until(
-            lambda: found.option_count and "Title" in str(found.get_option_at_index(0).prompt)
+            lambda: found.option_count and "Export" in str(found.get_option_at_index(0).prompt)
         )
         await c.pilot.press("enter")
-        await c.until(lambda: c.composer.text == "/title ")
+        await c.until(lambda: c.composer.text == "/export ")
 
 
 async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
