@@ -160,6 +160,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         "tune": [["tune", str(titled)], ["tune", POISON]],
         "demo": [["demo", "--plain", POISON]],
         "completion": [["completion", POISON], ["completion", "bash"]],
+        "embed": [["embed", str(titled)], ["embed", POISON], ["embed", model, "--query", POISON]],
         "doctor": [["doctor", "--offline"], ["doctor", "--offline", POISON]],
     }
 

@@ -97,6 +97,7 @@ class _Counting(Context):
         self._streams = rng.sample(range(case.sequences), case.sequences)
         self._branches = SimpleNamespace(shared=(), cut=lambda _: None)  # type: ignore[assignment]
         self._revocable = {}
+        self.unfinished = set()
         self.window, self.rollback = 0, None
         self._room = 512
         self.capacity = 512 - (self.least_rows - 1)

@@ -100,9 +100,10 @@ def _divided(error: msgspec.ValidationError) -> tuple[str, str]:
     said = str(error)
     at = said.rfind(" - at `")
     found = _AT.fullmatch(said, at) if at >= 0 else None
-    if found is None:
-        return said[:_LONGEST_WHAT], ""
-    return said[: min(at, _LONGEST_WHAT)], found[1]
+    what, path = (said, "") if found is None else (said[:at], found[1])
+    if len(what) > _LONGEST_WHAT:  # a name that it quotes keeps its end
+        what = what[:_LONGEST_WHAT] + what[-1]
+    return what, path
 
 
 def kind_of(value: object) -> str:
