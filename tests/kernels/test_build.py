@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from localspec.compiling import cxx, llama_source
 from localspec.errors import LocalspecError
 from localspec.kernels import build, headers
 from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("LOCALSPEC_KERNELS") == "llama",
+    reason="our kernels are left out",
+)
 
 COMPILER = """#!/bin/sh
 for last; do :; done

@@ -5,6 +5,7 @@ What a proof finds is in tests/kernels/test_prove.py; here is what follows from 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ from localspec.llama import own_kernels as registered
 from localspec.loading import build_record, kernel_proof, own_kernels
 from localspec.loading.kernel_proof import Proved
 from localspec.loading.options import Options
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("LOCALSPEC_KERNELS") == "llama",
+    reason="our kernels are left out",
+)
 
 
 @pytest.fixture
