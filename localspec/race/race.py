@@ -44,8 +44,8 @@ _ITS_ADVICE = "For anything else"
 """Where the toy begins to name a model, the same on every machine; the sentence below the race
 names the one for this machine.
 """
-DOUBT = "this machine is too busy just now to compare speeds"
-"""The result where the speeds are in doubt."""
+BUSY = "this machine is too busy just now to compare speeds"
+"""The result beside other programs."""
 _CONTEXT = 512
 _PATIENCE_S = 8.0
 """Seconds of waiting for a calm moment, before this machine is measured and before the race."""
@@ -264,8 +264,10 @@ class Race:
         """How much faster drafting is, and where it is not, why."""
         if not self.over:
             return f"measuring again, run {len(self.speeds.runs)} of {RUNS}"
+        if self.shortened:
+            return BUSY
         if self.doubtful:
-            return DOUBT
+            return self.speeds.not_comparable
         verdict = self.speeds.verdict()
         if not self.pays and self.why_not:
             return f"{verdict}. Why: {self.why_not}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +19,11 @@ RUNS = 4
 _FEWEST = 16
 """Fewest tokens of a run from which a speed is computed."""
 _NOISY = 0.15
-"""Difference between equal runs, relative to the slower, above which no factor is given."""
+"""Difference between equal runs, relative to the slower, above which no factor is given but the
+least one that any two of them have.
+"""
+_SURE = 1.1
+"""Such a factor from which drafting is faster, however equal runs differ."""
 
 
 @dataclass(slots=True)
@@ -89,18 +94,33 @@ class Speeds:
         if self.of(draft=False) > QUICKEST_PLAIN:
             return "the model is too small and fast to compare speeds"
         if self.noisy:
-            return "this machine is too busy just now to compare speeds"
+            return "equal runs differ too much just now to compare speeds"
         return ""
 
     @property
     def noisy(self) -> bool:
-        """Whether equal runs differ so much that something else took their time."""
+        """Whether equal runs differ so much that they leave open whether drafting is faster."""
+        least = self.least_factor
+        return self._differ and (least is None or least < _SURE)
+
+    @property
+    def least_factor(self) -> float | None:
+        """The slowest run with drafting by the quickest without, in whole tenths; None while
+        either is unknown.
+        """
+        plain, drafted = self._all(draft=False), self._all(draft=True)
+        return math.floor(10 * min(drafted) / max(plain)) / 10 if plain and drafted else None
+
+    @property
+    def _differ(self) -> bool:
         return any(max(s) / min(s) - 1 > _NOISY for s in (self._all(True), self._all(False)) if s)
 
     def verdict(self) -> str:
         """The result of the complete runs, in a sentence."""
         if why := self.not_comparable:
             return why
+        if self._differ:
+            return f"with drafting it is at least {self.least_factor:.1f}× as fast"
         factor = self.of(draft=True) / self.of(draft=False)
         if factor < 0.95:
             return f"drafting is slower here: {factor:.1f}× the speed of plain decoding"
