@@ -38,7 +38,7 @@ class SavedCall:
 
     id: str
     name: str
-    """As the model wrote it."""
+    """The name of the tool as the model wrote it."""
     arguments: str
     """A JSON object; its beginning while it is written."""
     place: str = ""

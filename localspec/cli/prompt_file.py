@@ -25,7 +25,7 @@ _IMAGES = "images"
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands around the prompts of all lines."""
+    """The texts before and behind the prompts of all lines."""
 
     system: str | None = None
     raw: bool = False

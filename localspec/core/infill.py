@@ -1,4 +1,4 @@
-"""A gap in a text to be filled: what stands around the cursor, and when to stop writing there.
+"""A gap in a text to be filled: the texts around the cursor, and when to stop writing there.
 
 Without numpy: an interface starts sooner that way.
 """

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 _HIGHEST = -2
-"""The highest id of a row; -1 stands for tokens that are not known."""
+"""The highest id of a row; -1 is a token that is not known."""
 _BITS = 29
 
 

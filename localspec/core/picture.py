@@ -1,4 +1,4 @@
-"""A picture of a message: the file's bytes, or where it is, and where in the text it stands.
+"""A picture of a message: the file's bytes, or where it is, and its place in the text.
 
 Without numpy: an interface starts sooner that way.
 """

@@ -111,7 +111,7 @@ class Repetitions:
         return found
 
     def _begun(self, tokens: Tokens) -> _Known:
-        """Of a text of which nothing is known: the Z-algorithm, from its end."""
+        """Repetitions of a text of which nothing is known: the Z-algorithm, from its end."""
         back = tokens[::-1].tolist()
         n = len(back)
         z = [0] * n
@@ -132,7 +132,7 @@ class Repetitions:
         return _Known(tokens, lengths, -1, 0)
 
     def _longer(self, known: _Known, token: np.int64) -> _Known:
-        """Of a text with a token more."""
+        """Repetitions of the known text with a token more."""
         before = np.append(0, known.lengths)
         lengths = np.where(known.tokens == token, 1 + before, 0)
         tokens = np.append(known.tokens, token)

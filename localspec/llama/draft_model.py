@@ -60,7 +60,7 @@ class LlamaDraftModel:
 
     def _without_pictures(self, seq: int, tokens: Tokens) -> Tokens:
         """Read the tokens up to the last picture, and return those after it: this model cannot see,
-        and reads what stands around a picture.
+        and reads the text around a picture.
         """
         if not has_rows(tokens):
             return tokens

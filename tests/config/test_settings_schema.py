@@ -25,6 +25,12 @@ from localspec.core.setting_spec import Kind, Scope, names_of
 from localspec.errors import UsageError
 from localspec.loading.options import Options
 
+
+@pytest.fixture(autouse=True)
+def _kernels_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCALSPEC_KERNELS", raising=False)  # the suite may run with either
+
+
 WITH_A_FLAG = tuple(
     spec
     for scope in (Scope.LOAD, Scope.SAMPLING, Scope.REQUEST)
