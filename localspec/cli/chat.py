@@ -164,8 +164,12 @@ def _first_start() -> bool:
     that `localspec demo` shows. Only once, whether it is watched or left.
     """
     context = click.get_current_context()
-    sources = map(context.get_parameter_source, context.params)
-    if any(source is not ParameterSource.DEFAULT for source in sources):
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    if given - {"kernels"}:  # LOCALSPEC_KERNELS may compare kernels: a first start all the same
         return False
     return not default_path().exists() and race_shown.note()
 
