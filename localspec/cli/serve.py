@@ -106,6 +106,13 @@ _ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
     help="Let web pages of this origin use the server, '*': of any; may be repeated.",
 )
 @click.option(
+    "--allow-media",
+    multiple=True,
+    metavar="PLACE",
+    help="Fetch pictures that requests name from this server (https://HOST) or folder; may be "
+    "repeated.",
+)
+@click.option(
     "--save-states",
     is_flag=True,
     help="Keep states of long prompts, and so their text, on disk for the next start.",
@@ -174,6 +181,7 @@ _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
     *("no_switch", "no_pull", "allow_delete", "queue", "hosts", "origins", "save_states", "tui"),
     *("drain", "tls_cert", "tls_key", "root_path", "spm_infill", "embedding", "reranker"),
+    "allow_media",
 )
 
 
@@ -208,6 +216,7 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         reranker=own["reranker"],
         pulls=not own["no_pull"],
         deletes=own["allow_delete"],
+        media=own["allow_media"],
         drain_seconds=own["drain"],
         tls=_tls(own["tls_cert"], own["tls_key"]),
         root_path=_root_path(own["root_path"]),

@@ -11,6 +11,10 @@ MOST_PICTURES = 64
 """Pictures of one request."""
 LARGEST_FILE = 32 << 20
 """Bytes of a picture's file."""
+UNSEEN = "[something other than text, which this model cannot read]"
+"""Stands in results of tools for pictures that cannot be seen, and for other files. The user did
+not send them, and an agent's conversation would end where they are refused.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,10 @@ class Picture:
     """Characters of the message's text before it."""
     name: str = ""
     """What the user calls it, for messages."""
+    address: str = ""
+    """Where a client of the server says that it is; the server fetches it before anything else, or
+    refuses it.
+    """
 
 
-__all__ = ["LARGEST_FILE", "MOST_PICTURES", "Picture"]
+__all__ = ["LARGEST_FILE", "MOST_PICTURES", "UNSEEN", "Picture"]

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from localspec.core.events import Message
-from localspec.core.picture import Picture
+from localspec.core.picture import UNSEEN, Picture
 from localspec.core.pixels import Pixels
 from localspec.errors import MediaError
 
@@ -108,13 +108,26 @@ class Pictures:
                 continue
             parts, begun = list[str](), 0
             for picture in message.pictures:
-                mark, part = self._known(picture, cancelled, tell)
+                mark, part = self._seen(message, picture, cancelled, tell)
                 held.append(part)
                 parts += text[begun : picture.at], mark
                 begun = max(begun, picture.at)
             parts.append(text[begun:])
             found.append(replace(message, content="".join(parts), pictures=()))
         return tuple(found), tuple(held)
+
+    def _seen(
+        self, message: Message, picture: Picture, cancelled: Callable[[], bool], tell: Tell
+    ) -> tuple[str, PicturePart | None]:
+        """What stands for a picture in the text, and its part; None for one of a tool's result that
+        cannot be seen.
+        """
+        try:
+            return self._known(picture, cancelled, tell)
+        except MediaError:
+            if message.role != "tool":
+                raise
+            return UNSEEN, None
 
     def _known(
         self, picture: Picture, cancelled: Callable[[], bool], tell: Tell

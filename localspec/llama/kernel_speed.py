@@ -18,8 +18,8 @@ from localspec.llama.model import Model
 from localspec.llama.passes import Passes
 from localspec.llama.weight_speed import write_model
 
-KINDS = {"Q4_0": 2, "Q4_K": 12, "Q6_K": 14, "Q8_0": 8}
-"""Formats that most weights have, as ggml types."""
+KINDS = {"Q4_K": 12, "Q6_K": 14}
+"""Formats of what most files hold (Q4_K_M), as ggml types."""
 WIDTHS = (1, 4, 16, 128)
 _TURNS = 3
 _SHAPE = LlamaShape(width=2048, hidden=8192, layers=2, heads=16, kv_heads=4, vocabulary=512)

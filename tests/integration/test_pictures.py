@@ -328,6 +328,21 @@ def test_a_model_without_a_projector_says_what_to_do(tmp_path: Path) -> None:
         assert runtime.answer(asked((user("Hello"),))).tokens  # others go on
 
 
+def test_a_picture_in_a_tool_s_result_is_seen_or_a_sentence_stands_for_it(tmp_path: Path) -> None:
+    """An agent's conversation does not end because its model cannot see."""
+    seeing = write_seeing(tmp_path / "model", "llava")
+    (question,) = LAYOUTS["first"]
+    result = dataclasses.replace(question, role="tool")
+    damaged = dataclasses.replace(result, pictures=(Picture(b"nothing of the kind"),))
+    with opened(seeing) as runtime:
+        seen = runtime.answer(asked((user("Look"), result)))
+        broken = runtime.answer(asked((user("Look"), damaged)))
+    with opened(seeing, mmproj="none") as runtime:
+        blind = runtime.answer(asked((user("Look"), result)))
+    assert broken.tokens
+    assert seen.stats.prompt_tokens != blind.stats.prompt_tokens
+
+
 def test_none_switches_sight_off(tmp_path: Path) -> None:
     seeing = write_seeing(tmp_path / "model", "llava")
     with opened(seeing, mmproj="none") as runtime, pytest.raises(MediaError, match="cannot see"):

@@ -97,11 +97,33 @@ async def test_claude_code_is_answered_and_its_turns_begin_alike(world):
     assert not world.notices
 
 
-async def test_a_picture_in_a_result_is_told_of_and_ends_no_conversation(world):
+async def test_a_picture_in_a_result_reaches_the_engine(world):
     await world.client.post("/v1/messages", json=claude_code(1, *CALLED))
     result = world.requests[0].messages[-2]
-    assert result.role == "tool"
-    assert result.content == "a.png\n[something other than text, which this model cannot read]"
+    assert (result.role, result.content) == ("tool", "a.png\n")
+    (picture,) = result.pictures
+    assert (picture.data, picture.at) == (bytes(3), len("a.png\n"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+        {"type": "base64", "media_type": "image/png", "data": "?"},
+        {"type": "url", "url": "https://example.org/a.png"},
+        {"type": "file", "file_id": "f"},
+        "nothing",
+    ],
+)
+async def test_what_is_no_picture_in_a_result_is_told_of_and_ends_no_conversation(world, source):
+    content = [{"type": "text", "text": "a"}, {"type": "image", "source": source}]
+    result = {"type": "tool_result", "tool_use_id": "c", "content": content}
+    asked = claude_code(1, {"role": "user", "content": [result]})
+    answer = await world.client.post("/v1/messages", json=asked)
+    assert answer.status_code == 200
+    said = [m for m in world.requests[0].messages if m.role == "tool"]
+    assert said[0].content == "a\n[something other than text, which this model cannot read]"
+    assert not said[0].pictures
 
 
 async def test_a_picture_of_the_users_reaches_the_engine_which_knows_whether_its_model_sees(world):
@@ -174,7 +196,8 @@ async def test_codex_is_answered_and_its_turns_begin_alike(world):
         assert "event: response.completed" in answer.text
     first, second = world.requests
     assert second.messages[: len(first.messages)] == first.messages
-    assert second.messages[-1].content.startswith("It is[")
+    assert second.messages[-1].content == "It is\n"
+    assert len(second.messages[-1].pictures) == 1
     assert [tool["function"]["name"] for tool in json.loads(first.tools)] == ["look"]
     (notice,) = world.notices
     assert sorted(notice.split("'")[1::2]) == ["tools: namespace", "tools: web_search"]

@@ -30,18 +30,16 @@ def test_a_data_uri_is_a_picture(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://127.0.0.1/a.png",
-        "https://example.com/a.png",
-        "file:///etc/passwd",
         "ftp://a/b.png",
         "/etc/passwd",
         "a.png",
         "",
+        "https://a/" + 9000 * "a",
         "data:image/png;base64",
         " data:image/png;base64,",
     ],
 )
-def test_no_address_is_followed(url: str) -> None:
+def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(MediaError, match=r"this server fetches nothing .*data:image/png;base64"):
         picture_at(url)
 

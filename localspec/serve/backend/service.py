@@ -10,12 +10,13 @@ from http import HTTPStatus
 from localspec.core.events import Examination
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import EngineError, Interrupted, LocalspecError
+from localspec.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.loading.options import Options
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.log_line import log_line
+from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.prompt_limits import require_room
@@ -48,6 +49,7 @@ class Service:
         self.slot = slot
         self.reporter = reporter
         self.embeddings = embeddings or Embeddings()
+        self._media = MediaPlaces(settings.media)
         self.models = ModelNames(settings, slot)
         self.metrics = Metrics()
         self.started = time.time()
@@ -71,9 +73,9 @@ class Service:
         """
         options = await self.models.options(model)
         self._require_room(requests, options)
+        owned = [await self._owned(caller, request) for request in requests]
         if caller.body is not None:  # each choice is a copy on its way to the engine
-            caller.body.grow(sum(request.size for request in requests))
-        owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
+            caller.body.grow(sum(request.size for request in owned))
         if strict and not self.slot.first.strict:
             raise bad_request(
                 "this server does not compute in strict mode; start it with --strict",
@@ -110,7 +112,7 @@ class Service:
         """
         options = await self.models.options(model)
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
-        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        owned = await self._owned(caller, request)
         try:
             async with self.slot.use(options) as engine:
                 return await engine.tokenize(owned, special=special, bos=bos)
@@ -126,12 +128,27 @@ class Service:
             ApiError: the engine refuses.
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
-        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        owned = await self._owned(caller, request)
         try:
             async with self.slot.use() as engine:
                 return await engine.examine(owned, tokens, rival)
         except LocalspecError as error:
             raise self.refused(error) from None
+
+    async def _owned(self, caller: Caller, request: ReplyRequest) -> ReplyRequest:
+        """The request as its caller's, with the pictures that it names by address.
+
+        Raises:
+            ApiError: a picture cannot be had.
+        """
+        body, size = caller.body, request.size
+        try:
+            whole = await self._media.fetched(
+                request, lambda more: None if body is None else body.grow(size + more)
+            )
+        except MediaError as error:
+            raise bad_request(str(error), "image_url") from None
+        return dataclasses.replace(whole, owner=_owner(caller, whole))
 
     def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
         """Refuse prompts that cannot fit into the context, where that is known.

@@ -127,6 +127,8 @@ class ServeSettings:
     """Whether a request may download a model, where it may `switch` to it too."""
     deletes: bool = False
     """Whether a request may remove a downloaded model."""
+    media: tuple[str, ...] = ()
+    """Servers and folders that pictures may be fetched from; none unless named."""
     drain_seconds: float = 4.0
     """Seconds that running replies have to end when the server stops."""
     tls: tuple[Path, Path] | None = None

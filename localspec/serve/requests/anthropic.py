@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.picture import Picture
+from localspec.core.picture import UNSEEN, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import MediaError, UsageError
 from localspec.serve.http.errors import bad_request
@@ -21,7 +21,6 @@ from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import (
-    UNREADABLE,
     Arguments,
     message_call,
     named,
@@ -35,7 +34,7 @@ from localspec.serve.requests.offered_tools import (
     Strict,
     offered,
 )
-from localspec.serve.requests.pictures import joined, picture_at, picture_of
+from localspec.serve.requests.pictures import joined, picture_at, picture_of, picture_of_result
 
 _CHANGING = "x-anthropic-"
 """Begins blocks of the system prompt that differ with each request, such as Claude Code's
@@ -107,21 +106,22 @@ class ImageBlock(Fields, tag_field="type", tag="image"):
 
 
 class ResultBlock(Fields):
-    """A part of a result; images and files are not refused, see `chat_messages.ResultPart`."""
+    """A part of a result: text or a picture, see `chat_messages.ResultPart`."""
 
     type: str | None = None
     text: str | None = None
     source: Any = None
 
-    @property
-    def said(self) -> str:
-        """Its text, or what stands for it."""
+    def part(self) -> str | Picture:
+        """The text or the picture, or what stands for it."""
         if self.type == "text":
             return self.text or ""
-        source = self.source if self.type == "document" else None
-        if isinstance(source, dict) and source.get("type") == "text":
+        source = self.source if isinstance(self.source, dict) else {}
+        if self.type == "document" and source.get("type") == "text":
             return str(source.get("data") or "")
-        return UNREADABLE
+        if self.type == "image" and source.get("type") == "base64":
+            return picture_of_result(f"data:{source.get('media_type')};base64,{source.get('data')}")
+        return UNSEEN
 
 
 class ToolResultBlock(Fields, tag_field="type", tag="tool_result"):
@@ -135,10 +135,11 @@ class ToolResultBlock(Fields, tag_field="type", tag="tool_result"):
     def message(self) -> Message:
         """The message."""
         given = self.content or ""
-        text = given if isinstance(given, str) else "\n".join(block.said for block in given)
-        return Message(
-            "tool", f"Error: {text}" if self.is_error else text, call_id=self.tool_use_id or ""
-        )
+        parts = [given] if isinstance(given, str) else [block.part() for block in given]
+        if self.is_error:
+            parts = [f"Error: {parts[0]}", *parts[1:]] if isinstance(parts[0], str) else parts
+        text, pictures = joined(parts, between="\n")
+        return Message("tool", text, call_id=self.tool_use_id or "", pictures=pictures)
 
 
 class ToolUseBlock(Fields, tag_field="type", tag="tool_use"):

@@ -10,15 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import UNSET, Meta, UnsetType
 
 from localspec.core.events import Message, MessageCall, Role
-from localspec.core.picture import Picture
+from localspec.core.picture import UNSEEN, Picture
 from localspec.errors import MediaError, UsageError
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import Name
-from localspec.serve.requests.pictures import joined, picture_at
+from localspec.serve.requests.pictures import joined, picture_at, picture_of_result
 
-UNREADABLE = "[something other than text, which this model cannot read]"
-"""Stands for images and files in results of tools."""
 _PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
 _USER_PART = Meta(extra={REFUSAL: "must be text or a picture: sound and files are not read"})
 _TEXTS = ("text", "input_text", "output_text")
@@ -74,20 +72,21 @@ class UserPart(Fields):
 
 
 class ResultPart(Fields):
-    """A part of a tool's result. One that is no text is not refused: the user did not send it, and
-    an agent's conversation would end.
-    """
+    """A part of a tool's result: text or a picture; `UNSEEN` stands for what is neither."""
 
     type: str | None = None
     text: str | None = None
     refusal: str | None = None
+    image_url: Any = None
 
-    @property
-    def said(self) -> str:
-        """Its text, or what stands for it."""
+    def part(self) -> str | Picture:
+        """The text or the picture."""
+        if self.type in _IMAGES:
+            given = self.image_url
+            return picture_of_result(given.get("url") if isinstance(given, dict) else given)
         if self.type == "refusal":
             return self.refusal or ""
-        return self.text or "" if self.type in _TEXTS else UNREADABLE
+        return self.text or "" if self.type in _TEXTS else UNSEEN
 
 
 Content = str | list[TextPart]
@@ -98,7 +97,7 @@ Arguments = Annotated[
 ]
 
 
-def text_of(content: str | Sequence[TextPart | ResultPart] | None) -> str:
+def text_of(content: str | Sequence[TextPart] | None) -> str:
     """The text of a content; parts are put together."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -242,16 +241,16 @@ def _message(given: ChatMessage) -> Message:
         return given.message()
     if isinstance(given, ToolMessage | FunctionMessage):
         call_id, name = given.tool_call_id or "", given.name or ""
-        return Message("tool", text_of(given.content), call_id=call_id, name=name)
+        return dataclasses.replace(said_by("tool", given.content), call_id=call_id, name=name)
     if isinstance(given, UserMessage):
         return said_by("user", given.content)
     return Message(cast("Role", given.__struct_config__.tag), text_of(given.content))
 
 
-def said_by(role: Role, content: UserContent) -> Message:
+def said_by(role: Role, content: UserContent | Result | None) -> Message:
     """A message with its pictures; parts are put together."""
-    if isinstance(content, str):
-        return Message(role, content)
+    if content is None or isinstance(content, str):
+        return Message(role, content or "")
     text, pictures = joined(part.part() for part in content)
     return Message(role, text, pictures=pictures)
 

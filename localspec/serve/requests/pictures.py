@@ -1,36 +1,51 @@
-"""Pictures in requests: bytes that the client sends along, never an address.
+"""Pictures in requests: bytes that the client sends along, or an address.
 
 A server that fetches what a client names reaches what the client cannot: other machines of the
-network, files of this one. So addresses are refused, whatever they are.
+network, files of this one. So addresses are only noted here; `localspec.serve.backend.media_places`
+fetches those that the server was started for, and refuses all others.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import re
 import urllib.parse
 from collections.abc import Iterable
 
-from localspec.core.picture import LARGEST_FILE, Picture
+from localspec.core.picture import LARGEST_FILE, UNSEEN, Picture
+from localspec.core.safe_text import safe_line
 from localspec.errors import MediaError
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[\w.+-]*)*)(;base64)?,", re.ASCII)
 
 
+_LONGEST = 8192
+"""Characters of an address."""
+
+
+def not_fetched(address: str) -> str:
+    """Why an address is refused, for whoever sent it."""
+    kind = address.partition(":")[0][:20] if ":" in address[:20] else "this address"
+    return (
+        f"this server fetches nothing ({safe_line(kind)}); send the picture itself, as "
+        "data:image/png;base64,..., or start the server with --allow-media"
+    )
+
+
 def picture_at(url: str) -> Picture:
-    """The picture of a data URI.
+    """The picture of a data URI, or at an address.
 
     Raises:
-        MediaError: it is another address, or no picture; says what to send.
+        MediaError: it is no picture, or no address; says what to send.
     """
     head = _DATA.match(url)
     if head is None:
-        kind = url.partition(":")[0][:20] if ":" in url[:20] else "this address"
-        raise MediaError(
-            f"this server fetches nothing ({kind}); send the picture itself, as "
-            "data:image/png;base64,..."
-        )
+        scheme = url.partition("://")[0].lower()
+        if scheme in ("http", "https", "file") and len(url) <= _LONGEST:
+            return Picture(address=url)
+        raise MediaError(not_fetched(url))
     _require_image(head[1] or "text/plain")
     raw = url[head.end() :]
     return picture_of(raw) if head[3] else _checked(urllib.parse.unquote_to_bytes(raw))
@@ -48,6 +63,16 @@ def picture_of(data: str, kind: str | None = None) -> Picture:
         return _checked(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
         raise MediaError("the picture is not in base64") from None
+
+
+def picture_of_result(url: object) -> str | Picture:
+    """The picture of a data URI in a tool's result; `UNSEEN` for anything else: nobody asked for
+    it, so it is no reason to refuse a request.
+    """
+    if isinstance(url, str) and url.startswith("data:"):
+        with contextlib.suppress(MediaError):
+            return picture_at(url)
+    return UNSEEN
 
 
 def _require_image(kind: str) -> None:
@@ -81,4 +106,4 @@ def joined(parts: Iterable[str | Picture], between: str = "") -> tuple[str, tupl
     return text, tuple(pictures)
 
 
-__all__ = ["joined", "picture_at", "picture_of"]
+__all__ = ["joined", "not_fetched", "picture_at", "picture_of", "picture_of_result"]

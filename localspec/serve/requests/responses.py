@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -22,7 +23,6 @@ from localspec.serve.requests.chat_messages import (
     UserContent,
     named,
     said_by,
-    text_of,
     thinking_arguments,
 )
 from localspec.serve.requests.generation import Alternatives, GenerationBody, Name, made
@@ -86,7 +86,7 @@ class InputOutput(Fields, tag_field="type", tag="function_call_output"):
     @property
     def message(self) -> Message:
         """The message."""
-        return Message("tool", text_of(self.output), call_id=self.call_id or "")
+        return dataclasses.replace(said_by("tool", self.output), call_id=self.call_id or "")
 
 
 class Thought(Fields):
