@@ -114,6 +114,8 @@ class Reading:
     """Tokens that were read before, for an earlier turn or another conversation."""
     saved_seconds: float = 0.0
     """See `Stats.saved_seconds`."""
+    encoding: bool = False
+    """Whether a picture is being encoded; its rows come next."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from localspec.prefix_cache.states import Nothing, Restored
 
 _BEHIND = 32
 """Tokens that a drafter may have missed: its next draft reads them without a pause."""
+_ENCODING_S = 0.4
+"""Seconds between two reports of progress while a picture is encoded and nobody else waits."""
 _CATCH_UP_S = 0.1
 """Seconds in which the target would read what a drafter reads between two rounds."""
 
@@ -84,7 +86,7 @@ class Prefill:
         A drafter that has much to read begins after the first token (`resume_drafts`).
 
         ``company`` requests run, this one included; others wait for ``pause`` seconds, where it is
-        not None: a picture is then encoded and read in such parts.
+        not None. A picture is encoded and read in such parts.
 
         Raises:
             Interrupted, DecodeError: the parts read before stay cached.
@@ -104,7 +106,7 @@ class Prefill:
             else:
                 events.append(self._scored(seq, prompt, at, end, scorer))
             if at == end:
-                return []
+                return [generation.progress(at, encoding=True)]
             seconds = time.perf_counter() - start
             self.sync(generation)
             drafter.follow(seq, prompt, end)
@@ -128,10 +130,12 @@ class Prefill:
     ) -> int:
         """Read a part, of pictures as much as a pause has time for; where it ends."""
         part = prompt[at:end]
-        if pause is None or not media_rows.has_rows(part):
+        if not media_rows.has_rows(part):
             self._target.read(seq, part)
             return end
-        return at + self._target.read_within(seq, part, pause, most)
+        return at + self._target.read_within(
+            seq, part, pause if pause is not None else _ENCODING_S, most
+        )
 
     def _learn(self, seq: int, part: list[int], waited: float, seconds: float | None) -> None:
         """A part was read; encoding a picture is not reading."""

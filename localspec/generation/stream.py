@@ -64,9 +64,10 @@ class Generation:
         """The prompt is looked for in the prefix cache."""
         self._began = time.perf_counter()
 
-    def progress(self, done: int) -> Reading:
+    def progress(self, done: int, *, encoding: bool = False) -> Reading:
         """The event that ``done`` tokens of the prompt are in the KV cache."""
-        return Reading(done, len(self.prepared.prompt), self._cached, self._saved_seconds)
+        total = len(self.prepared.prompt)
+        return Reading(done, total, self._cached, self._saved_seconds, encoding)
 
     def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared

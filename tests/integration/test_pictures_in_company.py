@@ -13,12 +13,12 @@ from picture_files import FAMILIES, Seeing, drawn, png, write_seeing
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core import media_rows
-from localspec.core.events import Finished, Reply, Token
+from localspec.core.events import Finished, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
 from localspec.core.target import Work
 from localspec.core.values import no_draft
-from localspec.generation import replies
+from localspec.generation import prefill, replies
 from localspec.llama.target import LlamaTarget
 
 pytestmark = pytest.mark.usefixtures("mtmd")
@@ -201,3 +201,19 @@ def test_a_picture_that_is_given_up_ends_its_reply_alone(seeing: Seeing) -> None
         assert finished(events).finish_reason == "interrupt"
         runtime.forget()
         assert reply.tokens == runtime.answer(request).tokens
+
+
+def test_alone_too_a_picture_is_encoded_in_slices_that_are_told_of(
+    seeing: Seeing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(seeing) as runtime:
+        runtime.pair.sight.encoder(lambda _: None)
+        request = asked(shown("What is this?", ONE))
+        reply = runtime.answer(request)
+    monkeypatch.setattr(prefill, "_ENCODING_S", 0.0)
+    with opened(seeing) as runtime:
+        events = list(runtime.submit(request))
+        told = [event for event in events if isinstance(event, Reading)]
+        assert sum(event.encoding for event in told) > 3
+        assert not told[-1].encoding
+        assert events[-1].reply.tokens == reply.tokens  # type: ignore[union-attr]

@@ -297,6 +297,18 @@ def test_the_details_say_what_the_prefix_cache_saved():
     assert "cache" not in dict(details(meter, SETTING))
 
 
+def test_while_a_picture_is_encoded_its_seconds_are_counted():
+    meter = Meter()
+    assert meter.encoding_seconds is None
+    meter.read(Reading(9, 90, 0, encoding=True))
+    first = meter.encoding_seconds
+    meter.read(Reading(9, 90, 0, encoding=True))
+    assert first is not None
+    assert meter.encoding_seconds >= first
+    meter.read(Reading(80, 90, 0))
+    assert meter.encoding_seconds is None
+
+
 def remote(**changes):
     """A meter after a reply of a server that tells ``changes`` of its speculation."""
     meter = Meter()

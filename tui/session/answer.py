@@ -152,7 +152,7 @@ class Answer:
             case Round():
                 meter.add(event)
             case Reading():
-                meter.reading = event
+                meter.read(event)
             case Notice(text):
                 chat, left_out = self.running.chat, text.endswith(LEFT_OUT)
                 told = left_out and chat.told_left_out  # it comes with every reply from now on

@@ -66,6 +66,8 @@ class Meter:
         """Statistics of the finished reply."""
         self.reading: Reading | None = None
         """Progress of the prefill."""
+        self._encoding: float | None = None
+        """When the encoding of a picture was first told of."""
         self.first_token_seconds: float | None = None
         """Seconds from the request to the first token."""
         self.draft_seconds = self.verify_seconds = 0.0
@@ -109,6 +111,19 @@ class Meter:
             emitted, seconds = self._recent.popleft()
             self._recent_emitted -= emitted
             self._recent_seconds -= seconds
+
+    def read(self, progress: Reading) -> None:
+        """Take the progress of the prefill."""
+        self.reading = progress
+        if not progress.encoding:
+            self._encoding = None
+        elif self._encoding is None:
+            self._encoding = time.monotonic()
+
+    @property
+    def encoding_seconds(self) -> float | None:
+        """Seconds that a picture has been encoded for; None while none is."""
+        return None if self._encoding is None else time.monotonic() - self._encoding
 
     def token(self) -> None:
         """Count a token."""

@@ -9,7 +9,9 @@ from tui.session.session import Session
 
 def for_text(session: Session) -> str:
     """Placeholder of a reply that has no text yet."""
-    reading = session.chat.meter.reading
+    reading, encoding = session.chat.meter.reading, session.chat.meter.encoding_seconds
+    if encoding is not None:
+        return f"encoding the picture · {encoding:.0f} s"
     if reading is not None and reading.total - reading.cached > 1:
         return f"reading {reading.done}/{reading.total}"
     return "…"
