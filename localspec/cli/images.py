@@ -1,4 +1,4 @@
-"""``--image FILE``: pictures in front of a prompt."""
+"""``--image FILE`` and ``--audio FILE``: pictures and sounds in front of a prompt."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def image_flag(function: _Function) -> _Function:
-    """``--image``, which may be repeated."""
+    """``--image`` and ``--audio``, which may be repeated."""
     return click.option(
-        "--image",
+        *("--image", "--audio"),
         "images",
         multiple=True,
         metavar="FILE",
-        help="A picture in front of the prompt (PNG, JPEG, WEBP, GIF, BMP); may be repeated.",
+        help="A picture (PNG, JPEG, WEBP, GIF, BMP) or sound (WAV, MP3, FLAC) in front of the "
+        "prompt; may be repeated.",
     )(function)
 
 

@@ -366,3 +366,5 @@ class ModelInfo:
     """The token that ends a text, as text; "" where there is none."""
     sees: bool = False
     """Whether there is a projector, with which the target sees pictures."""
+    hears: bool = False
+    """Whether there is one with which it hears sounds."""

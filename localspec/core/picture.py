@@ -1,4 +1,4 @@
-"""A picture of a message: the file's bytes, or where it is, and its place in the text.
+"""A picture or a sound of a message: the file's bytes, or where it is, and its place in the text.
 
 Without numpy: an interface starts sooner that way.
 """
@@ -19,7 +19,7 @@ not send them, and an agent's conversation would end where they are refused.
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture of a message."""
+    """One picture of a message, or a sound: which of them, its bytes tell (`is_sound`)."""
 
     data: bytes = b""
     """The file's bytes, as they were sent."""
@@ -35,4 +35,14 @@ class Picture:
     """
 
 
-__all__ = ["LARGEST_FILE", "MOST_PICTURES", "UNSEEN", "Picture"]
+_MP3_FRAMES = tuple(b"\xff" + bytes([second]) for second in b"\xfb\xfa\xf3\xf2\xe3\xe2")
+"""Beginnings of frames of layer III; other layers begin as UTF-16 may."""
+
+
+def is_sound(begins: bytes) -> bool:
+    """Whether a file that begins with these twelve bytes is a sound: WAV, FLAC, Ogg or MP3."""
+    wave = begins[:4] == b"RIFF" and begins[8:12] == b"WAVE"
+    return wave or begins.startswith((b"fLaC", b"OggS", b"ID3", *_MP3_FRAMES))
+
+
+__all__ = ["LARGEST_FILE", "MOST_PICTURES", "UNSEEN", "Picture", "is_sound"]

@@ -1,4 +1,4 @@
-"""A decoded picture."""
+"""A decoded picture, and a decoded sound."""
 
 from __future__ import annotations
 
@@ -23,4 +23,26 @@ class Pixels:
         return hashlib.sha256(size + self.rgb).digest()
 
 
-__all__ = ["Pixels"]
+@dataclass(frozen=True)
+class Samples:
+    """A sound of one channel."""
+
+    rate: int
+    """Samples of a second."""
+    data: bytes
+    """float32 in the order of this machine, from -1 to 1."""
+
+    def __len__(self) -> int:
+        """Samples."""
+        return len(self.data) // 4
+
+    @functools.cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the rate and the samples."""
+        return hashlib.sha256(self.rate.to_bytes(4, "little") + self.data).digest()
+
+
+Decoded = Pixels | Samples
+
+
+__all__ = ["Decoded", "Pixels", "Samples"]

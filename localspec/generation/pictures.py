@@ -19,7 +19,7 @@ from typing import Protocol
 
 from localspec.core.events import Message
 from localspec.core.picture import UNSEEN, Picture
-from localspec.core.pixels import Pixels
+from localspec.core.pixels import Decoded
 from localspec.errors import MediaError
 
 _OPENS, _CLOSES = "\ufdd2", "\ufdd3"
@@ -50,10 +50,15 @@ class PicturePart(Protocol):
 
 
 class Encoder(Protocol):
-    """Makes parts of prompts of pixels; callable from any thread."""
+    """Makes parts of prompts of pixels and samples; callable from any thread."""
 
-    def tokenized(self, pixels: Pixels) -> PicturePart:
-        """The part for a picture.
+    @property
+    def rate(self) -> int | None:
+        """Samples of a second that it hears; None: it hears nothing."""
+        ...
+
+    def tokenized(self, decoded: Decoded) -> PicturePart:
+        """The part for a picture or a sound.
 
         Raises:
             MediaError: it refuses the picture.
@@ -146,9 +151,10 @@ class Pictures:
             mark = self._marks.get(key)
             part = self._parts.get(mark) if mark is not None else None
         if mark is None or part is None:
-            pixels = decoding.decoded(data, decoding.called(picture), cancelled)
-            mark = f"{_OPENS}{pixels.digest.hex()[:32]}{_CLOSES}"
-            part = encoder.tokenized(pixels)
+            name = decoding.called(picture)
+            decoded = decoding.decoded(data, name, cancelled, rate=encoder.rate)
+            mark = f"{_OPENS}{decoded.digest.hex()[:32]}{_CLOSES}"
+            part = encoder.tokenized(decoded)
         with self._lock:
             self._marks[key], self._parts[mark], self._kept[mark] = mark, part, part
             self._marks.move_to_end(key)

@@ -13,8 +13,8 @@ from localspec.errors import LocalspecError
 from localspec.files import native
 from localspec.llama import library
 
-IMAGE = 1
-"""Type of a chunk of a picture; 0 is text."""
+TEXT, IMAGE, AUDIO = 0, 1, 2
+"""Types of chunks."""
 
 
 class ContextParams(ctypes.Structure):
@@ -67,7 +67,9 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mtmd_decode_use_non_causal": (c_bool, (_P, _P)),
     "mtmd_decode_use_mrope": (c_bool, (_P,)),
     "mtmd_support_vision": (c_bool, (_P,)),
+    "mtmd_get_audio_sample_rate": (c_int, (_P,)),
     "mtmd_bitmap_init": (_P, (c_uint32, c_uint32, c_char_p)),
+    "mtmd_bitmap_init_from_audio": (_P, (c_size_t, c_char_p)),
     "mtmd_bitmap_free": (None, (_P,)),
     "mtmd_input_chunks_init": (_P, ()),
     "mtmd_input_chunks_size": (c_size_t, (_P,)),
@@ -124,4 +126,4 @@ def opened(path: Path) -> Mtmd:
     return Mtmd(path)
 
 
-__all__ = ["IMAGE", "ContextParams", "EvalCallback", "InputText", "Mtmd", "opened"]
+__all__ = ["IMAGE", "TEXT", "ContextParams", "EvalCallback", "InputText", "Mtmd", "opened"]

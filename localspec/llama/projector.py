@@ -1,4 +1,6 @@
-"""The encoder of pictures that belongs to a model (llama.cpp's mmproj file): pixels to rows."""
+"""The encoder of pictures and sounds that belongs to a model (llama.cpp's mmproj file): pixels and
+samples to rows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.media_rows import row_ids
-from localspec.core.pixels import Pixels
+from localspec.core.pixels import Decoded, Samples
 from localspec.errors import (
     AuditError,
     DecodeError,
@@ -31,7 +33,7 @@ from localspec.llama.devices import backend
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
-from localspec.llama.mtmd import IMAGE, EvalCallback, InputText
+from localspec.llama.mtmd import IMAGE, TEXT, EvalCallback, InputText
 from localspec.llama.slices import Sliced
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.model_file import ModelFile
@@ -45,7 +47,9 @@ _NODES = 16
 
 
 class Piece:
-    """The rows of a picture that are read together: all of it, or one of its tiles."""
+    """The rows of a picture that are read together: all of it, or one of its tiles; or those of
+    some seconds of a sound.
+    """
 
     def __init__(self, owner: Projector, chunk: Any, key: bytes) -> None:
         """``chunk`` is libmtmd's, and ours to free; ``key`` a digest of what it depends on."""
@@ -104,9 +108,12 @@ class Piece:
 
     def places(self, start: int) -> NDArray[np.int32]:
         """(4, rows): positions of the rows in the four dimensions of M-RoPE, where the picture
-        begins at ``start``.
+        begins at ``start``; those of a sound are in a line.
         """
         call = self._owner.library
+        if call("input_chunk_get_type", self._chunk) != IMAGE:
+            line = np.arange(start, start + self.rows, dtype=np.int32)
+            return np.stack([line, line, line, np.zeros_like(line)])
         image = call("input_chunk_get_tokens_image", self._chunk)
         found = np.empty((4, self.rows), np.int32)
         for i in range(self.rows):
@@ -177,9 +184,13 @@ class Projector:
                 f"{path.name} does not encode pictures for {model.path.name}: {reason}; name "
                 "another file with --mmproj"
             )
-        if not self.library("support_vision", self._ptr):
+        self.sees = bool(self.library("support_vision", self._ptr))
+        heard = int(self.library("get_audio_sample_rate", self._ptr))
+        self.rate = heard if heard > 0 else None
+        """Samples of a second that it hears; None: it hears nothing."""
+        if not self.sees and self.rate is None:
             self.close()
-            raise UnsupportedModelError(f"{path.name} has no encoder for pictures")
+            raise UnsupportedModelError(f"{path.name} has no encoder for pictures or sounds")
         self.dimensions = 4 if self.library("decode_use_mrope", self._ptr) else 1
         """Positions of each row."""
         self._lock = threading.Lock()
@@ -195,42 +206,48 @@ class Projector:
             self.library("free", self._ptr)
             self._ptr = None
 
-    def tokenized(self, pixels: Pixels) -> Tokenized:
-        """A picture as a part of a prompt; it is encoded when it is read.
+    def tokenized(self, decoded: Decoded) -> Tokenized:
+        """A picture or a sound as a part of a prompt; it is encoded when it is read.
 
         Raises:
-            MediaError: the encoder's preprocessing refuses it.
+            MediaError: the encoder's preprocessing refuses it, or it sees no pictures.
         """
         call = self.library
+        if isinstance(decoded, Samples):
+            what = f"a sound of {len(decoded) / decoded.rate:.1f} s"
+            if not np.isfinite(np.frombuffer(decoded.data, np.float32)).all():
+                raise MediaError(f"{what} has samples that are not numbers")
+            bitmap = call("bitmap_init_from_audio", len(decoded), decoded.data)
+        elif self.sees:
+            what = f"a picture of {decoded.width} x {decoded.height} pixels"
+            bitmap = call("bitmap_init", decoded.width, decoded.height, decoded.rgb)
+        else:
+            raise MediaError("this model hears sounds, and cannot see pictures")
         chunks = call("input_chunks_init")
-        bitmap = call("bitmap_init", pixels.width, pixels.height, pixels.rgb)
         text = InputText(_MARKER, len(_MARKER), False, True)
         bitmaps = (ctypes.c_void_p * 1)(bitmap)
         try:
             if call("tokenize", self._ptr, chunks, ctypes.byref(text), bitmaps, 1):
-                raise MediaError(
-                    f"a picture of {pixels.width} x {pixels.height} pixels is refused by the "
-                    f"encoder {self.path.name}"
-                )
+                raise MediaError(f"{what} is refused by the encoder {self.path.name}")
             tokens, pieces = list[int](), list[Piece]()
             for i in range(call("input_chunks_size", chunks)):
                 chunk = call("input_chunks_get", chunks, i)
-                if call("input_chunk_get_type", chunk) == IMAGE:
-                    piece = self._piece(chunk, pixels, i)
-                    pieces.append(piece)
-                    tokens += piece.ids
-                else:
+                if call("input_chunk_get_type", chunk) == TEXT:
                     size = ctypes.c_size_t()
                     found = call("input_chunk_get_tokens_text", chunk, ctypes.byref(size))
                     tokens += found[: size.value]
+                else:
+                    piece = self._piece(chunk, decoded, i)
+                    pieces.append(piece)
+                    tokens += piece.ids
         finally:
             call("bitmap_free", bitmap)
             call("input_chunks_free", chunks)
         return Tokenized(tuple(tokens), tuple(pieces))
 
-    def _piece(self, chunk: Any, pixels: Pixels, number: int) -> Piece:
+    def _piece(self, chunk: Any, decoded: Decoded, number: int) -> Piece:
         """The piece of a chunk; the same one for the same pixels."""
-        what = self._key + pixels.digest + number.to_bytes(4, "little")
+        what = self._key + decoded.digest + number.to_bytes(4, "little")
         made = Piece(self, self.library("input_chunk_copy", chunk), hashlib.sha256(what).digest())
         key = _key_of(made.ids)
         with self._lock:

@@ -229,7 +229,8 @@ class _Loader:
         return LoadedPair(
             info=dataclasses.replace(
                 self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
-                sees=sight.path is not None,
+                sees=sight.senses.sees,
+                hears=sight.senses.hears,
             ),
             target_model=context.model,
             target=owner,

@@ -15,7 +15,13 @@ from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
 from localspec.loading.options import Options
 from localspec.loading.resources import Parts
-from localspec.models.catalog.projectors import find_projector, require_projector
+from localspec.models.catalog.projectors import (
+    Senses,
+    find_projector,
+    require_projector,
+    senses,
+)
+from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
 
 NO_PROJECTOR = "none"
@@ -73,6 +79,11 @@ class ModelSight:
     def path(self) -> Path | None:
         """The projector's file; None where the model cannot see."""
         return projector_of(self._file, self._options)
+
+    @functools.cached_property
+    def senses(self) -> Senses:
+        """What the projector encodes."""
+        return Senses(False, False) if self.path is None else senses(read_opening(self.path))
 
     def encoder(
         self, tell: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False

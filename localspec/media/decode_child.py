@@ -1,9 +1,10 @@
-"""Decodes pictures within limits of time and memory.
+"""Decodes pictures and sounds within limits of time and memory.
 
 Started as ``python -m localspec.media.decode_child``. One JSON object a line on stdin, one on
-stdout: ``{"data"}`` has a file in base64, and is answered by ``{"width", "height", "rgb"}`` or
-``{"refused": reason}``; with ``{"within": [width, height]}`` it is made that small. A request that
-exceeds a limit ends the process; so does the end of stdin.
+stdout: ``{"data"}`` has a file in base64, and is answered by ``{"width", "height", "rgb"}``, for a
+sound by ``{"samples"}`` of ``{"rate"}``, or by ``{"refused": reason}``; with ``{"within": [width,
+height]}`` a picture is made that small. A request that exceeds a limit ends the process; so does
+the end of stdin.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from localspec.core.picture import is_sound
 from localspec.processes.bounded_child import answer_lines, limit_memory
 
 MEMORY = 1 << 30
@@ -27,6 +29,8 @@ MOST_PIXELS = 64_000_000
 """Of a file, as its header has them: what phones take has 50 million."""
 KEPT_PIXELS = 4_000_000
 """Larger pictures are made smaller: encoders read fewer pixels than that."""
+MOST_SECONDS = 1200
+"""Of a sound."""
 _LONGEST_SIDE = 16_384
 Image.MAX_IMAGE_PIXELS = None  # we look ourselves, before anything is decoded
 
@@ -39,8 +43,12 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    data = base64.b64decode(request["data"])
     try:
-        made = decoded(base64.b64decode(request["data"]))
+        if is_sound(data[:12]):
+            sound = heard(data, request.get("rate"))
+            return {"samples": base64.b64encode(sound).decode("ascii")}
+        made = decoded(data)
         if request.get("within"):
             made.thumbnail(tuple(request["within"]))
     except RefusedError as error:
@@ -52,7 +60,29 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class RefusedError(Exception):
-    """The file is no picture, damaged or too large; the text completes "the picture ..."."""
+    """The file cannot be decoded, or is too large; the text completes "the picture ..."."""
+
+
+def heard(data: bytes, rate: int | None) -> bytes:
+    """The sound in a file as float32 of one channel, with ``rate`` samples of a second.
+
+    Raises:
+        RefusedError: it cannot be decoded, or is too long; or there is no rate: nobody hears it.
+    """
+    if not rate:
+        raise RefusedError("is a sound, which this model does not hear")
+    import miniaudio  # type: ignore[import-untyped]  # as llama.cpp's own tools decode
+
+    try:
+        made = miniaudio.decode(data, miniaudio.SampleFormat.FLOAT32, 1, rate)
+    except miniaudio.MiniaudioError:
+        raise RefusedError("is damaged or of no known kind: there are WAV, MP3 and FLAC") from None
+    samples = bytes(made.samples)
+    if not samples:
+        raise RefusedError("has no samples")
+    if len(samples) > 4 * rate * MOST_SECONDS:
+        raise RefusedError(f"lasts longer than {MOST_SECONDS // 60} minutes, which is the most")
+    return samples
 
 
 def decoded(data: bytes) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Decoding of pictures, in a process with limits: see `localspec.media.decode_child`."""
+"""Decoding of pictures and sounds, in a process with limits: see `localspec.media.decode_child`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.picture import LARGEST_FILE, Picture
-from localspec.core.pixels import Pixels
+from localspec.core.pixels import Decoded, Pixels, Samples
 from localspec.errors import MediaError
 from localspec.processes.bounded import (
     STARTING_SECONDS,
@@ -57,10 +57,11 @@ def decoded(
     cancelled: Callable[[], bool] = lambda: False,
     *,
     within: tuple[int, int] | None = None,
-) -> Pixels:
+    rate: int | None = None,
+) -> Decoded:
     """The pixels of a picture's file, in RGB, turned as its EXIF says, on white where it is
     transparent; of an animation the first frame. ``within``: made smaller, to that width and
-    height at most.
+    height at most. Or a sound, with ``rate`` samples of a second, if there is a rate.
 
     Raises:
         MediaError: it is damaged, too large or of no known kind; says which.
@@ -68,12 +69,18 @@ def decoded(
         LocalspecError: the process that decodes cannot be started.
     """
     try:
-        request = {"data": base64.b64encode(data).decode("ascii"), "within": within}
+        request = {
+            "data": base64.b64encode(data).decode("ascii"),
+            "within": within,
+            "rate": rate,
+        }
         answer = _pool().ask(request, cancelled)
     except TooMuchError as error:
         raise MediaError(f"{name} cannot be decoded: {error}") from None
     if "refused" in answer:
         raise MediaError(f"{name} {answer['refused']}")
+    if "samples" in answer:
+        return Samples(rate or 0, base64.b64decode(answer["samples"]))
     return Pixels(int(answer["width"]), int(answer["height"]), base64.b64decode(answer["rgb"]))
 
 

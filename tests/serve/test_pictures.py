@@ -1,14 +1,16 @@
-"""Pictures in requests: bytes that come along are taken, addresses are not followed."""
+"""Pictures in requests: bytes that come along are taken, addresses are noted."""
 
 from __future__ import annotations
 
 import base64
 
 import pytest
+from picture_files import png
+from sound_files import wav
 
 from localspec.core.picture import Picture
 from localspec.errors import MediaError
-from localspec.serve.requests.pictures import joined, picture_at, picture_of
+from localspec.serve.requests.pictures import joined, picture_at, picture_of, sound_of
 
 DATA = b"\x89PNG\r\n..."
 CODED = base64.b64encode(DATA).decode()
@@ -77,3 +79,15 @@ def test_parts_are_put_together_with_pictures_on_lines_of_their_own() -> None:
     assert found("From", a, "to", b, "?") == ("From\n\nto\n\n?", [(b"a", 5), (b"b", 9)])
     assert found(a, b) == ("", [(b"a", 0), (b"b", 0)])
     assert found(a, "", "What?") == ("\nWhat?", [(b"a", 0)])
+
+
+def test_sounds_are_bytes_in_base64() -> None:
+    found = sound_of(base64.b64encode(wav()).decode())
+    assert found.data == wav()
+    for data, why in {
+        "": "the sound is empty",
+        "?": "the sound is not in base64",
+        base64.b64encode(png()).decode(): "of no known kind; send WAV, MP3 or FLAC",
+    }.items():
+        with pytest.raises(MediaError, match=why):
+            sound_of(data)

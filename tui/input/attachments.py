@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localspec.chats import pictures
 from localspec.config import paths
-from localspec.core.picture import LARGEST_FILE
+from localspec.core.picture import LARGEST_FILE, is_sound
 from localspec.errors import ChatsError
 
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
@@ -150,7 +150,7 @@ def _text(name: str, path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise AttachError(
-            f"{name} is not text; text files, pictures, PDFs and notebooks can be attached"
+            f"{name} is not text; text files, pictures, sounds, PDFs and notebooks can be attached"
         ) from None
 
 
@@ -198,14 +198,16 @@ _KINDS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file begins as a picture does; what is wrong with one is said when it is read.
+    """Whether a file begins as a picture or a sound does; what is wrong with one is said when it is
+    read.
 
     Raises:
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
         begins = file.read(16)
-    return begins.startswith(_KINDS) or (begins[:4] == b"RIFF" and begins[8:12] == b"WEBP")
+    webp = begins[:4] == b"RIFF" and begins[8:12] == b"WEBP"
+    return begins.startswith(_KINDS) or webp or is_sound(begins)
 
 
 def _kept(path: Path, name: str) -> str:
@@ -274,7 +276,9 @@ def picture_named(path: str) -> str:
             return named(path)
     except (OSError, ValueError) as error:
         raise AttachError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
-    raise AttachError(f"{path} is no picture (PNG, JPEG, WEBP, GIF or BMP)")
+    raise AttachError(
+        f"{path} is no picture (PNG, JPEG, WEBP, GIF or BMP) and no sound (WAV, MP3 or FLAC)"
+    )
 
 
 def fenced(content: str) -> str:

@@ -16,7 +16,9 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.chats.pictures import Reference, references, shown
-from localspec.core.picture import Picture
+from localspec.core.picture import Picture, is_sound
+from localspec.core.pixels import Pixels
+from localspec.core.units import size
 from localspec.errors import LocalspecError
 from tui.render.lines import EMPTY, Line, lines_of
 from tui.render.text import plain
@@ -99,7 +101,11 @@ def _thumbnail(picture: Reference) -> list[Line]:
 
     try:
         data = decoding.file_of(Picture(path=str(picture.path), name=picture.name))
-        return thumbnail(decoding.decoded(data, picture.name, within=SIZE))
+        if is_sound(data[:12]):
+            said = f"♪ {picture.name}, a sound of {size(len(data))}"
+            return [Line(Content.styled(plain(said), "$quiet"))]
+        found = decoding.decoded(data, picture.name, within=SIZE)
+        return thumbnail(found) if isinstance(found, Pixels) else []
     except LocalspecError as error:
         return [Line(Content.styled(plain(str(error)), "$quiet"))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
@@ -62,19 +63,36 @@ def why_useless(target: Header, opening: Mapping[str, object]) -> str:
         return "is no projector"
     if why := _unsupported(opening):
         return why
-    if not opening.get("clip.has_vision_encoder", False):
-        return "has no encoder of pictures"
+    found = senses(opening)
+    if not (found.sees or found.hears):
+        return "has no encoder of pictures or sounds"
     width = target.metadata.get(f"{target.architecture}.embedding_length")
-    made = opening.get("clip.vision.projection_dim")
+    made = opening.get(f"clip.{'vision' if found.sees else 'audio'}.projection_dim")
     if width is None or made in {None, width} or kind(opening).startswith("qwen3vl"):
         return ""
     return f"makes rows of {made} numbers, and {target.name} has {width}"
 
 
+@dataclass(frozen=True, slots=True)
+class Senses:
+    """What a projector encodes."""
+
+    sees: bool
+    hears: bool
+
+
+def senses(opening: Mapping[str, object]) -> Senses:
+    """What a projector encodes, by the beginning of its header."""
+    return Senses(
+        bool(opening.get("clip.has_vision_encoder", False)),
+        bool(opening.get("clip.has_audio_encoder", False)),
+    )
+
+
 def kind(opening: Mapping[str, object]) -> str:
     """The kind of a projector, as llama.cpp calls it."""
-    named = opening.get("clip.vision.projector_type") or opening.get("clip.projector_type")
-    return str(named or "mlp")
+    keys = ("clip.vision.projector_type", "clip.projector_type", "clip.audio.projector_type")
+    return str(next((opening[key] for key in keys if opening.get(key)), "mlp"))
 
 
 def _unsupported(opening: Mapping[str, object]) -> str:
@@ -94,4 +112,4 @@ def _alike(one: str, other: str) -> int:
 
 
 __all__ = ["ARCHITECTURE", "NOT_CAUSAL", "find_projector", "kind", "require_projector"]
-__all__ += ["is_projector", "why_useless"]
+__all__ += ["Senses", "is_projector", "senses", "why_useless"]

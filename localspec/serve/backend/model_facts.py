@@ -80,14 +80,14 @@ class KnownFacts:
 
 def _read(path: Path, mmproj: str | None) -> ModelFacts:
     from localspec.grammar.thinking import markers
-    from localspec.models.catalog.projectors import find_projector
+    from localspec.models.catalog.projectors import find_projector, senses
+    from localspec.models.gguf.header import read_opening
     from localspec.models.gguf.model_file import ModelFile
 
     file = ModelFile(path)
     header, state = file.header, path.stat()
-    sees = mmproj not in {None, "none"} or (
-        mmproj is None and find_projector(header, path) is not None
-    )
+    beside = find_projector(header, path) if mmproj is None else Path(mmproj)
+    sees = mmproj != "none" and beside is not None and senses(read_opening(beside)).sees
     return ModelFacts(
         family=header.architecture,
         parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),

@@ -15,10 +15,10 @@ from localspec.errors import MediaError, UsageError
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import Name
-from localspec.serve.requests.pictures import joined, picture_at, picture_of_result
+from localspec.serve.requests.pictures import joined, picture_at, picture_of_result, sound_of
 
 _PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
-_USER_PART = Meta(extra={REFUSAL: "must be text or a picture: sound and files are not read"})
+_USER_PART = Meta(extra={REFUSAL: "must be text, a picture or a sound: files are not read"})
 _TEXTS = ("text", "input_text", "output_text")
 _IMAGES = ("image_url", "input_image")
 
@@ -43,28 +43,47 @@ class ImageUrl(Fields):
     detail: str | None = None
 
 
+class InputAudio(Fields):
+    """A sound in a part of a message."""
+
+    data: str
+    format: str | None = None
+
+
 class UserPart(Fields):
-    """A part of a message of the user: text, or a picture as a data URI."""
+    """A part of a message of the user: text, a picture, or a sound."""
 
     type: Annotated[
-        Literal["text", "input_text", "output_text", "refusal", "image_url", "input_image"],
+        Literal[
+            "text",
+            "input_text",
+            "output_text",
+            "refusal",
+            "image_url",
+            "input_image",
+            "input_audio",
+        ],
         _USER_PART,
     ]
     text: str | None = None
     refusal: str | None = None
     image_url: ImageUrl | str | None = None
+    input_audio: InputAudio | None = None
 
     def __post_init__(self) -> None:
-        if self.type in _IMAGES:
-            if self.image_url is None:
-                raise FieldError("image_url", "is missing")
+        name = "image_url" if self.type in _IMAGES else "input_audio"
+        if self.type in {*_IMAGES, "input_audio"}:
+            if getattr(self, name) is None:
+                raise FieldError(name, "is missing")
             try:
                 self.part()
             except MediaError as error:
-                raise FieldError("image_url", "", str(error)) from None
+                raise FieldError(name, "", str(error)) from None
 
     def part(self) -> str | Picture:
-        """The text or the picture."""
+        """The text, the picture or the sound."""
+        if self.input_audio is not None and self.type == "input_audio":
+            return sound_of(self.input_audio.data)
         if self.type in _IMAGES:
             given = self.image_url
             return picture_at(given.url if isinstance(given, ImageUrl) else given or "")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import dataclasses
 import re
 import urllib.parse
 from collections.abc import Iterable
 
-from localspec.core.picture import LARGEST_FILE, UNSEEN, Picture
+from localspec.core.picture import LARGEST_FILE, UNSEEN, Picture, is_sound
 from localspec.core.safe_text import safe_line
 from localspec.errors import MediaError
 
@@ -65,6 +66,21 @@ def picture_of(data: str, kind: str | None = None) -> Picture:
         raise MediaError("the picture is not in base64") from None
 
 
+def sound_of(data: str) -> Picture:
+    """The sound of bytes in base64.
+
+    Raises:
+        MediaError: it is none, or no base64.
+    """
+    try:
+        found = _checked(base64.b64decode(data, validate=True), "sound")
+    except (binascii.Error, ValueError):
+        raise MediaError("the sound is not in base64") from None
+    if not is_sound(found.data[:12]):
+        raise MediaError("the sound is of no known kind; send WAV, MP3 or FLAC")
+    return dataclasses.replace(found, name="the sound")
+
+
 def picture_of_result(url: object) -> str | Picture:
     """The picture of a data URI in a tool's result; `UNSEEN` for anything else: nobody asked for
     it, so it is no reason to refuse a request.
@@ -80,11 +96,11 @@ def _require_image(kind: str) -> None:
         raise MediaError(f"{kind[:60]} is no picture; send PNG, JPEG, WEBP, GIF or BMP")
 
 
-def _checked(data: bytes) -> Picture:
+def _checked(data: bytes, what: str = "picture") -> Picture:
     if not data:
-        raise MediaError("the picture is empty")
+        raise MediaError(f"the {what} is empty")
     if len(data) > LARGEST_FILE:
-        raise MediaError(f"the picture is larger than {LARGEST_FILE >> 20} MB, which is the most")
+        raise MediaError(f"the {what} is larger than {LARGEST_FILE >> 20} MB, which is the most")
     return Picture(data=data)
 
 
@@ -106,4 +122,4 @@ def joined(parts: Iterable[str | Picture], between: str = "") -> tuple[str, tupl
     return text, tuple(pictures)
 
 
-__all__ = ["joined", "not_fetched", "picture_at", "picture_of", "picture_of_result"]
+__all__ = ["joined", "not_fetched", "picture_at", "picture_of", "picture_of_result", "sound_of"]

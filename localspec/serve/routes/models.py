@@ -123,6 +123,7 @@ class About:
             own |= {
                 "backend": info.backend,
                 "sees": info.sees,
+                "hears": info.hears,
                 "drafters": list(info.drafters),
                 "parallel": info.parallel,
                 "strict": bool(info.strict),

@@ -53,7 +53,10 @@ class Props:
                 },
                 "total_slots": service.parallel,
                 "model_alias": service.models.present,
-                "modalities": {"vision": info is not None and info.sees, "audio": False},
+                "modalities": {
+                    "vision": info is not None and info.sees,
+                    "audio": info is not None and info.hears,
+                },
                 "build_info": f"localspec {__version__}",
                 "is_sleeping": info is None and not service.slot.loading,
                 "localspec": {
