@@ -98,9 +98,9 @@ class ModelSight:
         path, name = self.path, self._file.name
         if path is None:
             raise MediaError(
-                f"{name} cannot see pictures: there is no projector (mmproj file) beside it; if "
-                "its repository has one, `localspec pull` fetches it, and --mmproj FILE names one "
-                "elsewhere; or choose a model that sees"
+                f"{name} cannot see pictures or hear sounds: there is no projector (mmproj file) "
+                "beside it; if its repository has one, `localspec pull` fetches it, and --mmproj "
+                "FILE names one elsewhere; or choose a model that does"
             )
         from localspec.media import mtmd_library
 
