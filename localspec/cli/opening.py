@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from localspec.runtime import Runtime
 
 
-def runtime(
-    options: Options, cancelled: Callable[[], bool], *, remeasure: bool = False
-) -> Runtime:
+def runtime(options: Options, cancelled: Callable[[], bool], *, remeasure: bool = False) -> Runtime:
     """See `localspec.runtime.Runtime.open`. What has no bar, such as compiling kernels, would be a
     silent minute: a terminal shows its name.
     """

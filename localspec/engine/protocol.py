@@ -28,7 +28,7 @@ Commands (client to engine, `localspec.engine.commands`)::
 Messages of the engine (`localspec.engine.events`)::
 
     hello      version, pid          the first line; the client checks the version
-    loading    progress              a model file is being loaded, or something is done before, once;
+    loading    progress              a model file is being loaded, or something is done before it;
                                      Loading of localspec.core.events
     opened     info                  the model is ready; ModelInfo of localspec.core.events
     events     id, events            events of a reply, in their order. A token is a list

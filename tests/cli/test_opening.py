@@ -1,4 +1,4 @@
-"""What the first start does before a model is loaded is shown on a terminal, and goes away again."""
+"""What the first start does before a model is loaded is shown on a terminal and goes away."""
 
 from __future__ import annotations
 
