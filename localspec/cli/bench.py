@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere
+from localspec.cli import elsewhere, opening
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
@@ -104,7 +104,6 @@ def command(
     from localspec.bench.speedup import Measuring
     from localspec.cli import bench_against, bench_report
     from localspec.cli.bench_rows import JsonRows, TextRows
-    from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
     options = dataclasses.replace(asked.options, sees=bool(pictures))
@@ -114,7 +113,7 @@ def command(
     bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
-    with CtrlC() as ctrl_c, Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
+    with CtrlC() as ctrl_c, opening.runtime(options, lambda: ctrl_c.pressed) as runtime:
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
             tell(notice)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from localspec.cli import opening
 from localspec.cli.output import confirm
 from localspec.config import running_servers
 from localspec.core import settings_schema as schema
@@ -232,9 +233,7 @@ def opened(
         from localspec.remote.blocking import BlockingClient
 
         return BlockingClient(server.client(), cancelled)
-    from localspec.runtime import Runtime
-
-    return Runtime.open(options, cancelled=cancelled)
+    return opening.runtime(options, cancelled)
 
 
 def require_no_loading(url: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from localspec.cli import elsewhere
+from localspec.cli import elsewhere, opening
 from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
@@ -212,14 +212,13 @@ def _answer_all(
 ) -> int:
     """Answer the lines of a file, several at a time."""
     from localspec.cli.parallel import JOBS, ParallelRun
-    from localspec.runtime import Runtime
 
     source = click.get_current_context().get_parameter_source(schema.JOBS.name)
     if source is ParameterSource.DEFAULT and options.parallel == schema.JOBS.default:
         options = dataclasses.replace(options, parallel=min(JOBS, len(lines)))
     with (
         CtrlC() as ctrl_c,
-        Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
+        opening.runtime(options, lambda: ctrl_c.pressed) as runtime,
     ):
         asking_with = Around(system, raw=raw, pictures=tuple(pictures))
         return ParallelRun(runtime, lines, base, asking_with, ctrl_c=ctrl_c).run()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import opening
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
@@ -32,14 +33,13 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
     """
     contain()
     from localspec.bench.lab import Lab
-    from localspec.runtime import Runtime
 
     options = sort_flags(model, flags).options
     if options.draft_max is not None:
         raise UsageError("tune finds the best draft lengths; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
-        Runtime.open(options, cancelled=lambda: ctrl_c.pressed, remeasure=True) as runtime,
+        opening.runtime(options, lambda: ctrl_c.pressed, remeasure=True) as runtime,
         Unfinished() as unfinished,
     ):
         for notice in runtime.info.notices:

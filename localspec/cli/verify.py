@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere
+from localspec.cli import elsewhere, opening
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
@@ -81,7 +81,6 @@ def command(
     from localspec.bench.exactness import Comparing
     from localspec.bench.together import ComparingTogether
     from localspec.bench.verify_prompts import VERIFY
-    from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
     if asked.options.verifier != "match":
@@ -100,7 +99,7 @@ def command(
         options = dataclasses.replace(options, parallel=max(together, options.parallel))
     with (
         CtrlC() as ctrl_c,
-        Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
+        opening.runtime(options, lambda: ctrl_c.pressed) as runtime,
     ):
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:

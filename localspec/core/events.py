@@ -96,11 +96,19 @@ class ReplyFormat:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A model file is being loaded."""
+    """A model file is being loaded, or something is done before, once."""
 
     name: str
-    fraction: float
-    """0 to 1."""
+    """The file, or what is done."""
+    fraction: float | None
+    """0 to 1; None where nothing tells, as while kernels are compiled."""
+
+    @property
+    def text(self) -> str:
+        """For users."""
+        if self.fraction is None:
+            return self.name
+        return f"loading {self.name} {self.fraction:.0%}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 8.
+"""The protocol between a client and the engine process: JSON lines, version 9.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -28,7 +28,8 @@ Commands (client to engine, `localspec.engine.commands`)::
 Messages of the engine (`localspec.engine.events`)::
 
     hello      version, pid          the first line; the client checks the version
-    loading    progress              a model file is being loaded; Loading of localspec.core.events
+    loading    progress              a model file is being loaded, or something is done before it;
+                                     Loading of localspec.core.events
     opened     info                  the model is ready; ModelInfo of localspec.core.events
     events     id, events            events of a reply, in their order. A token is a list
                                      [token id, text, origin, drafter or null], and has a fifth
@@ -86,11 +87,11 @@ from localspec.engine.events import (
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 8
+VERSION = 9
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
-gap."""
+gap, 9 steps before loading, whose end is not known."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

@@ -22,8 +22,8 @@ KINDS = {"Q4_K": 12, "Q6_K": 14}
 """Formats of what most files hold (Q4_K_M), as ggml types."""
 WIDTHS = (1, 4, 16, 128)
 _TURNS = 3
-_SHAPE = LlamaShape(width=2048, hidden=8192, layers=2, heads=16, kv_heads=4, vocabulary=512)
-"""120 million weights, 64 MB in four bits: more than a cache holds."""
+_SHAPE = LlamaShape(width=2048, hidden=8192, layers=1, heads=16, kv_heads=4, vocabulary=512)
+"""60 million weights, 34 MB in four bits: more than the cache of a core holds."""
 
 
 def seconds(path: Path, *, own: bool) -> dict[int, float]:

@@ -41,6 +41,9 @@ _PATIENCE_S = 600.0
 _TURNS = 2
 _SLOWER = 1.05
 """Mean time of passes, in that of llama.cpp's kernels, from which on those are used instead."""
+_PLAIN = 1.25
+"""Factor either way from which on one turn of both kernels is enough to know which are faster."""
+_BUSY = "other programs kept the processor busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,17 @@ def prove(built: Built) -> Proved:
 
 
 def timed(built: Built, found: Proved) -> Proved:
-    """The result with times beside llama.cpp's, saved."""
-    others = neighbours.Neighbours()
-    if found.unit:
+    """The result with times beside llama.cpp's, saved. A busy machine is not timed: whoever waits
+    for the first start would wait the longer, and for times that say nothing.
+    """
+    if found.unit and neighbours.busy_now():
+        found = dataclasses.replace(found, untimed=_BUSY)
+    elif found.unit:
+        others = neighbours.Neighbours()
         try:
             of_width = _times(built, libraries(), found.unit)
             if others.busy:
-                found = dataclasses.replace(found, untimed="other programs kept the processor busy")
+                found = dataclasses.replace(found, untimed=_BUSY)
             else:
                 found = dataclasses.replace(found, of_width=of_width, untimed="")
         except (LocalspecError, OSError) as error:
@@ -135,6 +142,7 @@ def _times(built: Built, libraries: Path, unit: str) -> dict[str, float]:
         OSError: no models can be written.
     """
     least: dict[bool, dict[tuple[str, str], float]] = {True: {}, False: {}}
+    found: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
         for _ in range(_TURNS):
             for own in (True, False):
@@ -143,10 +151,19 @@ def _times(built: Built, libraries: Path, unit: str) -> dict[str, float]:
                     for width, seconds in curve.items():
                         place = (width, kind)
                         least[own][place] = min(seconds, least[own].get(place, seconds))
+            found = _of_width(least[True], least[False])
+            if not 1 / _PLAIN < _mean(found.values()) < _PLAIN:
+                break
+    return found
+
+
+def _of_width(
+    own: dict[tuple[str, str], float], llama: dict[tuple[str, str], float]
+) -> dict[str, float]:
     ratios: dict[str, list[float]] = {}
-    for place, seconds in least[True].items():
-        ratios.setdefault(place[0], []).append(seconds / least[False][place])
-    return {width: _mean(found) for width, found in ratios.items()}
+    for place, seconds in own.items():
+        ratios.setdefault(place[0], []).append(seconds / llama[place])
+    return {width: _mean(of_formats) for width, of_formats in ratios.items()}
 
 
 def _mean(ratios: Iterable[float]) -> float:

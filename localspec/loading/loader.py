@@ -95,7 +95,7 @@ def load(
     """
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
-    build = required(on_start=lambda: _tell(on_event, "llama.cpp, checked once on this processor"))
+    build = required(on_start=lambda: _tell(on_event, "checking llama.cpp on this processor, once"))
     own = own_kernels.engage(options.kernels, lambda what: _tell(on_event, what))
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
@@ -123,7 +123,7 @@ def load(
 
 def _tell(on_event: Progress | None, what: str) -> None:
     if on_event is not None:
-        on_event(Loading(what, 0.0))
+        on_event(Loading(what, None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from localspec.loading.kernel_proof import Proved
 
 OWN, LLAMA = "own", "llama"
 """Values of ``--kernels`` beside auto."""
+_COMPILING = "compiling kernels for this processor, once; it may take a minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _ready(
         if known and wanted != OWN:
             raise LocalspecError(known)
         try:
-            built = build.obtain(on_start=lambda: _tell(on_start, "compiling kernels, once"))
+            built = build.obtain(on_start=lambda: _tell(on_start, _COMPILING))
         except LocalspecError as error:
             kernel_proof.save({"identity": build.key(), "unbuilt": str(error)})
             raise
@@ -92,7 +93,7 @@ def _ready(
         raise LocalspecError(f"they are not compiled; run {command_line()}")
     found = kernel_proof.recorded(built)
     if found is None and make:
-        _tell(on_start, "kernels, checked once on this processor")
+        _tell(on_start, "checking kernels on this processor, once")
         found = kernel_proof.prove(built)
     if found is None:
         raise LocalspecError(f"they are not proved here; run {command_line()}")

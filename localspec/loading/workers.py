@@ -31,7 +31,7 @@ def connected(options: Options, on_event: Progress | None) -> RemoteDevices | No
 
     def tell() -> None:
         if on_event is not None:
-            on_event(Loading("the plugin for other machines, compiled once", 0.0))
+            on_event(Loading("compiling the plugin for other machines, once", None))
 
     given = os.environ.get(SOURCE)
     made = plugin.obtain(Path(given) if given else None, offline=options.offline, on_start=tell)

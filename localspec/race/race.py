@@ -208,8 +208,11 @@ class Race:
                 return
 
     def _loading(self, loading: Loading) -> None:
-        self.doing = f"loading {size(self.n_bytes)} of weights: {loading.fraction:.0%}"
-        if loading.fraction >= 1:
+        if loading.fraction is None:
+            self.doing = loading.text
+        elif loading.fraction < 1:
+            self.doing = f"loading {size(self.n_bytes)} of weights: {loading.fraction:.0%}"
+        else:
             self.doing = "measuring passes of this model"
 
     async def _turn(self, engine: Engine) -> None:

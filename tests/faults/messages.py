@@ -43,6 +43,7 @@ def _messages() -> list[bytes]:
         InterruptCommand(1),
         HelloEvent(protocol.VERSION, 1),
         LoadingEvent(Loading("a", 0.5)),
+        LoadingEvent(Loading("a", None)),
         ReplyEvents(1, (Reading(1, 2, 0), Notice("a"))),
         FailedEvent(1, "UsageError", "a", 2),
         ReplyEvents(1, (Token(1, "a", Origin.ACCEPTED, "model"),)),

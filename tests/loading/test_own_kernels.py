@@ -122,6 +122,35 @@ def test_a_machine_that_is_too_busy_to_tell_uses_ours() -> None:
     assert Proved({"avx2": ""}, {"1": 1.06}).slower
 
 
+@pytest.mark.usefixtures("_alone")
+def test_a_busy_machine_is_not_timed_at_the_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Passes beside neighbours take many times as long, and their times say nothing."""
+    built = stored(monkeypatch, stand_in(tmp_path, "OFF"))
+    monkeypatch.setattr(kernel_proof, "_times", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr(kernel_proof.neighbours, "busy_now", lambda: True)
+    found = kernel_proof.timed(built, Proved({"stand_in": ""}, {}))
+    assert found.untimed == "other programs kept the processor busy"
+    assert kernel_proof.recorded(built) == found
+
+
+@pytest.mark.parametrize(("times", "processes"), [(0.5, 2), (2.0, 2), (0.95, 4), (1.1, 4)])
+def test_kernels_are_timed_once_more_only_where_one_turn_does_not_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: float, processes: int
+) -> None:
+    asked: list[bool] = []
+
+    def answer(_module: str, _folder: str, *own: str) -> dict[str, dict[str, float]]:
+        asked.append(bool(own))
+        return {"Q4_0": {"1": times if own else 1.0, "4": times if own else 1.0}}
+
+    monkeypatch.setattr(kernel_proof, "ask", answer)
+    found = kernel_proof._times(Built(tmp_path / "library", (), {}, ""), tmp_path, "avx2")
+    assert found == pytest.approx({"1": times, "4": times})
+    assert asked == [True, False] * (processes // 2)
+
+
 def test_the_best_instruction_set_that_is_right_is_used() -> None:
     assert Proved({"avx512vnni": "wrong", "avx2": ""}, {}).unit == "avx2"
 

@@ -117,6 +117,7 @@ class FakeEngine:
         self.go = asyncio.Event()
         self.loaded = asyncio.Event()
         self.loaded.set()
+        self.loading = Loading("story-target", 0.4)
         self.info = INFO
         self.asked = []
         self.requests = []
@@ -133,7 +134,7 @@ class FakeEngine:
     why_not_plain = ""
 
     async def open(self, on_loading=None):
-        on_loading(Loading("story-target", 0.4))
+        on_loading(self.loading)
         await self.loaded.wait()
         if self.cancelled:
             self.cancelled = False

@@ -10,7 +10,7 @@ from textual.geometry import Size
 from localspec.chats.values import Chat, started
 from localspec.config import paths
 from localspec.config import settings as config_settings
-from localspec.core.events import Message, Speculation
+from localspec.core.events import Loading, Message, Speculation
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.grammar import reading
 from tui.input import keymap
@@ -86,6 +86,17 @@ async def test_typing_while_it_loads_is_sent_when_it_is_ready(chat):
         engine.loaded.set()
         await c.until(lambda: c.replies and c.replies[-1].end)
         await c.sees("Hi.")
+
+
+async def test_what_the_first_start_does_before_loading_is_named_without_a_share_of_it(chat):
+    engine = FakeEngine([Script("Hi.")])
+    engine.loading = Loading("compiling kernels, once", None)
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: "compiling kernels, once" in c.stats)
+        assert "loading" not in c.stats
+        assert "%" not in c.stats
+        engine.loaded.set()
 
 
 async def test_a_new_chat_while_the_model_speaks(chat):

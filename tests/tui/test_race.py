@@ -9,7 +9,7 @@ from fake_engine import FakeEngine, Script
 from textual import events
 
 from localspec.config import paths
-from localspec.core.events import Speculation
+from localspec.core.events import Loading, Speculation
 from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.models.catalog.offers import Best, Offer
 from localspec.models.memory.machine import Memory
@@ -119,6 +119,25 @@ async def test_f3_in_an_empty_chat_races_and_says_that_the_texts_are_identical(c
         assert not leftovers()
         await c.pilot.press("escape")
         await c.sees("Everything runs on this machine")
+
+
+class FirstStart(Quiet):
+    """Compiles kernels before it loads."""
+
+    def engine(self, pair):
+        made = super().engine(pair)
+        made.loading = Loading("compiling kernels, once", None)
+        made.loaded.clear()
+        return made
+
+
+async def test_the_race_says_what_the_first_start_does_before_it_loads(chat, machine):
+    machine(FirstStart)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("compiling kernels, once")
+        FirstStart.engine_made.loaded.set()
+        await c.sees("identical: all")
 
 
 async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):

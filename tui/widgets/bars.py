@@ -208,11 +208,12 @@ class StatsBar(Bar):
         if loading is None:
             self.show(Content.styled("starting the engine", "$quiet"))
             return
-        cells = 20
-        done = round(cells * min(1.0, max(0.0, loading.fraction)))
-        bar = "━" * done + "╌" * (cells - done)
-        text = f"loading {plain(loading.name)} {100 * loading.fraction:.0f}%"
-        self.show(Content.styled(f"{bar}{SEPARATOR}{text}", "$quiet"))
+        text = plain(loading.text)
+        if loading.fraction is not None:
+            cells = 20
+            done = round(cells * min(1.0, max(0.0, loading.fraction)))
+            text = f"{'━' * done}{'╌' * (cells - done)}{SEPARATOR}{text}"
+        self.show(Content.styled(text, "$quiet"))
 
     def show_stopped(self) -> None:
         """Show that the engine is not running."""
