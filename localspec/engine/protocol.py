@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 8.
+"""The protocol between a client and the engine process: JSON lines, version 9.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -21,6 +21,9 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      text and tokens of a request's prompt; see
                                      localspec.runtime.Runtime.tokenize. Answered by tokenized or
                                      failed
+    adapter    id, path, load        load or unload an adapter of the target, once no running reply
+                                     uses it; see localspec.runtime.Runtime.load_adapter. Answered
+                                     by adapted or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
@@ -42,6 +45,7 @@ Messages of the engine (`localspec.engine.events`)::
                                      once
     examined   id, examination       Examination of localspec.core.events
     tokenized  id, tokenized         Tokenized of localspec.core.tokenized
+    adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
                                      a class name of localspec.errors, message one line for the
@@ -65,6 +69,7 @@ from typing import Any
 
 from localspec.core import codec
 from localspec.engine.commands import (
+    AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
@@ -74,6 +79,7 @@ from localspec.engine.commands import (
     TokenizeCommand,
 )
 from localspec.engine.events import (
+    AdaptedEvent,
     EngineEvent,
     ExaminedEvent,
     FailedEvent,
@@ -86,11 +92,11 @@ from localspec.engine.events import (
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 8
+VERSION = 9
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
-gap."""
+gap, 9 adapters of requests, and adapter and adapted."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
@@ -102,6 +108,7 @@ _COMMANDS: dict[str, type[Command]] = {
         ReplyCommand,
         ExamineCommand,
         TokenizeCommand,
+        AdapterCommand,
         InterruptCommand,
         CloseCommand,
     )
@@ -115,6 +122,7 @@ _MESSAGES: dict[str, type[EngineEvent]] = {
         ReplyEvents,
         ExaminedEvent,
         TokenizedEvent,
+        AdaptedEvent,
         FailedEvent,
     )
 }
