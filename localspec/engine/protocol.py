@@ -21,6 +21,9 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      text and tokens of a request's prompt; see
                                      localspec.runtime.Runtime.tokenize. Answered by tokenized or
                                      failed
+    adapter    id, path, load        load or unload an adapter of the target, once no running reply
+                                     uses it; see localspec.runtime.Runtime.load_adapter. Answered
+                                     by adapted or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
@@ -43,6 +46,7 @@ Messages of the engine (`localspec.engine.events`)::
                                      once
     examined   id, examination       Examination of localspec.core.events
     tokenized  id, tokenized         Tokenized of localspec.core.tokenized
+    adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
                                      a class name of localspec.errors, message one line for the
@@ -66,6 +70,7 @@ from typing import Any
 
 from localspec.core import codec
 from localspec.engine.commands import (
+    AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
@@ -75,6 +80,7 @@ from localspec.engine.commands import (
     TokenizeCommand,
 )
 from localspec.engine.events import (
+    AdaptedEvent,
     EngineEvent,
     ExaminedEvent,
     FailedEvent,
@@ -91,7 +97,7 @@ VERSION = 9
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
-gap, 9 steps before loading, whose end is not known."""
+gap, 9 steps before loading, whose end is not known, adapters of requests, adapter and adapted."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
@@ -103,6 +109,7 @@ _COMMANDS: dict[str, type[Command]] = {
         ReplyCommand,
         ExamineCommand,
         TokenizeCommand,
+        AdapterCommand,
         InterruptCommand,
         CloseCommand,
     )
@@ -116,6 +123,7 @@ _MESSAGES: dict[str, type[EngineEvent]] = {
         ReplyEvents,
         ExaminedEvent,
         TokenizedEvent,
+        AdaptedEvent,
         FailedEvent,
     )
 }
