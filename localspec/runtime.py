@@ -28,6 +28,7 @@ another process and raises `EngineError` instead. `localspec.bench.lab.Lab` meas
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -230,6 +231,26 @@ class Runtime:
         """
         self._require_open()
         return examine(self._scheduler, self._pair, request, tokens, rival)
+
+    def load_adapter(self, path: Path) -> None:
+        """Load a LoRA adapter of the target for requests to come (`ReplyRequest.adapters`), or
+        again where its file has changed, once no running reply uses it.
+
+        Raises:
+            LocalspecError: it is none, of another model, or there are too many; see
+                `localspec.models.compat.lora`.
+        """
+        self.pair.require_adapter(path)
+        self._scheduler.load_adapter(path)
+
+    def unload_adapter(self, path: Path) -> None:
+        """Free such an adapter, once no running reply uses it.
+
+        Raises:
+            UsageError: it was loaded with the model.
+        """
+        self._require_open()
+        self._scheduler.unload_adapter(path)
 
     def interrupt(self) -> None:
         """End all replies within about 50 ms, those that wait too; callable from any thread."""

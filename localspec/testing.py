@@ -6,15 +6,17 @@ Public: tests of drafters, verifiers and policies written elsewhere may use them
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from localspec.core.adapter_list import AS_LOADED, AdapterUse, Blend
 from localspec.core.events import FinishReason, Speculation
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
 from localspec.decode.request import StopRule
-from localspec.errors import DecodeError
+from localspec.errors import DecodeError, UsageError
 from localspec.policy.costs import Costs
 
 Table = Callable[[Tokens], Logits]
@@ -74,6 +76,35 @@ class TableTarget:
         """Row 0 after the pending token, row 1 + i after node i."""
         self._last |= {w.seq: w for w in work}
         return [Scores(np.stack([self._row(w, i) for i in range(-1, len(w.draft))])) for w in work]
+
+    def blend(self, uses: Sequence[AdapterUse] | None) -> Blend:
+        """What a table was made with.
+
+        Raises:
+            UsageError: adapters are asked for.
+        """
+        if uses:
+            raise UsageError("a table has no adapters")
+        return AS_LOADED
+
+    def adapt(self, seq: int, blend: Blend) -> None:
+        """There is one blend."""
+
+    def load_adapter(self, path: Path) -> None:
+        """Refuse it.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"a table cannot use {path.name}")
+
+    def unload_adapter(self, path: Path) -> None:
+        """None is loaded."""
+
+    def adapted(self, path: Path) -> list[int]:
+        """No sequence is."""
+        del path
+        return []
 
     def idle(self) -> None:
         """Nothing waits for a pass."""

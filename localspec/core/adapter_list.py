@@ -1,4 +1,6 @@
-"""LoRA adapters as users name them: a list of FILE[:SCALE]. Without numpy, as the settings are."""
+"""LoRA adapters as users name them: a list of FILE[:SCALE], and those that a request chooses.
+Without numpy, as the settings are.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from typing import Any
 
 from localspec.errors import UsageError
 
-_MOST = 16
 _LARGEST = 100.0
 """Beyond it an adapter drowns the model."""
 
@@ -41,8 +42,42 @@ class Adapter:
         if not name.strip():
             raise UsageError("lora must name a .gguf file, as in adapter.gguf or adapter.gguf:0.5")
         if not math.isfinite(scale) or abs(scale) > _LARGEST:
-            raise UsageError(f"the scale of {name[:80]} must be between -100 and 100")
+            raise UsageError(f"the scale of {name[:80]} {SCALES}")
         return cls(Path(name).expanduser(), scale)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterUse:
+    """A loaded adapter, as a request uses it."""
+
+    path: str
+    """Its file, by the name that it was loaded by."""
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.scale) or abs(self.scale) > _LARGEST:
+            raise UsageError(f"the scale of {Path(self.path).name[:80]} {SCALES}")
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """Adapters that are computed with together."""
+
+    parts: tuple[tuple[str, float], ...] = ()
+    """The digest of each one's file, and its scale, which is not 0; in the order of the digests."""
+    key: str = ""
+    """Tells it from other blends; "" is what the model was loaded with."""
+
+    def owner(self, name: str) -> str:
+        """The owner, in the prefix cache, of what was read with it for a user of that name."""
+        return f"adapters {self.key} {name}" if self.key else name
+
+
+AS_LOADED = Blend()
+"""The blend of models that no adapter was loaded for."""
+MOST = 16
+"""Adapters of one model."""
+SCALES = "must be between -100 and 100"
 
 
 def read(given: str | Sequence[str]) -> str:
@@ -62,8 +97,8 @@ def read(given: str | Sequence[str]) -> str:
         if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
             raise UsageError("lora must be a file, or a list of files in JSON")
         texts += found
-    if len(texts) > _MOST:
-        raise UsageError(f"{len(texts)} adapters; {_MOST} is the most")
+    if len(texts) > MOST:
+        raise UsageError(f"{len(texts)} adapters; {MOST} is the most")
     for text in texts:
         Adapter.of(text)
     return json.dumps(texts, ensure_ascii=False)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
+from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
@@ -83,6 +84,8 @@ class ReplyRequest:
     """Whether drafts may copy from earlier requests of the owner that had this too, and later ones
     from this one. Off by default: a request that is repeated, to compare speeds, would be drafted
     from its own earlier reply."""
+    adapters: tuple[AdapterUse, ...] | None = None
+    """The loaded adapters to compute with, and their scales; None: as the model was loaded."""
     infill: Infill | None = None
     """A gap in a text to be filled, instead of messages, a prompt or tokens."""
 
@@ -101,6 +104,8 @@ class ReplyRequest:
         _require_texts("prediction", self.prediction)
         _require_all("messages", self.messages, Message)
         _require_all("stop", self.stop, str)
+        if self.adapters is not None:
+            _require_all("adapters", self.adapters, AdapterUse)
         if "" in self.stop:
             raise UsageError("a stop text is empty; it would end every reply")
         if sum(map(len, self.stop)) > MOST_STOP:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from localspec.core.adapter_list import AdapterUse, Blend
 from localspec.core.values import Draft, Scores, Tokens
 
 
@@ -176,7 +178,50 @@ class CacheableTarget(Target, SavesState, Protocol):
     """A target that a prefix cache can serve."""
 
 
-class ServingTarget(CacheableTarget, Protocol):
+class AdaptsSequences(Protocol):
+    """A target each of whose sequences may have adapters of its own."""
+
+    def blend(self, uses: Sequence[AdapterUse] | None) -> Blend:
+        """The adapters that a request asks for; None: those that the model was loaded with.
+        Callable in any thread.
+
+        Raises:
+            UsageError: one is not loaded, or named twice.
+        """
+        ...
+
+    def adapt(self, seq: int, blend: Blend) -> None:
+        """Read and score the sequence with these adapters from now on. What is in its KV cache was
+        read with them, or there is nothing.
+
+        Raises:
+            UsageError: one of them was unloaded meanwhile.
+        """
+        ...
+
+    def load_adapter(self, path: Path) -> None:
+        """Load an adapter that fits the model, or the same again where its file has changed.
+
+        Raises:
+            UsageError: it stays as it was loaded with the model, or there are too many.
+            ModelFileError: llama.cpp refuses it.
+        """
+        ...
+
+    def unload_adapter(self, path: Path) -> None:
+        """Free an adapter that no sequence uses. One that is not loaded is passed over.
+
+        Raises:
+            UsageError: it was loaded with the model.
+        """
+        ...
+
+    def adapted(self, path: Path) -> list[int]:
+        """The sequences that have an adapter."""
+        ...
+
+
+class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
     """A target that a scheduler runs."""
 
     def idle(self) -> None:

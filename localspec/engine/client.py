@@ -18,6 +18,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
+    AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
@@ -27,6 +28,7 @@ from localspec.engine.commands import (
     TokenizeCommand,
 )
 from localspec.engine.events import (
+    AdaptedEvent,
     EngineEvent,
     ExaminedEvent,
     FailedEvent,
@@ -210,7 +212,19 @@ class EngineClient:
             return event.tokenized
         raise EngineError(f"the engine answered with {event.type}")
 
-    async def _answer(self, command: ExamineCommand | TokenizeCommand, inbox: Inbox) -> EngineEvent:
+    async def adapter(self, path: Path, *, load: bool) -> None:
+        """`Runtime.load_adapter`, or `Runtime.unload_adapter`.
+
+        Raises what that raises, or EngineError when the process dies.
+        """
+        id, inbox = self._ask()  # noqa: A001 - the protocol's field
+        event = await self._answer(AdapterCommand(id, str(path), load), inbox)
+        if not isinstance(event, AdaptedEvent):
+            raise EngineError(f"the engine answered with {event.type}")
+
+    async def _answer(
+        self, command: ExamineCommand | TokenizeCommand | AdapterCommand, inbox: Inbox
+    ) -> EngineEvent:
         """The one event that answers a command."""
         try:
             self._send(command)

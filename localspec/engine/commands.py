@@ -50,6 +50,16 @@ class TokenizeCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterCommand:
+    """Load or unload an adapter of the target."""
+
+    type: ClassVar[str] = "adapter"
+    id: int
+    path: str
+    load: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InterruptCommand:
     """End a reply."""
 
@@ -65,5 +75,11 @@ class CloseCommand:
 
 
 Command = (
-    OpenCommand | ReplyCommand | ExamineCommand | TokenizeCommand | InterruptCommand | CloseCommand
+    OpenCommand
+    | ReplyCommand
+    | ExamineCommand
+    | TokenizeCommand
+    | AdapterCommand
+    | InterruptCommand
+    | CloseCommand
 )

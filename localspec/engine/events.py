@@ -65,6 +65,14 @@ class TokenizedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class AdaptedEvent:
+    """An adapter was loaded or unloaded."""
+
+    type: ClassVar[str] = "adapted"
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class FailedEvent:
     """A command failed."""
 
@@ -96,5 +104,6 @@ EngineEvent = (
     | ReplyEvents
     | ExaminedEvent
     | TokenizedEvent
+    | AdaptedEvent
     | FailedEvent
 )

@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 9.
+"""The protocol between a client and the engine process: JSON lines, version 10.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -21,6 +21,9 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      text and tokens of a request's prompt; see
                                      localspec.runtime.Runtime.tokenize. Answered by tokenized or
                                      failed
+    adapter    id, path, load        load or unload an adapter of the target, once no running reply
+                                     uses it; see localspec.runtime.Runtime.load_adapter. Answered
+                                     by adapted or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
@@ -43,6 +46,7 @@ Messages of the engine (`localspec.engine.events`)::
                                      once
     examined   id, examination       Examination of localspec.core.events
     tokenized  id, tokenized         Tokenized of localspec.core.tokenized
+    adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
                                      a class name of localspec.errors, message one line for the
@@ -66,6 +70,7 @@ from typing import Any
 
 from localspec.core import codec
 from localspec.engine.commands import (
+    AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
@@ -75,6 +80,7 @@ from localspec.engine.commands import (
     TokenizeCommand,
 )
 from localspec.engine.events import (
+    AdaptedEvent,
     EngineEvent,
     ExaminedEvent,
     FailedEvent,
@@ -87,11 +93,12 @@ from localspec.engine.events import (
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 9
+VERSION = 10
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
 arguments, the format of replies, and tokenize; 7 has pictures, 8 further samplers and texts with a
-gap, 9 steps before loading, whose end is not known."""
+gap, 9 steps before loading, whose end is not known, 10 adapters of requests, and
+adapter and adapted."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
@@ -103,6 +110,7 @@ _COMMANDS: dict[str, type[Command]] = {
         ReplyCommand,
         ExamineCommand,
         TokenizeCommand,
+        AdapterCommand,
         InterruptCommand,
         CloseCommand,
     )
@@ -116,6 +124,7 @@ _MESSAGES: dict[str, type[EngineEvent]] = {
         ReplyEvents,
         ExaminedEvent,
         TokenizedEvent,
+        AdaptedEvent,
         FailedEvent,
     )
 }

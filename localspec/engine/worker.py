@@ -22,6 +22,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
+    AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
@@ -31,6 +32,7 @@ from localspec.engine.commands import (
     TokenizeCommand,
 )
 from localspec.engine.events import (
+    AdaptedEvent,
     ExaminedEvent,
     FailedEvent,
     LoadingEvent,
@@ -70,6 +72,10 @@ class EngineRuntime(Protocol):
     ) -> Examination: ...
 
     def tokenize(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized: ...
+
+    def load_adapter(self, path: Path) -> None: ...
+
+    def unload_adapter(self, path: Path) -> None: ...
 
     def rest(self, cancelled: Callable[[], bool]) -> None: ...
 
@@ -195,6 +201,8 @@ class EngineWorker:
             self._spawn(self._examine, command)
         elif isinstance(command, TokenizeCommand):
             self._spawn(self._tokenize, command)
+        elif isinstance(command, AdapterCommand):
+            self._spawn(self._adapt, command)
 
     def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
         """Do something while other commands are executed."""
@@ -290,6 +298,15 @@ class EngineWorker:
                 command.request, special=command.special, bos=command.bos
             )
             self._outbox.send(TokenizedEvent(command.id, found))
+
+    def _adapt(self, command: AdapterCommand) -> None:
+        with self._reporting(command.id):
+            runtime, path = self._opened(), Path(command.path)
+            if command.load:
+                runtime.load_adapter(path)
+            else:
+                runtime.unload_adapter(path)
+            self._outbox.send(AdaptedEvent(command.id))
 
 
 class _Forwards:

@@ -44,7 +44,8 @@ def examine(
         return model.piece(token).decode("utf-8", "replace") or model.marker(token)
 
     def compute(free: Sequence[int]) -> Examination:
-        seq, row = scheduler.prefill.row_after(known, free, request.owner)
+        blend = pair.target.blend(request.adapters)
+        seq, row = scheduler.prefill.row_after(known, free, request.owner, blend)
         return examination(
             row,
             known,

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from localspec.core import media_rows
+from localspec.core.adapter_list import Blend
 from localspec.core.events import Notice, ReplyEvent
 from localspec.core.logprobs import PromptScored
-from localspec.core.target import Target, Work
+from localspec.core.target import ServingTarget, Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
@@ -33,7 +34,7 @@ _CATCH_UP_S = 0.1
 class Prefill:
     """Reads prompts into the sequences of the target's KV cache, as far as they are missing."""
 
-    def __init__(self, target: Target, drafter: Drafter, prefix_cache: PrefixCache) -> None:
+    def __init__(self, target: ServingTarget, drafter: Drafter, prefix_cache: PrefixCache) -> None:
         self._target = target
         self._drafter = drafter
         self._prefix_cache = prefix_cache
@@ -54,7 +55,9 @@ class Prefill:
         seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
         generation.start_restoring()
         try:
-            restored = self._restore(seq, prepared.reusable, prepared.owner, waited_for=waited_for)
+            restored = self._restore(
+                seq, prepared.reusable, prepared.owner, prepared.blend, waited_for=waited_for
+            )
         except LocalspecError:
             self.reset(seq)
             raise
@@ -199,10 +202,13 @@ class Prefill:
         self._target.keep(seq, range(len(part)))
         return PromptScored(at + 1, tuple(following), tuple(places))
 
-    def row_after(self, tokens: list[int], free: Sequence[int], owner: str) -> tuple[int, Logits]:
+    def row_after(
+        self, tokens: list[int], free: Sequence[int], owner: str, blend: Blend
+    ) -> tuple[int, Logits]:
         """A free sequence that then caches ``tokens``, and (V,) the target's logits after them."""
-        target, seq = self._target, self._prefix_cache.choose(tokens, owner, free)
-        reused = self._restore(seq, tokens, owner).length
+        target = self._target
+        seq = self._prefix_cache.choose(tokens, blend.owner(owner), free)
+        reused = self._restore(seq, tokens, owner, blend).length
         if reused < len(tokens) - 1:
             target.read(seq, tokens[reused:-1])
         (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
@@ -265,12 +271,13 @@ class Prefill:
             )
 
     def _restore(
-        self, seq: int, prompt: list[int], owner: str, *, waited_for: bool = False
+        self, seq: int, prompt: list[int], owner: str, blend: Blend, *, waited_for: bool = False
     ) -> Restored | Nothing:
         self._audit(seq)
-        cached = self.cached.get(seq, [])
-        restored = self._prefix_cache.restore(seq, cached, prompt, owner, waited_for=waited_for)
+        cached, cached_by = self.cached.get(seq, []), blend.owner(owner)
+        restored = self._prefix_cache.restore(seq, cached, prompt, cached_by, waited_for=waited_for)
         self.cached[seq] = prompt[: restored.length]
+        self._target.adapt(seq, blend)  # what the sequence held before may have been saved
         return restored
 
 

@@ -12,7 +12,7 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
-from localspec.core.target import CacheableTarget
+from localspec.core.target import ServingTarget
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import DraftRules
 from localspec.drafters.lookup.predicted_text import PredictedText
@@ -46,7 +46,7 @@ class Preparation:
     def __init__(
         self,
         model: RunnableModel,
-        target: CacheableTarget,
+        target: ServingTarget,
         judge: Verifier,
         prefix_cache: PrefixCache,
         drafters: Sequence[str] = (),
@@ -62,6 +62,7 @@ class Preparation:
         self._model = model
         self._capacity = capacity = target.capacity
         self._cuts_anywhere = target.cuts_anywhere
+        self._target = target
         self._prefix_cache = prefix_cache
         self._judge = judge
         self._grammars = Grammars(model)
@@ -126,13 +127,14 @@ class Preparation:
             guided=request.drafts and bool(self._drafters),
             conversation=conversation,
             owner=request.owner,
+            blend=self._target.blend(request.adapters),
             stable=stable,
             scorer=self._scorer(request.logprobs, request.logprobs_mode),
             prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
             drafting=self._drafting(request, len(prompt)),
             infill=request.infill,
         )
-        self._prefix_cache.prefetch(prepared.reusable, request.owner)
+        self._prefix_cache.prefetch(prepared.reusable, prepared.cache_owner)
         return prepared
 
     def prompt(
@@ -154,7 +156,8 @@ class Preparation:
         if request.infill is not None:
             filling = self.infills.prompt(request.infill, request.max_tokens, request.owner)
             return filling.tokens, None
-        self.prompts.recall(self._prefix_cache.conversations(request.owner), request.owner)
+        cached_by = self._target.blend(request.adapters).owner(request.owner)
+        self.prompts.recall(self._prefix_cache.conversations(cached_by), request.owner)
         conversation = self.prompts.chat(request, cancelled, tell)
         return conversation.tokens, conversation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+from localspec.core.adapter_list import AS_LOADED, Blend
 from localspec.core.constraint import Constraint
 from localspec.core.events import ReplyEvent
 from localspec.core.infill import Infill
@@ -44,6 +45,8 @@ class Prepared:
     """The rendered conversation; None for a raw prompt."""
     owner: str = ""
     """Whose request it is."""
+    blend: Blend = AS_LOADED
+    """The adapters that it is computed with."""
     stable: int | None = None
     """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
     scorer: TokenScorer | None = None
@@ -60,6 +63,11 @@ class Prepared:
         scored are all read, since a token in the cache has no logits.
         """
         return self.prompt if self.prompt_scorer is None else self.prompt[:1]
+
+    @property
+    def cache_owner(self) -> str:
+        """Whose it is in the prefix cache, where what was read with other adapters is another's."""
+        return self.blend.owner(self.owner)
 
     def request(self, seq: int, policy: Policy | None) -> Request:
         """The reply to be decoded in a sequence, with drafts planned by ``policy``; None: by the

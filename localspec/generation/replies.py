@@ -10,6 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from localspec.core.events import Finished, Notice, ReplyEvent
 from localspec.decode.round import RoundResult, decode_round
@@ -25,6 +26,7 @@ from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.stream import Generation
+from localspec.generation.turns import Turns
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.processes.activity import doing
 
@@ -60,6 +62,7 @@ class RunningReplies:
         self.running: list[Running] = []
         """In the order in which they began."""
         self._turn = itertools.count()
+        self._turns = Turns()
         self._rounds = 0
         self._round_seconds = 0.0
         """Duration of the last round."""
@@ -81,7 +84,8 @@ class RunningReplies:
         doing(f"answering with {self._pair.target_model.path}")
         prepared = ready.prepared
         try:
-            seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
+            owner = prepared.cache_owner
+            seq = self._prefix_cache.choose(prepared.reusable, owner, self.free())
             self.running.append(self._begun(ready, seq))
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
             ready.job.fail(error)
@@ -102,7 +106,7 @@ class RunningReplies:
             job,
             Generation(ready.prepared, seq, job.policy),
             pair.drafter if job.request.drafts else Off(),
-            job.policy or pair.control.policy,
+            job.policy or pair.control.policy_for(ready.prepared.blend),
         )
 
     def _begin(self, running: Running) -> None:
@@ -174,17 +178,18 @@ class RunningReplies:
             self._fail(running, error)
 
     def decode(self) -> None:
-        """One round for all replies whose prompts are read."""
+        """One round for all replies whose prompts are read, and whose adapters have their turn."""
         pair = self._pair
         self._catch_up()
-        decoding = [running for running in self.running if not running.reading]
+        decoding = self._turns.take([running for running in self.running if not running.reading])
         if not decoding:
             return
+        policy = pair.control.policy_for(decoding[0].generation.prepared.blend)
         decoding.sort(key=lambda running: running.seq)  # llama.cpp splits passes of other orders
         requests = [running.generation.request for running in decoding]
         try:
             with self._stop.computing_for([running.job.interrupt for running in decoding]):
-                results = decode_round(requests, pair.target, pair.drafter, pair.control.policy)
+                results = decode_round(requests, pair.target, pair.drafter, policy)
         except Interrupted:
             for running in decoding:
                 self.finish(running)
@@ -331,6 +336,37 @@ class RunningReplies:
                 "space, or set LOCALSPEC_HOME to a writable folder",
             )
         return []
+
+    # -- adapters ------------------------------------------------------------------------------
+
+    def load_adapter(self, path: Path) -> None:
+        """Load an adapter for requests to come, or again where its file has changed; none that
+        runs may use it.
+
+        Raises:
+            UsageError, ModelFileError: as `AdaptsSequences.load_adapter`.
+        """
+        self._rid(path)
+        self._pair.target.load_adapter(path)
+
+    def unload_adapter(self, path: Path) -> None:
+        """Free an adapter, which no running reply may use.
+
+        Raises:
+            UsageError: it was loaded with the model.
+        """
+        self._rid(path)
+        self._pair.target.unload_adapter(path)
+
+    def _rid(self, path: Path) -> None:
+        """Empty the sequences at rest that an adapter is used for."""
+        for seq in self._pair.target.adapted(path):
+            self._prefill.forget(seq)
+
+    def use(self, path: Path) -> bool:
+        """Whether running replies use an adapter."""
+        adapted = {*self._pair.target.adapted(path)}
+        return any(running.seq in adapted for running in self.running)
 
     # -- all of them ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from localspec.core.adapter_list import Blend
 from localspec.core.events import Notice
 from localspec.core.interrupt import StopSignal
 from localspec.core.target import ServingTarget
@@ -37,7 +38,11 @@ class Controls(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """Plans the drafts of every request that brings no policy of its own."""
+        """Plans the drafts of every request that brings neither a policy nor adapters."""
+        ...
+
+    def policy_for(self, blend: Blend) -> Policy:
+        """The one that plans for requests with these adapters, whose acceptance is their own."""
         ...
 
     def save(self) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec.core.interrupt import Interrupt
@@ -51,6 +52,8 @@ class _Call:
     """Gets the sequences that no reply uses."""
     needs_sequence: bool
     """Whether it waits until there is one."""
+    without: Path | None = None
+    """An adapter: it waits until no running reply uses it."""
     result: Future[Any] = field(default_factory=Future)
 
     def run(self, free: Sequence[int]) -> None:
@@ -136,15 +139,22 @@ class Scheduler:
         interrupt.watch(job)
         self._prompts.prepare(job)
 
-    def call(self, work: Callable[[Sequence[int]], _T], *, needs_sequence: bool = False) -> _T:
+    def call(
+        self,
+        work: Callable[[Sequence[int]], _T],
+        *,
+        needs_sequence: bool = False,
+        without: Path | None = None,
+    ) -> _T:
         """Do something on the models between two rounds, and return what it returns. It gets the
-        sequences that no reply uses.
+        sequences that no reply uses; where it ``needs_sequence``, it waits for one, and until no
+        running reply uses the adapter that it is to be done ``without``.
 
         Raises:
             UsageError: closed.
             Exception: what ``work`` raises.
         """
-        call = _Call(work, needs_sequence)
+        call = _Call(work, needs_sequence, without)
         with self._lock:
             self._start()
             self._messages.put(call)
@@ -228,7 +238,8 @@ class Scheduler:
             call.result.set_exception(error)
 
     def _take_messages(self, *, wait: bool = True) -> None:
-        wait = wait and not (self.replies.running or (self._ready and self.replies.free()))
+        busy = self.replies.running or self._calls
+        wait = wait and not (busy or (self._ready and self.replies.free()))
         while wait or not self._messages.empty():  # this thread alone takes some
             message = self._next_message()
             wait = False
@@ -247,7 +258,8 @@ class Scheduler:
     def _run_calls(self) -> None:
         for call in [*self._calls]:
             free = self.replies.free()
-            if free or not call.needs_sequence:
+            used = call.without is not None and self.replies.use(call.without)
+            if (free or not call.needs_sequence) and not used:
                 self.replies.deliveries.complete()
                 self._calls.remove(call)
                 with self._stop.computing_for(()):
@@ -283,6 +295,23 @@ class Scheduler:
             UsageError: closed.
         """
         self.call(lambda _free: self.replies.forget())
+
+    def load_adapter(self, path: Path) -> None:
+        """See `RunningReplies.load_adapter`.
+
+        Raises:
+            UsageError: closed, or as that.
+            ModelFileError: as that.
+        """
+        self.call(lambda _free: self.replies.load_adapter(path), without=path)
+
+    def unload_adapter(self, path: Path) -> None:
+        """See `RunningReplies.unload_adapter`.
+
+        Raises:
+            UsageError: closed, or as that.
+        """
+        self.call(lambda _free: self.replies.unload_adapter(path), without=path)
 
     def use_disk(self, store: KvStore) -> None:
         """Use saved states of earlier sessions from now on, and save new ones in `rest`.

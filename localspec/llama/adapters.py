@@ -2,20 +2,32 @@
 
 llama.cpp adds B(Ax) to the product of each adapted matrix, so the weights stay as they are and may
 be of any format, ours too (`localspec.kernels`); A and B are computed by llama.cpp's own kernels.
+A context has one blend of adapters at a time; another one makes llama.cpp build its graphs anew,
+which takes about as long as a pass of a small model.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from localspec.core.adapter_list import Adapter
-from localspec.errors import ModelFileError
+from localspec.core.adapter_list import AS_LOADED, MOST, Adapter, AdapterUse, Blend
+from localspec.errors import ModelFileError, UsageError
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.models.gguf.fingerprint import fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    pointer: Any
+    digest: str
 
 
 class Adapters:
@@ -23,8 +35,12 @@ class Adapters:
 
     def __init__(self, chosen: Sequence[Adapter] = ()) -> None:
         """They are read by `load`."""
-        self.chosen = tuple(adapter for adapter in chosen if adapter.scale)
-        self._pointers: list[Any] = []
+        self.chosen = tuple(chosen)
+        self._loaded: dict[str, _Loaded] = {}
+        """By name. Other threads look names up while the one that computes changes it."""
+        self._model: Any = None
+        self.usual = AS_LOADED
+        """What the model was loaded with."""
 
     def load(self, model: Any) -> None:
         """Read them for a llama_model; they have to fit it (`localspec.models.compat.lora`).
@@ -32,26 +48,115 @@ class Adapters:
         Raises:
             ModelFileError: llama.cpp refuses one.
         """
+        self._model = model
         for adapter in self.chosen:
-            library.errors_since(0)
-            with library.listening(alone=False):
-                pointer = c_api.llama_adapter_lora_init(model, os.fsencode(adapter.path))
-            if not pointer:
-                reason = (library.errors_since() or ["no reason given"])[-1]
-                raise ModelFileError(f"llama.cpp cannot load {adapter.path.name}: {reason}")
-            self._pointers.append(pointer)
+            self.add(adapter.path)
+        uses = [AdapterUse(str(one.path), one.scale) for one in self.chosen]
+        self.usual = Blend(self._parts(uses))
 
-    def use(self, context: Any) -> None:
-        """Compute with them in a llama_context from its next pass on."""
-        n = len(self._pointers)
-        if n:
-            pointers = (c_api.llama_adapter_lora_p_ctypes * n)(*self._pointers)
-            scales = (ctypes.c_float * n)(*(adapter.scale for adapter in self.chosen))
-            c_api.llama_set_adapters_lora(context, pointers, n, scales)
+    def add(self, path: Path) -> None:
+        """Read one more, or the same again where its file has changed.
+
+        Raises:
+            ModelFileError: llama.cpp refuses it.
+            UsageError: the model has as many as it may have, or was loaded with this one.
+        """
+        name, digest = str(path), fingerprint(path)
+        known = self._loaded.get(name)
+        if known is not None and known.digest == digest:
+            return
+        if known is not None:
+            self._require_apart(path)
+        if known is None and len(self._loaded) >= MOST:
+            raise UsageError(f"{MOST} adapters are loaded, which is the most; unload one")
+        library.errors_since(0)
+        with library.listening(alone=False):
+            pointer = c_api.llama_adapter_lora_init(self._model, os.fsencode(path))
+        if not pointer:
+            reason = (library.errors_since() or ["no reason given"])[-1]
+            raise ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")
+        self._loaded[name] = _Loaded(pointer, digest)
+        if known is not None:
+            c_api.llama_adapter_lora_free(known.pointer)
+
+    def remove(self, path: Path) -> None:
+        """Free one; no context may compute with it then. One that is not loaded is passed over.
+
+        Raises:
+            UsageError: the model was loaded with it.
+        """
+        self._require_apart(path)
+        known = self._loaded.pop(str(path), None)
+        if known is not None:
+            c_api.llama_adapter_lora_free(known.pointer)
+
+    def _require_apart(self, path: Path) -> None:
+        """Refuse what would take away an adapter that all contexts of the model begin with."""
+        if any(str(path) == str(adapter.path) for adapter in self.chosen):
+            raise UsageError(
+                f"{path.name} was loaded with the model and stays; start without --lora for it"
+            )
+
+    def digest(self, path: Path) -> str | None:
+        """The digest of a loaded one's file, as it was read; None: it is not loaded."""
+        known = self._loaded.get(str(path))
+        return None if known is None else known.digest
+
+    def blend(self, uses: Iterable[AdapterUse] | None) -> Blend:
+        """The blend that a request asks for; None: the usual one.
+
+        Raises:
+            UsageError: one is not loaded, or named twice.
+        """
+        if uses is None:
+            return self.usual
+        parts = self._parts(uses)
+        if parts == self.usual.parts:
+            return self.usual
+        text = json.dumps(parts)
+        return Blend(parts, hashlib.sha256(text.encode()).hexdigest()[:32])
+
+    def _parts(self, uses: Iterable[AdapterUse]) -> tuple[tuple[str, float], ...]:
+        found: dict[str, float] = {}
+        for use in uses:
+            loaded = self._loaded.get(use.path)
+            if loaded is None:
+                raise UsageError(f"the adapter {Path(use.path).name[:80]} is not loaded")
+            if loaded.digest in found:
+                raise UsageError(f"the adapter {Path(use.path).name[:80]} is named twice")
+            found[loaded.digest] = use.scale
+        return tuple(sorted((digest, scale) for digest, scale in found.items() if scale))
+
+    def require(self, blend: Blend) -> None:
+        """Refuse a blend whose adapters are not all loaded any more.
+
+        Raises:
+            UsageError: they are not.
+        """
+        if not {digest for digest, _ in blend.parts} <= {one.digest for one in self._each()}:
+            raise UsageError("an adapter of this request was unloaded meanwhile; send it again")
+
+    def _each(self) -> list[_Loaded]:
+        return [*self._loaded.values()]
+
+    def use(self, context: Any, blend: Blend | None = None) -> None:
+        """Compute with a blend in a llama_context from its next pass on; None: the usual one."""
+        parts = (self.usual if blend is None else blend).parts
+        pointers = {one.digest: one.pointer for one in self._each()}
+        n = len(parts)
+        array = (c_api.llama_adapter_lora_p_ctypes * n)(*(pointers[digest] for digest, _ in parts))
+        scales = (ctypes.c_float * n)(*(scale for _, scale in parts))
+        c_api.llama_set_adapters_lora(context, array, n, scales)
+
+    def every(self) -> Blend:
+        """All of them at once."""
+        return Blend(tuple(sorted({(one.digest, 1.0) for one in self._each()})), "every")
+
+    def extremes(self) -> tuple[Blend, ...]:
+        """None of them, and all; one blend, where there are none."""
+        return (Blend(key="none"), self.every()) if self._loaded else (self.usual,)
 
     def facts(self) -> list[list[object]]:
-        """What identifies them: a digest of each file, and its scale."""
-        return [[fingerprint(adapter.path), adapter.scale] for adapter in self.chosen]
+        """What identifies the usual blend: a digest of each file, and its scale."""
+        return [[digest, scale] for digest, scale in self.usual.parts]
 
-
-NO_ADAPTERS = Adapters()

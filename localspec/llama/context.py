@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from localspec.core import kernel
+from localspec.core.adapter_list import Blend
 from localspec.core.values import Logits, Tokens
 from localspec.errors import (
     ContextFullError,
@@ -107,6 +108,7 @@ class Context(Sequences):
         """Whether most of the last pass with rows was still to be computed then. It is measured,
         since it differs by backend and by the places of layers.
         """
+        self._blend = model.adapters.usual
         self.meanwhile: Callable[[], None] | None = None
         """Work to be done once, when the next pass was submitted and before its rows are there."""
 
@@ -153,6 +155,12 @@ class Context(Sequences):
         self._team = None if self.on_device else team(n)
         c_api.llama_set_n_threads(self._ptr, n, n)
         self.threads = n
+
+    def adapt(self, blend: Blend) -> None:
+        """Compute with these adapters from the next pass on."""
+        if blend is not self._blend and blend != self._blend:
+            self.model.adapters.use(self._ptr, blend)
+            self._blend = blend
 
     @property
     def outputs(self) -> int:

@@ -17,7 +17,7 @@ from localspec.errors import (
 from localspec.kernels.library import BUFFER
 from localspec.llama import library
 from localspec.llama import own_kernels as own
-from localspec.llama.adapters import NO_ADAPTERS, Adapters
+from localspec.llama.adapters import Adapters
 from localspec.llama.devices import backend
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
@@ -47,7 +47,7 @@ class Model(Vocabulary):
         own_kernels: bool = False,
         host_experts: int = 0,
         remote: RemoteDevices | None = None,
-        adapters: Adapters = NO_ADAPTERS,
+        adapters: Adapters | None = None,
         on_progress: Callable[[float], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class Model(Vocabulary):
         where it has such kernels; without, the file is mapped as it is. With ``own_kernels``, these
         are our own where they are registered and know the format. The routed experts of the
         first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the
-        devices of workers, before this machine's own. All contexts of the model compute with
+        devices of workers, before this machine's own. All contexts of the model begin with
         ``adapters``.
 
         Raises:
@@ -102,11 +102,11 @@ class Model(Vocabulary):
                 raise Interrupted("loading was cancelled")
             raise load_error(path, library.errors_since())
         super().__init__(c_api.llama_model_get_vocab(self._ptr))
-        self.adapters = adapters
+        self.adapters = adapters or Adapters()
         try:
             if alone:
                 self._require_text_model()
-            adapters.load(self._ptr)
+            self.adapters.load(self._ptr)
         except ModelFileError:
             self.close()
             raise

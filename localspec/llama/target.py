@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 
+from localspec.core.adapter_list import AdapterUse, Blend
 from localspec.core.media_rows import has_rows, runs
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
@@ -65,6 +67,8 @@ class LlamaTarget:
         """Knows the rows of the pictures that prompts have, once one was loaded."""
         self._seeing: dict[int, tuple[Piece, Generator[None, None, None]]] = {}
         """Pictures whose first rows are in the cache, see `Context.picture_passes`."""
+        self._blends: dict[int, Blend] = {}
+        """The adapters of sequences that have others than the model was loaded with."""
         self.widths: Counter[int] = Counter()
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
@@ -100,6 +104,46 @@ class LlamaTarget:
         if sequences > 1 and context.rollback is not None:
             rows = min(rows, 1 + context.rollback)
         return max(0, rows - 1)
+
+    # -- adapters ------------------------------------------------------------------------------
+
+    def blend(self, uses: Sequence[AdapterUse] | None) -> Blend:
+        """See `localspec.core.target.AdaptsSequences`."""
+        return self._context.model.adapters.blend(uses)
+
+    def adapt(self, seq: int, blend: Blend) -> None:
+        """See `localspec.core.target.AdaptsSequences`."""
+        adapters = self._context.model.adapters
+        if blend == adapters.usual:
+            self._blends.pop(seq, None)
+        else:
+            adapters.require(blend)
+            self._blends[seq] = blend
+
+    def load_adapter(self, path: Path) -> None:
+        """See `localspec.core.target.AdaptsSequences`."""
+        self._context.adapt(self._usual)  # it may take the place of one that is computed with
+        self._context.model.adapters.add(path)
+
+    def unload_adapter(self, path: Path) -> None:
+        """See `localspec.core.target.AdaptsSequences`."""
+        self._context.adapt(self._usual)
+        self._context.model.adapters.remove(path)
+
+    def adapted(self, path: Path) -> list[int]:
+        """See `localspec.core.target.AdaptsSequences`."""
+        digest = self._context.model.adapters.digest(path)
+        blends = self._blends.items()
+        return [seq for seq, blend in blends if digest in {one for one, _ in blend.parts}]
+
+    @property
+    def _usual(self) -> Blend:
+        return self._context.model.adapters.usual
+
+    def _adapters_of(self, seq: int) -> Blend:
+        return self._blends.get(seq) or self._usual
+
+    # -- passes --------------------------------------------------------------------------------
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
@@ -151,6 +195,7 @@ class LlamaTarget:
         if self.pictures is None:
             raise PassRefusedError("this target has no encoder for pictures")
         start, piece = self._context.length(seq), self.pictures.piece([*ids])
+        self._context.adapt(self._adapters_of(seq))
         try:
             if until is not None and not piece.encoded(until):
                 return False
@@ -192,6 +237,7 @@ class LlamaTarget:
             if on_progress is not None:
                 on_progress(so_far)
 
+        self._context.adapt(self._adapters_of(seq))
         try:
             self._context.read(seq, tokens, passed)
         except LocalspecError:
@@ -223,8 +269,8 @@ class LlamaTarget:
             work()
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
-        """One pass over the pending tokens and drafts; if it raises, the cache is as before, or
-        empty where the model is recurrent.
+        """One pass over the pending tokens and drafts, or one for all sequences of the same
+        adapters; if it raises, the cache is as before, or empty where the model is recurrent.
 
         Raises:
             PassRefusedError: a tree, or a draft, that this context has no room for.
@@ -241,7 +287,7 @@ class LlamaTarget:
         if len(work) > 1:
             self._arrange(work)
         ordered = sorted(work, key=lambda w: self._context.stream(w.seq))
-        groups = self._shapes.groups(ordered)
+        groups = [group for alike in self._alike(ordered) for group in self._shapes.groups(alike)]
         found: dict[int, Logits] = {}
         shape: dict[int, int] = {}
         for group in groups:
@@ -258,6 +304,15 @@ class LlamaTarget:
             shape |= own
         return [Scores(found[w.seq], w.padding(shape.get(w.seq, 0))) for w in work]
 
+    def _alike(self, work: Sequence[Work]) -> list[Sequence[Work]]:
+        """The same, apart by adapters: a pass has one blend of them."""
+        if not self._blends:
+            return [work]
+        found: dict[Blend, list[Work]] = {}
+        for w in work:
+            found.setdefault(self._adapters_of(w.seq), []).append(w)
+        return [*found.values()]
+
     def _arrange(self, work: Sequence[Work]) -> None:
         """Give a sequence another stream, where that pays."""
         try:
@@ -268,6 +323,7 @@ class LlamaTarget:
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape; records what it put into the cache."""
+        self._context.adapt(self._adapters_of(work[0].seq))
         padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
         idle = shape.keys() - {w.seq for w in work}
         stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]

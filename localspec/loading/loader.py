@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from localspec.config import paths
 from localspec.core import drafter_registry
@@ -13,7 +14,7 @@ from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
-from localspec.errors import OutOfMemoryError
+from localspec.errors import OutOfMemoryError, UsageError
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
@@ -71,6 +72,21 @@ class LoadedPair:
     remote: RemoteDevices | None = None
     """The workers that they are on."""
 
+    def require_adapter(self, path: Path) -> None:
+        """Refuse a file that is no adapter of the target, and any where none can be loaded later.
+
+        Raises:
+            LocalspecError: see `localspec.models.compat.lora`.
+        """
+        if self.info.strict:
+            raise UsageError(
+                "strict mode tests adapters when it loads the model; name this one with --lora, "
+                "at the scale 0 if single requests are to use it"
+            )
+        if self.remote is not None:
+            raise UsageError("adapters are not sent to workers; leave out --rpc")
+        _require_adapter(path, ModelFile(self.target_model.path))
+
     def close(self) -> None:
         """Free everything; a reply that is being made ends before its next pass."""
         self.stop.set()
@@ -99,8 +115,7 @@ def load(
     own = own_kernels.engage(options.kernels, lambda what: _tell(on_event, what))
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
-        check_file(adapter.path)
-        require_fitting(ModelFile(adapter.path), files.target)
+        _require_adapter(adapter.path, files.target)
     selection = select(options, read_headers(files.target, files.draft))
     remote = connected(options, on_event)
     try:
@@ -119,6 +134,11 @@ def load(
         if remote is not None:
             remote.close()
         raise
+
+
+def _require_adapter(path: Path, target: ModelFile) -> None:
+    check_file(path)
+    require_fitting(ModelFile(path), target)
 
 
 def _tell(on_event: Progress | None, what: str) -> None:

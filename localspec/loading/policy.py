@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from localspec.config import paths
+from localspec.core.adapter_list import Blend
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
 from localspec.llama import library, own_kernels
@@ -31,6 +33,8 @@ _REMOTE_S = 6.0
 pass of each width takes some round trips more, which no reply should wait for."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
+_BLENDS = 32
+"""Blends of adapters whose acceptance is kept in memory."""
 _THOROUGH_S = 30.0
 """Seconds at most, where the user asked for measurements and waits for them."""
 
@@ -54,6 +58,11 @@ class Control:
     def times(self) -> PassTimes | None:
         """The seconds of passes as the policy has them now; None where it measures none."""
         return None if self.policy.costs is None else _CurrentTimes(self.policy)
+
+    def policy_for(self, blend: Blend) -> Policy:
+        """The policy of requests with these adapters."""
+        del blend
+        return self.policy
 
     def save(self) -> None:
         """Write what the policy measured to disk, for the next session.
@@ -106,16 +115,44 @@ class MeasuredControl(Control):
     file: Path
     knowledge: Knowledge
     """Content of the file; ``policy`` updates it."""
+    another: Callable[[Knowledge], Controller]
+    """Makes a controller of the same drafters."""
+    adapted: dict[Blend, tuple[Path, Knowledge, Controller]] = field(default_factory=dict)
+    """Those of requests with adapters of their own, which move the text away from the drafters in
+    another way, and their files; the one used last is the last."""
 
     @property
     def proof(self) -> Policy:
         """See `Control`."""
         return self.exercise
 
+    def policy_for(self, blend: Blend) -> Policy:
+        """See `Control`. Costs are first those of the model as it was loaded; acceptance is
+        measured apart from the beginning.
+        """
+        if not blend.key:
+            return self.policy
+        known = self.adapted.pop(blend, None) or self._adapted(blend)
+        self.adapted[blend] = known
+        if len(self.adapted) > _BLENDS:
+            del self.adapted[next(iter(self.adapted))]
+        return known[2]
+
+    def _adapted(self, blend: Blend) -> tuple[Path, Knowledge, Controller]:
+        facts = {"beside": self.file.name, "adapters": blend.parts}
+        file = self.file.with_name(name_of(facts))
+        knowledge = load(file)
+        if knowledge is None:
+            known = self.knowledge.costs
+            knowledge = Knowledge({at: Costs(c.curve(), c.drafts()) for at, c in known.items()})
+        return file, knowledge, self.another(knowledge)
+
     def save(self) -> None:
         """See `Control`."""
         paths.make_parent(self.file)
         save(self.file, self.knowledge)
+        for file, knowledge, _ in self.adapted.values():
+            save(file, knowledge)
 
     def measure(self, on_pass: OnPass | None = None) -> Costs:
         """See `Control`; takes up to a minute."""
@@ -147,21 +184,23 @@ def automatic(
         seen = glance(target) if here else sweep(target, _REMOTE_S)
         _renew(knowledge, seen, _draft_costs(drafting))
     deepest = target.widest - 1
+    another = partial(
+        Controller,
+        sources=sources,
+        free=[source for source in sources if source not in drafting],
+        branching=branching,
+        k_max=deepest,
+        pads=pads,
+        read_shares=_read_shares(drafting, knowledge),
+    )
     return MeasuredControl(
-        policy=Controller(
-            knowledge,
-            sources,
-            free=[source for source in sources if source not in drafting],
-            branching=branching,
-            k_max=deepest,
-            pads=pads,
-            read_shares=_read_shares(drafting, knowledge),
-        ),
+        policy=another(knowledge),
         exercise=Exercise([s for s in sources if s != PREDICTION], branching, deepest),
         target=target,
         drafting=drafting,
         file=file,
         knowledge=knowledge,
+        another=another,
     )
 
 

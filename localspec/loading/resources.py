@@ -10,7 +10,7 @@ from typing import TypeVar
 from localspec.core.adapter_list import Adapter
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
-from localspec.llama.adapters import NO_ADAPTERS, Adapters
+from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
 from localspec.llama.heads.base import Head
@@ -86,7 +86,7 @@ class Parts:
             own_kernels=bool(self.own.unit),
             host_experts=share.host_experts if share is not None else 0,
             remote=self.remote if is_target else None,
-            adapters=Adapters(self.adapters) if is_target else NO_ADAPTERS,
+            adapters=Adapters(self.adapters) if is_target else None,
             on_progress=progress,
             cancelled=self.cancelled,
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.config import paths
+from localspec.core.adapter_list import Blend
 from localspec.core.events import Loading
 from localspec.errors import StrictError
 from localspec.llama import library, own_kernels
@@ -96,7 +97,16 @@ class StrictLoading:
         raise StrictError(_refusal(self.target.name, differed))
 
     def _differences(self, model: Model, recipe: Recipe) -> list[Difference]:
-        """Differences that the self-test finds on a small context of its own."""
+        """Differences that the self-test finds on small contexts of its own: without adapters, and
+        with all, since requests choose among them.
+        """
+        return [
+            difference
+            for blend in model.adapters.extremes()
+            for difference in self._differences_with(blend, model, recipe)
+        ]
+
+    def _differences_with(self, blend: Blend, model: Model, recipe: Recipe) -> list[Difference]:
         with library.listening():
             context = strict_context(recipe)(
                 model,
@@ -107,6 +117,7 @@ class StrictLoading:
                 kv_type=self.parts.fit.target.kv_type,
                 stop=self.parts.stop,
             )
+        context.adapt(blend)
         try:
             return list(SelfTest(context).differences(self._progress))
         finally:
@@ -135,7 +146,7 @@ class StrictLoading:
             "driver": driver(),
             "build": own_kernels.build(),
         }
-        if adapters := model.adapters.facts():
+        if adapters := model.adapters.every().parts:
             facts["adapters"] = adapters
         return paths.cache_dir() / "strict" / name_of(facts)
 
