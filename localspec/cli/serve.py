@@ -120,6 +120,13 @@ _ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 @click.option("--embedding", metavar="MODEL", help="Embedding model beside it, for /v1/embeddings.")
 @click.option("--reranker", metavar="MODEL", help="Reranker beside it, for /v1/rerank.")
 @click.option(
+    "--lora-folder",
+    "lora_folders",
+    multiple=True,
+    metavar="FOLDER",
+    help="Let clients load LoRA adapters of this folder; may be repeated.",
+)
+@click.option(
     "--spm-infill",
     is_flag=True,
     help="Give models that fill in text the part behind the cursor first, as Codestral has it.",
@@ -182,6 +189,7 @@ _OWN = (
     *("no_switch", "no_pull", "allow_delete", "queue", "hosts", "origins", "save_states", "tui"),
     *("drain", "tls_cert", "tls_key", "root_path", "spm_infill", "embedding", "reranker"),
     "allow_media",
+    "lora_folders",
 )
 
 
@@ -211,6 +219,7 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         keep_loaded=own["keep_alive"],
         load_first=not own["lazy"],
         switch=not own["no_switch"],
+        lora_folders=_folders(own["lora_folders"]),
         suffix_first=own["spm_infill"],
         embedding=own["embedding"],
         reranker=own["reranker"],
@@ -229,6 +238,14 @@ def _tls(certificate: str | None, key: str | None) -> tuple[Path, Path] | None:
     if certificate is None or key is None:
         raise UsageError("--tls-cert and --tls-key belong together; give both")
     return paths.expand(certificate).absolute(), paths.expand(key).absolute()
+
+
+def _folders(given: tuple[str, ...]) -> tuple[Path, ...]:
+    found = tuple(paths.expand(folder).absolute() for folder in given)
+    for folder in found:
+        if not folder.is_dir():
+            raise UsageError(f"--lora-folder needs a folder, and {folder} is none")
+    return found
 
 
 def _root_path(given: str) -> str:

@@ -160,3 +160,7 @@ class Adapters:
         """What identifies the usual blend: a digest of each file, and its scale."""
         return [[digest, scale] for digest, scale in self.usual.parts]
 
+
+def facts_of(chosen: Sequence[Adapter]) -> list[list[object]]:
+    """The same of adapters that are not loaded yet."""
+    return sorted([fingerprint(one.path), one.scale] for one in chosen if one.scale)

@@ -25,7 +25,7 @@ from localspec.config import paths
 from localspec.errors import Interrupted, OutOfMemoryError
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
-from localspec.llama.adapters import Adapters
+from localspec.llama.adapters import facts_of
 from localspec.llama.context import Context
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
@@ -239,8 +239,8 @@ class Trials:
             "device": [(d.kind, d.description) for d in devices()],
             "build": own_kernels.build(),
         }
-        if self.parts.adapters:
-            facts["adapters"] = Adapters(self.parts.adapters).facts()
+        if adapters := facts_of(self.parts.adapters):
+            facts["adapters"] = adapters
         return paths.cache_dir() / "kernels" / name_of(facts)
 
 

@@ -77,7 +77,7 @@ class Planning:
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
         beside = projector_bytes(self.files.target, options)
-        beside += sum(one.path.stat().st_size for one in options.adapters if one.scale)
+        beside += sum(one.path.stat().st_size for one in options.adapters)
         return fit_files(self.files.target, draft, wishes, remote=self.remote, beside=beside)
 
 

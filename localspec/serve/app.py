@@ -20,6 +20,7 @@ from localspec.serve.http.errors import ApiError
 from localspec.serve.http.guard import Guard
 from localspec.serve.http.paths import PlainPaths, hint
 from localspec.serve.routes import (
+    adapters,
     chat,
     completions,
     embeddings,
@@ -53,6 +54,7 @@ ROUTES: tuple[Contribution, ...] = (
     responses.routes,
     messages.routes,
     native.routes,
+    adapters.routes,
     ollama.routes,
     ollama_embed.routes,
     ollama_models.routes,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from localspec.core.adapter_list import Blend
 from localspec.core.events import Notice
 from localspec.core.target import Work
 from localspec.core.values import Scores, Tokens
@@ -114,6 +115,10 @@ class Costs:
 
     policy: Policy = field(default_factory=lambda: Plain("test"))
     error: OSError | None = None
+
+    def policy_for(self, blend: Blend) -> Policy:
+        del blend
+        return self.policy
 
     def save(self) -> None:
         if self.error is not None:

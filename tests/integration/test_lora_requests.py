@@ -238,9 +238,10 @@ def test_what_cannot_be_loaded_later_is_refused_in_a_line(
         twice = (AdapterUse(str(adapted.one)), AdapterUse(str(adapted.one), 0.5))
         with pytest.raises(UsageError, match="named twice"):
             runtime.answer(asked(twice, 0.0, draft=True))
-    with Runtime.open(options(files, adapted, strict=True)) as runtime:
-        with pytest.raises(UsageError, match="strict mode tests adapters when it loads"):
-            runtime.load_adapter(wrong)
+    strict = options(files, adapted, strict=True)
+    said = "strict mode tests adapters when it loads"
+    with Runtime.open(strict) as runtime, pytest.raises(UsageError, match=said):
+        runtime.load_adapter(wrong)
     for scale in (float("nan"), float("inf"), 101.0):
         with pytest.raises(UsageError, match="between -100 and 100"):
             AdapterUse("a.gguf", scale)

@@ -49,6 +49,7 @@ class FakeEngine:
         self._tasks = set()
         self._next = 1
         self.interrupted = []
+        self.adapters = set()
 
     async def open(self):
         await asyncio.sleep(0)
@@ -98,6 +99,11 @@ class FakeEngine:
     @property
     def running(self):
         return len(self._inboxes)
+
+    async def adapter(self, path, *, load):
+        if self.world.adapter_error is not None:
+            raise self.world.adapter_error
+        (self.adapters.add if load else self.adapters.discard)(path)
 
     async def tokenize(self, request, *, special=True, bos=True):
         if request.prompt_tokens is not None:
@@ -161,7 +167,7 @@ class FakeEngine:
 class World:
     """A server on fake engines."""
 
-    def __init__(self, **settings):
+    def __init__(self, lora="", **settings):
         self.engines = []
         self.requests = []
         self.words = WORDS
@@ -169,6 +175,7 @@ class World:
         self.cached = 0
         self.error: LocalspecError | None = None
         self.error_at = 0
+        self.adapter_error: LocalspecError | None = None
         self.load_error: LocalspecError | None = None
         self.loading: asyncio.Event | None = None
         self.hold: asyncio.Event | None = None
@@ -176,7 +183,7 @@ class World:
         self.lines, self.notices, self.defects = [], [], []
         self.settings = ServeSettings(**settings)
         keep = self.settings.keep_loaded
-        self.slot = EngineSlot(Options(model="fake"), self, self, keep_loaded=keep)
+        self.slot = EngineSlot(Options(model="fake", lora=lora), self, self, keep_loaded=keep)
         self.service = Service(self.settings, self.slot, self)
         self.app = build_app(self.service)
 

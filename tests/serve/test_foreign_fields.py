@@ -156,7 +156,7 @@ async def test_a_stream_has_the_notice_in_its_last_chunk(world):
         (CHAT, {"stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats must"),
         (CHAT, {"n_probs": True}, "n_probs is not supported"),  # true is not 1, false not 0
         (CHAT, {"n_probs": False}, "n_probs is not supported"),
-        (CHAT, {"lora": [{"id": 0, "scale": 1}]}, "adapters are those of the server's --lora"),
+        (CHAT, {"lora": [{"id": 0, "scale": 1}]}, "there is no adapter 0; ids: none is loaded"),
     ],
 )
 async def test_what_differs_by_path_or_lies_deeper_is_refused_too(world, path, more, said):

@@ -69,7 +69,7 @@ class Answering:
         self._service.entered(self)
         try:
             self._engine = await self._entered()
-            self.record.model = self._service.models.present
+            self.record.model = self.record.adapter or self._service.models.present
             # The prompts of several choices are the same: the first one reads it for all.
             for index in range(1 if self._alike() else self.size):
                 self._submit(index)
@@ -170,6 +170,7 @@ class Answering:
             and r.prompt == first.prompt
             and r.prompt_tokens == first.prompt_tokens
             and r.infill == first.infill
+            and r.adapters == first.adapters
             for r in self._requests[1:]
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.core.events import Examination, ModelInfo
@@ -43,6 +44,10 @@ class Engine(Protocol):
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:
         """Probabilities at the place of the last of ``tokens``."""
+        ...
+
+    async def adapter(self, path: Path, *, load: bool) -> None:
+        """Load or unload an adapter, once no running reply uses it."""
         ...
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
+from pathlib import Path
 
 from localspec.core.events import ModelInfo
 from localspec.errors import (
@@ -72,6 +73,8 @@ class EngineSlot:
         self._reports = True
         """Whether an attempt to load that fails is reported."""
         self._opened_at = 0.0
+        self.adapters: list[Path] = []
+        """Adapters that requests loaded: every further engine loads them too."""
         self.restarts = 0
         """How often an engine that had died was started again."""
 
@@ -276,6 +279,7 @@ class EngineSlot:
         self._engine = engine
         try:
             await engine.open()
+            await self._load_adapters(engine)
         except LocalspecError as error:
             self._engine = None
             if self._before is not None:  # whether requests still wait for the other model or not
@@ -290,6 +294,20 @@ class EngineSlot:
             raise Interrupted("the engine was ended while it was loaded")
         self._error, self._opened_at = None, time.monotonic()
         return engine
+
+    async def _load_adapters(self, engine: Engine) -> None:
+        """Load what requests had loaded; what this model cannot use is refused to them later.
+
+        Raises:
+            EngineError: the engine stopped.
+        """
+        for path in [*self.adapters]:
+            try:
+                await engine.adapter(path, load=True)
+            except EngineError:
+                raise
+            except LocalspecError as error:
+                self._reporter.notice(f"the adapter {path.name} is not loaded again: {error}")
 
     async def _end(self) -> None:
         """End the engine, also one that is being loaded or about to be started again."""

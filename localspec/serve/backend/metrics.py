@@ -16,6 +16,8 @@ _RECENT = 256
 """Finished requests that the status view shows."""
 _LATENCIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0)
+_MOST_BLENDS = 64
+"""Combinations of adapters that are counted one by one."""
 MOST_POSITIONS = 16
 """Places of a draft that are counted one by one."""
 
@@ -58,6 +60,9 @@ class Metrics:
         self.accepted = 0
         self.accepted_at = [0] * MOST_POSITIONS
         """Accepted tokens by position in the draft."""
+        self.adapted: dict[str, list[int]] = {}
+        """Drafted tokens that were judged and accepted, by the adapters of the requests: acceptance
+        is another for each."""
         self.predicted_accepted = 0
         self.predicted_rejected = 0
         self.prompt_seconds = 0.0
@@ -68,9 +73,13 @@ class Metrics:
         self.whole = Histogram(_LATENCIES)
         self.recent: deque[RequestRecord] = deque(maxlen=_RECENT)
 
-    def record(self, caller: Caller, path: str) -> RequestRecord:
-        """The record of a request that arrives."""
-        return RequestRecord(caller, path, "")
+    def record(
+        self, caller: Caller, path: str, adapter: str = "", adapters: str = ""
+    ) -> RequestRecord:
+        """The record of a request that arrives; ``adapter`` is what it calls as its model,
+        ``adapters`` the names of all that it is computed with.
+        """
+        return RequestRecord(caller, path, "", adapter, adapters)
 
     def note(self, record: RequestRecord, reply: ReplyRecord, events: Sequence[ReplyEvent]) -> None:
         """Count events of a reply."""
@@ -97,6 +106,11 @@ class Metrics:
         self.recent.append(record)
         self.whole.add(time.monotonic() - record.arrived)
         for reply in record.replies:
+            if record.adapters:
+                full = len(self.adapted) >= _MOST_BLENDS and record.adapters not in self.adapted
+                counts = self.adapted.setdefault("..." if full else record.adapters, [0, 0])
+                counts[0] += reply.verified
+                counts[1] += reply.accepted
             self.finish_reasons[str(reply.finish_reason or "abort")] += 1
             if reply.first_token is not None and reply.last_token is not None and reply.emitted > 1:
                 seconds = reply.last_token - reply.first_token

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from localspec.loading.options import Options
+from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.public_name import public
-from localspec.serve.http.errors import ApiError
+from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.settings import ServeSettings
 
 _NAMES_SHOWN = 8
@@ -25,6 +26,8 @@ class ListedModel:
     name: str
     loaded: bool
     about: str = ""
+    parent: str = ""
+    """The model that it adapts, where it is an adapter."""
 
 
 class ModelNames:
@@ -34,9 +37,10 @@ class ModelNames:
     A request can name no file.
     """
 
-    def __init__(self, settings: ServeSettings, slot: EngineSlot) -> None:
+    def __init__(self, settings: ServeSettings, slot: EngineSlot, adapters: ServedAdapters) -> None:
         self._settings = settings
         self._slot = slot
+        self._adapters = adapters
         self._others: tuple[tuple[str, str], ...] = ()
         self._looked = -_FRESH_SECONDS
 
@@ -54,7 +58,43 @@ class ModelNames:
         """
         if name is None:
             return None
-        name = name.removesuffix(":latest")  # Ollama's tag of names without one
+        found = await self._known(name) or await self._adapted(name)
+        if found is not None or "*" in self._settings.aliases:
+            return found
+        known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
+        shown = name if len(name) <= 80 else f"{name[:80]}..."
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            f"there is no model {shown!r} here; there are: {known}. Start the server with --alias "
+            "NAME to accept another name",
+            kind="invalid_request_error",
+            param="model",
+            code="model_not_found",
+        )
+
+    async def adapter(self, name: str | None) -> ServedAdapter | None:
+        """The adapter that a name means; None where it means a model, or nothing."""
+        if name is None or not self._adapters.listed():
+            return None
+        return None if await self._known(name) else self._adapters.named(_untagged(name))
+
+    async def require_new(self, name: str) -> None:
+        """Refuse the name of a model for an adapter.
+
+        Raises:
+            ApiError: 400, it is one.
+        """
+        if await self._known(name):
+            raise bad_request(f"{name[:80]!r} is the name of a model here", "lora_name")
+
+    async def _adapted(self, name: str) -> Options | None:
+        """The options of the model that an adapter of that name belongs to."""
+        found = self._adapters.named(_untagged(name))
+        return None if found is None else found.options
+
+    async def _known(self, name: str) -> Options | None:
+        """The options of the model of that name."""
+        name = _untagged(name)
         first = self._slot.first
         for options in (self._slot.options, first):
             if name in {options.model, public(options.model)}:
@@ -68,18 +108,7 @@ class ModelNames:
         )
         if on_hub is not None:
             return dataclasses.replace(first, model=on_hub, draft=None, offline=True, smaller=0)
-        if "*" in self._settings.aliases:
-            return None
-        known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
-        shown = name if len(name) <= 80 else f"{name[:80]}..."
-        raise ApiError(
-            HTTPStatus.NOT_FOUND,
-            f"there is no model {shown!r} here; there are: {known}. Start the server with --alias "
-            "NAME to accept another name",
-            kind="invalid_request_error",
-            param="model",
-            code="model_not_found",
-        )
+        return None
 
     async def listed(self) -> list[ListedModel]:
         """The models that a request may name, the present one first."""
@@ -91,7 +120,14 @@ class ModelNames:
             if name not in {self.present, *aliases}:
                 names.append(ListedModel(name, loaded=False, about=about))
         loaded = self._slot.info is not None and self.present == first
-        return [*names, *(ListedModel(alias, loaded=loaded) for alias in aliases)]
+        names += [ListedModel(alias, loaded=loaded) for alias in aliases]
+        taken = {model.name for model in names}
+        for one in self._adapters.listed():
+            if one.name not in taken:
+                parent = public(one.options.model)
+                loaded = self._slot.info is not None and self.present == parent
+                names.append(ListedModel(one.name, loaded=loaded, parent=parent))
+        return names
 
     def look_again(self) -> None:
         """Models were downloaded or removed."""
@@ -103,6 +139,11 @@ class ModelNames:
             self._others = await asyncio.to_thread(_downloaded)
             self._looked = time.monotonic()
         return self._others
+
+
+def _untagged(name: str) -> str:
+    """A name without the tag that Ollama gives to names without one."""
+    return name.removesuffix(":latest")
 
 
 def _downloaded() -> tuple[tuple[str, str], ...]:

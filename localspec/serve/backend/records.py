@@ -47,6 +47,10 @@ class RequestRecord:
     caller: Caller
     path: str
     model: str
+    adapter: str = ""
+    """The adapter that it calls as its model, if it does."""
+    adapters: str = ""
+    """The names of the adapters that it asks for, sorted, with a plus sign between them."""
     arrived: float = field(default_factory=time.monotonic)
     replies: list[ReplyRecord] = field(default_factory=list)
     error: str = ""

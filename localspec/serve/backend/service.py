@@ -12,6 +12,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.loading.options import Options
+from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slot import EngineSlot
@@ -50,7 +51,8 @@ class Service:
         self.reporter = reporter
         self.embeddings = embeddings or Embeddings()
         self._media = MediaPlaces(settings.media)
-        self.models = ModelNames(settings, slot)
+        self.adapters = ServedAdapters(slot, settings.lora_folders)
+        self.models = ModelNames(settings, slot, self.adapters)
         self.metrics = Metrics()
         self.started = time.time()
         self._running: set[Answering] = set()
@@ -73,7 +75,8 @@ class Service:
         """
         options = await self.models.options(model)
         self._require_room(requests, options)
-        owned = [await self._owned(caller, request) for request in requests]
+        called = await self.models.adapter(model)
+        owned = [await self._owned(caller, request, called) for request in requests]
         if caller.body is not None:  # each choice is a copy on its way to the engine
             caller.body.grow(sum(request.size for request in owned))
         if strict and not self.slot.first.strict:
@@ -81,7 +84,9 @@ class Service:
                 "this server does not compute in strict mode; start it with --strict",
                 "localspec.strict",
             )
-        return Answering(self, self.metrics.record(caller, path), options, owned)
+        name = "" if called is None else called.name
+        every = self.adapters.label(owned[0].adapters)
+        return Answering(self, self.metrics.record(caller, path, name, every), options, owned)
 
     async def load(self, model: str | None) -> None:
         """Load a model, so that the next request for it need not wait.
@@ -112,7 +117,7 @@ class Service:
         """
         options = await self.models.options(model)
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
-        owned = await self._owned(caller, request)
+        owned = await self._owned(caller, request, await self.models.adapter(model))
         try:
             async with self.slot.use(options) as engine:
                 return await engine.tokenize(owned, special=special, bos=bos)
@@ -128,19 +133,23 @@ class Service:
             ApiError: the engine refuses.
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
-        owned = await self._owned(caller, request)
+        owned = await self._owned(caller, request, None)
         try:
             async with self.slot.use() as engine:
                 return await engine.examine(owned, tokens, rival)
         except LocalspecError as error:
             raise self.refused(error) from None
 
-    async def _owned(self, caller: Caller, request: ReplyRequest) -> ReplyRequest:
-        """The request as its caller's, with the pictures that it names by address.
+    async def _owned(
+        self, caller: Caller, request: ReplyRequest, called: ServedAdapter | None
+    ) -> ReplyRequest:
+        """The request as its caller's, with the pictures that it names by address and the files of
+        its adapters.
 
         Raises:
-            ApiError: a picture cannot be had.
+            ApiError: a picture cannot be had, or there is no such adapter.
         """
+        uses = self.adapters.uses(request.adapters, called)
         body, size = caller.body, request.size
         try:
             whole = await self._media.fetched(
@@ -148,7 +157,7 @@ class Service:
             )
         except MediaError as error:
             raise bad_request(str(error), "image_url") from None
-        return dataclasses.replace(whole, owner=_owner(caller, whole))
+        return dataclasses.replace(whole, owner=_owner(caller, whole), adapters=uses)
 
     def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
         """Refuse prompts that cannot fit into the context, where that is known.

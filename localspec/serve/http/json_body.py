@@ -35,6 +35,14 @@ def parse(raw: bytes) -> dict[str, Any]:
     Raises:
         ApiError: 400 if it holds none, 413 if it holds too much.
     """
+    data = parse_value(raw)
+    if not isinstance(data, dict):
+        raise bad_request("the body must be a JSON object")
+    return data
+
+
+def parse_value(raw: bytes) -> Any:
+    """The value that a body holds; otherwise as `parse`."""
     numbers = _Numbers()
     try:
         text = raw.decode(json.detect_encoding(raw))  # `json.loads` lets half characters pass
@@ -54,8 +62,6 @@ def parse(raw: bytes) -> dict[str, Any]:
         raise bad_request(f"the body is not valid JSON{reason}") from None
     if ("\\ud" in text or "\\uD" in text) and any(m[1] for m in _ESCAPE.finditer(text)):
         raise bad_request(_NOT_UNICODE)
-    if not isinstance(data, dict):
-        raise bad_request("the body must be a JSON object")
     return data
 
 

@@ -121,6 +121,8 @@ class ServeSettings:
     """The embedding model beside it."""
     reranker: str | None = None
     """The reranker beside it."""
+    lora_folders: tuple[Path, ...] = ()
+    """Folders of adapters that requests may load."""
     suffix_first: bool = False
     """Whether prompts at a cursor have the text behind it first."""
     pulls: bool = True

@@ -16,6 +16,7 @@ from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, checked, setting
 from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.requests.adapters import Scales, uses
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
 
@@ -35,16 +36,6 @@ TokenLimit = Annotated[
     ),
 ]
 """A largest number of tokens, with -1 as LM Studio and llama.cpp have it."""
-
-
-NoAdapters = Annotated[
-    list[Any],
-    Meta(
-        max_length=0,
-        description="llama-server's adapters by request; only an empty list is taken",
-        extra={REFUSAL: "must be empty: adapters are those of the server's --lora"},
-    ),
-]
 
 
 class Drafting(Fields, forbid_unknown_fields=True):
@@ -94,7 +85,7 @@ class GenerationBody(GrammarFields):
     logprobs_mode: LogprobsMode | None = None
     prompt_logprobs: Alternatives | None = None
     cache_salt: Annotated[str, Meta(description="keeps what is cached for it apart")] | None = None
-    lora: NoAdapters | None = None
+    lora: Scales | None = None
     localspec: Drafting | None = None
 
     def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
@@ -118,6 +109,7 @@ class GenerationBody(GrammarFields):
             "logprobs_mode": self.logprobs_mode or "raw",
             "prompt_logprobs": self.prompt_logprobs,
             "owner": self.cache_salt or "",
+            "adapters": uses(self.lora),
             "verifier": checked("localspec.verifier", schema.VERIFIER, own.verifier),
             "drafter": checked("localspec.drafter", schema.DRAFTER, own.drafter),
             "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, own.draft_max),

@@ -169,6 +169,20 @@ class Models(Struct):
     data: list[Model]
 
 
+class AdapterEntry(Struct):
+    """An adapter, as llama-server lists it."""
+
+    id: int
+    path: str
+    scale: float
+
+
+class Success(Struct):
+    """It was done."""
+
+    success: bool
+
+
 class OllamaError(Struct):
     """An answer of Ollama's interface that is an error."""
 

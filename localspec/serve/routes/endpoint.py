@@ -130,6 +130,18 @@ def post_untyped(
     return _routes(paths, handler, Operation("POST", summary, answers.Anything, **described))
 
 
+def post_typed(
+    paths: str | Iterable[str],
+    handler: Callable[[Request], Awaitable[Response]],
+    summary: str,
+    *,
+    body: Any,
+    **described: Any,
+) -> list[BaseRoute]:
+    """An endpoint that reads its body itself, which is of a described type."""
+    return _routes(paths, handler, Operation("POST", summary, body, **described))
+
+
 def _routes(
     paths: str | Iterable[str],
     handler: Callable[[Request], Awaitable[Response]],

@@ -112,6 +112,8 @@ class About:
             "created": int(self._service.started),
             "owned_by": "localspec",
         }
+        if model.parent:  # vLLM's names
+            entry |= {"root": model.name, "parent": model.parent}
         info = self._service.slot.info
         if model.loaded and info is not None:
             entry["max_model_len"] = info.context  # vLLM's name

@@ -68,7 +68,10 @@ class Page:
 def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:
     """The description of the endpoints among ``routes``."""
     endpoints = [route for route in routes if isinstance(route, Endpoint)]
-    schemas = _Schemas(endpoints)
+    schemas, paths = _Schemas(endpoints), dict[str, dict[str, Any]]()
+    for one in endpoints:
+        found = {one.operation.method.lower(): _operation(one, schemas)}
+        paths.setdefault(one.path_format, {}).update(found)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -76,10 +79,7 @@ def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:
             "version": __version__,
             "description": "Exact speculative decoding; OpenAI's, Anthropic's and Ollama's APIs.",
         },
-        "paths": {
-            endpoint.path_format: {endpoint.operation.method.lower(): _operation(endpoint, schemas)}
-            for endpoint in endpoints
-        },
+        "paths": paths,
         "components": {
             "schemas": schemas.components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

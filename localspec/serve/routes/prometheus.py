@@ -55,6 +55,14 @@ def page(service: Service) -> str:
         "Accepted tokens by place in their draft.",
         [(f'position="{i}"', n) for i, n in enumerate(metrics.accepted_at)],
     )
+    if metrics.adapted:
+        rows = sorted(metrics.adapted.items())
+        for at, what in enumerate(("verified", "accepted")):
+            lines += _by_label(
+                f"localspec:adapter_{what}_tokens_total",
+                f"Drafted tokens that were {what}, by the adapters of requests that name some.",
+                [(f'adapter="{_escaped(name)}"', counts[at]) for name, counts in rows],
+            )
     histograms = (
         ("vllm:time_to_first_token_seconds", "From the request to its first token.", "first_token"),
         ("vllm:inter_token_latency_seconds", "Mean time between tokens of a reply.", "per_token"),

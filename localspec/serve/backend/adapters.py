@@ -1,0 +1,221 @@
+"""The LoRA adapters of a server: which there are, by number and by name, and their usual scales.
+
+Requests name adapters and never files, but for `load`, which is for the folders that the server was
+started with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from localspec.core.adapter_list import MOST, AdapterUse
+from localspec.errors import LocalspecError, ModelFileError, UsageError
+from localspec.loading.options import Options
+from localspec.models.compat.lora import require_fitting
+from localspec.models.gguf.model_file import ModelFile
+from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.http.errors import ApiError, bad_request
+
+
+@dataclass(slots=True)
+class ServedAdapter:
+    """One adapter."""
+
+    id: int
+    """llama-server's number of it, which no other one gets later."""
+    name: str
+    """By which a request may call it as a model."""
+    path: Path
+    scale: float
+    """The scale where a request names none."""
+    own: float
+    """The scale of a request that calls it as a model."""
+    options: Options
+    """The model that it was loaded for."""
+
+
+class ServedAdapters:
+    """Those of ``--lora``, and those that requests loaded. All methods belong to one asyncio loop,
+    but for `uses`, which a thread may call.
+    """
+
+    def __init__(self, slot: EngineSlot, folders: Sequence[Path] = ()) -> None:
+        """Requests may load files of the ``folders``."""
+        self._slot = slot
+        self._folders = tuple(folder.resolve() for folder in folders)
+        self._known: dict[int, ServedAdapter] = {}
+        self._next = 0
+        self._lock = asyncio.Lock()
+        for adapter in slot.first.adapters:
+            stem = adapter.path.stem
+            name = stem if self.named(stem) is None else f"{stem}-{self._next}"
+            self._add(name, adapter.path, adapter.scale, slot.first)
+        self._changed = False
+        """Whether the usual scales are no longer those of the start."""
+
+    def _add(self, name: str, path: Path, scale: float, options: Options) -> ServedAdapter:
+        found = ServedAdapter(self._next, name, path, scale, scale or 1.0, options)
+        self._known[found.id] = found
+        self._next += 1
+        return found
+
+    def listed(self) -> list[ServedAdapter]:
+        """All, in the order of their numbers."""
+        return [*self._known.values()]
+
+    def named(self, name: str | None) -> ServedAdapter | None:
+        """The one of that name, if there is one."""
+        return next((one for one in self._known.values() if one.name == name), None)
+
+    def uses(
+        self, asked: Iterable[AdapterUse] | None, called: ServedAdapter | None = None
+    ) -> tuple[AdapterUse, ...] | None:
+        """The adapters of a request as the engine knows them. It ``asked`` for them by number, or
+        ``called`` one as its model; None where it leaves it to the server, and nothing was changed
+        since the start.
+
+        Raises:
+            ApiError: 400, it does both, there is none of that number, or it names one twice.
+        """
+        if called is not None:
+            if asked is not None:
+                said = f"model is the adapter {called.name} already; leave out lora, or name the"
+                raise bad_request(f"{said} model without adapters", "lora")
+            return (AdapterUse(str(called.path), called.own),)
+        if asked is None:
+            usual = ((str(one.path), one.scale) for one in self._known.values() if one.scale)
+            return tuple(AdapterUse(*one) for one in usual) if self._changed else None
+        scales = self._scales(asked)
+        return tuple(AdapterUse(str(self._known[n].path), scale) for n, scale in scales.items())
+
+    def label(self, uses: tuple[AdapterUse, ...] | None) -> str:
+        """The names of adapters in a request, as the metrics have them."""
+        names = {str(one.path): one.name for one in self._known.values()}
+        return "+".join(sorted(names[use.path] for use in uses or () if use.scale))
+
+    def set(self, asked: Iterable[AdapterUse]) -> None:
+        """Change the usual scales; 0 for those that are not named.
+
+        Raises:
+            ApiError: 400, there is none of a number, or one is named twice.
+        """
+        scales = self._scales(asked)
+        for one in self._known.values():
+            one.scale = scales.get(one.id, 0.0)
+        self._changed = True
+
+    def _scales(self, asked: Iterable[AdapterUse]) -> dict[int, float]:
+        found: dict[int, float] = {}
+        for use in asked:
+            number = int(use.path) if use.path.isdecimal() and len(use.path) < 10 else -1
+            if number not in self._known:
+                there = ", ".join(map(str, self._known)) or "none is loaded; see --lora"
+                raise bad_request(f"there is no adapter {use.path[:20]}; ids: {there}", "lora")
+            if number in found:
+                raise bad_request(f"the adapter {number} is named twice", "lora")
+            found[number] = use.scale
+        return found
+
+    async def load(self, name: str, path: str, *, again: bool) -> None:
+        """Load a file of the folders under a new name; with ``again`` also in place of the one of
+        that name, once no running reply uses it.
+
+        Raises:
+            ApiError: 403 outside of the folders, 404 without such a file, 400 for a name that is
+                taken and for what is no adapter of the model.
+            LocalspecError: the engine stopped.
+        """
+        async with self._lock:
+            file = self._allowed(path)
+            known = self.named(name)
+            if known is not None and not again:
+                said = f"the adapter {name[:80]!r} is loaded already; load_inplace: true loads it"
+                raise bad_request(f"{said} again", "lora_name")
+            if known is not None and known.path != file:
+                said = f"{name[:80]!r} was loaded from another file; unload it first"
+                raise bad_request(said, "lora_path")
+            if known is None and any(one.path == file for one in self._known.values()):
+                raise bad_request("this file is loaded under another name", "lora_path")
+            if known is None and len(self._known) >= MOST:
+                raise bad_request(f"{MOST} adapters are loaded, which is the most; unload one")
+            async with self._slot.use() as engine:
+                assert engine.info is not None
+                target = Path(engine.info.target)
+                await asyncio.to_thread(_require_adapter, file, target)
+                await engine.adapter(file, load=True)
+            if known is None:
+                self._add(name, file, 0.0, self._slot.options)
+                self._slot.adapters.append(file)
+
+    async def unload(self, name: str) -> None:
+        """Unload one that a request loaded. Its name is gone at once; its memory, once no running
+        reply uses it.
+
+        Raises:
+            ApiError: 404, there is none of that name; 400, it is one of ``--lora``.
+            LocalspecError: the engine stopped.
+        """
+        async with self._lock:
+            known = self.named(name)
+            if known is None:
+                said = f"the adapter {name[:80]!r} cannot be found"
+                raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
+            if known.path not in self._slot.adapters:
+                said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
+                raise bad_request(said, "lora_name")
+            del self._known[known.id]
+            self._slot.adapters.remove(known.path)
+            if self._slot.info is not None:
+                async with self._slot.use() as engine:
+                    await engine.adapter(known.path, load=False)
+
+    def _allowed(self, path: str) -> Path:
+        """The file that a path of a request names, links followed.
+
+        Raises:
+            ApiError: 403, it is not in a folder that requests may load from; 404, it is missing.
+        """
+        if not self._folders:
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "this server loads no adapters for requests; start it with --lora-folder FOLDER",
+            )
+        if "\0" in path:
+            raise bad_request("lora_path is no path", "lora_path")
+        try:
+            tried = [(folder / path).resolve() for folder in self._folders]
+        except (OSError, RuntimeError):
+            raise bad_request("lora_path is no path", "lora_path") from None
+        inside = [one for one in tried if any(one.is_relative_to(f) for f in self._folders)]
+        if not inside:
+            said = "lora_path is not in a folder of --lora-folder"
+            raise ApiError(HTTPStatus.FORBIDDEN, said, param="lora_path")
+        for one in inside:
+            if one.is_file():
+                return one
+        if any(one.is_dir() for one in inside):
+            said = "lora_path is a folder; name a GGUF file, as convert_lora_to_gguf writes it"
+            raise bad_request(said, "lora_path")
+        said = "there is no such file in the folders of --lora-folder"
+        raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_path")
+
+
+def _require_adapter(file: Path, target: Path) -> None:
+    """Refuse what is no adapter of the model.
+
+    Raises:
+        ApiError: 400, with the first thing that differs.
+    """
+    try:
+        require_fitting(ModelFile(file), ModelFile(target))
+    except (UsageError, ModelFileError) as error:
+        raise bad_request(str(error), "lora_path") from None
+    except LocalspecError:
+        raise bad_request(f"{file.name} cannot be read", "lora_path") from None
+
+
+__all__ = ["ServedAdapter", "ServedAdapters"]

@@ -1,0 +1,195 @@
+"""LoRA adapters of a server: by number, by name, by request, and loaded from allowed folders."""
+
+import json
+
+import pytest
+
+from localspec.core.adapter_list import AdapterUse, read
+from localspec.errors import EngineError, UsageError
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
+STYLE, OTHER = "/adapters/style.gguf", "/adapters/other.gguf"
+LORA = read([f"{STYLE}:0.5", f"{OTHER}:0"])
+
+
+async def post(world, path, body):
+    answer = await world.client.post(path, json=body)
+    return answer.status_code, answer.json() if answer.text.startswith(("{", "[")) else answer.text
+
+
+async def chat(world, **more):
+    return await post(world, "/v1/chat/completions", CHAT | more)
+
+
+async def test_the_adapters_are_listed_as_llama_server_has_them(make_world):
+    world = await make_world(lora=LORA)
+    listed = (await world.client.get("/lora-adapters")).json()
+    assert [(one["id"], one["path"], one["scale"]) for one in listed] == [
+        (0, "style.gguf", 0.5),
+        (1, "other.gguf", 0.0),
+    ]
+    assert "/adapters/" not in json.dumps(listed)
+
+
+async def test_a_request_names_adapters_by_number(make_world):
+    world = await make_world(lora=LORA)
+    assert (await chat(world))[0] == 200
+    assert (await chat(world, lora=[]))[0] == 200  # as llama-server: the usual ones
+    assert [request.adapters for request in world.requests] == [None, None]
+    assert (await chat(world, lora=[{"id": 1, "scale": 0.25}]))[0] == 200
+    assert world.requests[-1].adapters == (AdapterUse(OTHER, 0.25),)
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ([{"id": 2, "scale": 1}], "there is no adapter 2; ids: 0, 1"),
+        ([{"id": 0, "scale": 1}, {"id": 0, "scale": 2}], "the adapter 0 is named twice"),
+        ([{"id": -1, "scale": 1}], "lora[0].id must be at least 0"),
+        ([{"id": 0, "scale": 101}], "lora[0].scale must be between -100 and 100"),
+        ([{"id": 0, "scale": "1"}], "lora[0].scale must be between -100 and 100"),
+        ([{"id": 0}], "lora[0].scale is missing"),
+        ([{"scale": 1}], "lora[0].id is missing"),
+        ([1], "lora[0] must be an object"),
+        ({"id": 0, "scale": 1}, "lora must be a list"),
+        ([{"id": 0, "scale": 1}] * 17, "lora has 17 items; 16 is the most"),
+    ],
+)
+async def test_what_is_no_adapter_is_refused_by_name(make_world, lora, said):
+    world = await make_world(lora=LORA)
+    for status, body in (await chat(world, lora=lora), await post(world, "/lora-adapters", lora)):
+        assert status == 400
+        if isinstance(lora, list):
+            assert said in body["error"]["message"]
+    assert not world.requests
+
+
+async def test_a_scale_that_is_no_number_is_no_json(make_world):
+    world = await make_world(lora=LORA)
+    raw = json.dumps(CHAT | {"lora": [{"id": 0, "scale": float("nan")}]})
+    answer = await world.client.post("/v1/chat/completions", content=raw)
+    assert answer.status_code == 400
+    assert "not valid JSON" in answer.json()["error"]["message"]
+
+
+async def test_the_usual_scales_are_set_for_requests_that_name_none(make_world):
+    world = await make_world(lora=LORA)
+    assert await post(world, "/lora-adapters", [{"id": 1, "scale": 2}]) == (200, {"success": True})
+    scales = [one["scale"] for one in (await world.client.get("/lora-adapters")).json()]
+    assert scales == [0.0, 2.0]
+    await chat(world)
+    assert world.requests[-1].adapters == (AdapterUse(OTHER, 2.0),)
+    await chat(world, lora=[{"id": 0, "scale": 1}])
+    assert world.requests[-1].adapters == (AdapterUse(STYLE, 1.0),)
+    await post(world, "/lora-adapters", [])
+    await chat(world)
+    assert world.requests[-1].adapters == ()
+    status, body = await post(world, "/lora-adapters", {"id": 0, "scale": 1})
+    assert (status, body["error"]["message"][:26]) == (400, "the body must be a list, s")
+
+
+async def test_an_adapter_is_a_model_by_its_name(make_world):
+    world = await make_world(lora=LORA)
+    listed = (await world.client.get("/v1/models")).json()["data"]
+    adapters = [one for one in listed if "parent" in one]
+    assert [(one["id"], one["parent"]) for one in adapters] == [
+        ("style", "fake"),
+        ("other", "fake"),
+    ]
+    for name, use in (("style", AdapterUse(STYLE, 0.5)), ("other", AdapterUse(OTHER, 1.0))):
+        status, answer = await chat(world, model=name)
+        assert (status, answer["model"]) == (200, name)
+        assert world.requests[-1].adapters == (use,)
+    assert (await chat(world, model="fake"))[1]["model"] == "fake"
+    assert world.requests[-1].adapters is None
+    status, answer = await chat(world, model="style", lora=[{"id": 1, "scale": 1}])
+    assert status == 400
+    assert "leave out lora" in answer["error"]["message"]
+    assert (await chat(world, model="nothing"))[0] == 404
+
+
+async def test_the_name_of_the_model_is_never_an_adapter(make_world):
+    world = await make_world(lora=read(["/a/fake.gguf", "/a/x.gguf", "/b/x.gguf"]))
+    names = [one["id"] for one in (await world.client.get("/v1/models")).json()["data"]]
+    assert names[0] == "fake"
+    assert names.count("fake") == 1
+    assert names[-2:] == ["x", "x-2"]
+    await chat(world, model="fake")
+    assert world.requests[-1].adapters is None
+
+
+async def test_own_requests_name_adapters_by_number_too_and_never_files(make_world):
+    world = await make_world(lora=LORA)
+    own = {"prompt": "a", "max_tokens": 2, "adapters": [{"path": STYLE, "scale": 1.0}]}
+    assert (await post(world, "/localspec/reply", own))[0] == 400
+    own["adapters"][0]["path"] = "1"
+    assert (await world.client.post("/localspec/reply", json=own)).status_code == 200
+    assert world.requests[-1].adapters == (AdapterUse(OTHER, 1.0),)
+
+
+LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+
+
+async def test_nothing_is_loaded_for_requests_unless_a_folder_is_allowed(make_world, tmp_path):
+    world = await make_world()
+    file = tmp_path / "a.gguf"
+    file.write_bytes(b"GGUF")
+    status, body = await post(world, LOAD, {"lora_name": "a", "lora_path": str(file)})
+    assert status == 403
+    assert "--lora-folder" in body["error"]["message"]
+
+
+async def test_only_files_of_the_folders_are_opened(make_world, tmp_path):
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    secret = outside / "secret.gguf"
+    secret.write_bytes(b"secret")
+    (inside / "link.gguf").symlink_to(secret)
+    (inside / "linked").symlink_to(outside)
+    (inside / "folder").mkdir()
+    (inside / "text.gguf").write_text("no adapter")
+    world = await make_world(lora_folders=(inside,))
+    for path in (
+        *(str(secret), "../out/secret.gguf", "link.gguf", "linked/secret.gguf", "/etc/passwd"),
+        *(f"{inside}/../out/secret.gguf", "..", "/", "../out/missing.gguf"),
+    ):
+        status, body = await post(world, LOAD, {"lora_name": "a", "lora_path": path})
+        assert (status, body["error"]["param"]) == (403, "lora_path"), path
+        assert str(tmp_path) not in body["error"]["message"]
+    for path, wanted, said in (
+        ("missing.gguf", 404, "there is no such file"),
+        ("folder", 400, "name a GGUF file"),
+        ("a\0b", 400, "no path"),
+        ("text.gguf", 400, "text.gguf"),
+    ):
+        status, body = await post(world, LOAD, {"lora_name": "a", "lora_path": path})
+        assert status == wanted, body
+        assert said in body["error"]["message"]
+    for body in ({}, {"lora_name": "", "lora_path": "a"}, {"lora_name": "a"}, {"lora_path": "a"}):
+        assert (await post(world, LOAD, body))[0] == 400
+    taken = {"lora_name": "fake", "lora_path": "text.gguf"}
+    assert "name of a model" in (await post(world, LOAD, taken))[1]["error"]["message"]
+
+
+async def test_what_is_not_there_or_belongs_to_the_start_is_not_unloaded(make_world):
+    world = await make_world(lora=LORA)
+    assert (await post(world, UNLOAD, {"lora_name": "nothing"}))[0] == 404
+    status, body = await post(world, UNLOAD, {"lora_name": "style"})
+    assert status == 400
+    assert "one of --lora" in body["error"]["message"]
+
+
+async def test_an_engine_that_starts_again_loads_what_requests_had_loaded(make_world, tmp_path):
+    world = await make_world(lora=LORA)
+    world.slot.adapters.append(tmp_path / "later.gguf")
+    await chat(world)
+    assert world.engines[-1].adapters == {tmp_path / "later.gguf"}
+    world.adapter_error = UsageError("later.gguf is for qwen2 models")
+    world.engines[-1].die()
+    await chat(world)
+    assert len(world.engines) == 2
+    assert any("later.gguf is not loaded again" in notice for notice in world.notices)
+    world.adapter_error = EngineError("the engine stopped")
+    world.engines[-1].die()
+    assert (await chat(world))[0] == 503
