@@ -9,6 +9,7 @@ import pytest
 import tables
 from runnables import Costs, Hooked, Pair, V, letters
 
+from localspec.core.adapter_list import AS_LOADED
 from localspec.core.events import Finished, Notice, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY, LogitsProcessor
@@ -357,7 +358,7 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
     bench = Bench(Counting(), drafter)
     first = bench.reply(LONG)
     before = [*LONG, *first.tokens[:5]]
-    seq, row = bench.prefill.row_after(before, [0], "")
+    seq, row = bench.prefill.row_after(before, [0], "", AS_LOADED)
     found = examination(
         row,
         before,
