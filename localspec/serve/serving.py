@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from localspec.config import paths, running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.embedding.process import EmbeddingProcess
 from localspec.engine.client import EngineClient
+from localspec.errors import EngineError
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
 from localspec.processes import garbage
@@ -36,9 +37,9 @@ LOG_FOLDER = "serve"
 class EngineProcesses:
     """Engines as child processes, which log in the state folder."""
 
-    def engine(self, options: Options, slot: EngineSlot) -> Engine:
+    def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> Engine:
         """An engine for a model, not started."""
-        return EngineClient(options, log_dir=paths.state_dir() / LOG_FOLDER, on_death=slot.died)
+        return EngineClient(options, log_dir=paths.state_dir() / LOG_FOLDER, on_death=on_death)
 
 
 class Front(Reporter, Protocol):

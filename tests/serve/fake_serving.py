@@ -41,8 +41,8 @@ def model_info(name="fake"):
 class FakeEngine:
     """Says `words`, two a round; the attributes change what it does."""
 
-    def __init__(self, options, slot, world):
-        self.options, self.slot, self.world = options, slot, world
+    def __init__(self, options, on_death, world):
+        self.options, self.on_death, self.world = options, on_death, world
         self.info = None
         self.alive = False
         self._inboxes = {}
@@ -73,7 +73,7 @@ class FakeEngine:
         error = error or EngineError("the engine stopped (signal 6); its log is /home/me/x.log")
         for inbox in self._inboxes.values():
             inbox.fail(error)
-        self.slot.died(error)
+        self.on_death(error)
 
     def reply(self, request):
         self.world.requests.append(request)
@@ -187,8 +187,8 @@ class World:
         self.service = Service(self.settings, self.slot, self)
         self.app = build_app(self.service)
 
-    def engine(self, options, slot):
-        self.engines.append(FakeEngine(options, slot, self))
+    def engine(self, options, on_death):
+        self.engines.append(FakeEngine(options, on_death, self))
         return self.engines[-1]
 
     def line(self, text):

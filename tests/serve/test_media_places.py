@@ -91,6 +91,21 @@ def test_no_other_address_is_asked(web: str, address: str) -> None:
     assert Web.asked == []
 
 
+async def test_a_request_has_its_pictures_by_address(web: str, make_world) -> None:
+    world = await make_world(media=(web,))
+    part = {"type": "image_url", "image_url": {"url": f"{web}/cat.png"}}
+    content = [{"type": "text", "text": "What is this?"}, part]
+    asked = {"messages": [{"role": "user", "content": content}]}
+    answer = await world.client.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == 200
+    (picture,) = world.requests[0].messages[0].pictures
+    assert (picture.data, picture.address) == (png(), "")
+    part["image_url"]["url"] = "http://example.org/cat.png"  # type: ignore[index]
+    answer = await world.client.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("this server fetches nothing (http)")
+
+
 def test_without_the_flag_nothing_is_fetched(web: str) -> None:
     with pytest.raises(MediaError, match="or start the server with --allow-media"):
         fetched(MediaPlaces(), f"{web}/cat.png")

@@ -14,7 +14,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
@@ -23,11 +23,36 @@ from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.backend.engine import Engine
+from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.metrics import Metrics
+from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.http.errors import ApiError, of_engine, stopping
 
-if TYPE_CHECKING:
-    from localspec.serve.backend.service import Service
+
+class Server(Protocol):
+    """The server, as far as an answer needs it: `localspec.serve.backend.service.Service`."""
+
+    slot: EngineSlot
+    models: ModelNames
+    metrics: Metrics
+
+    def entered(self, answering: Answering) -> None:
+        """Count an answer that begins.
+
+        Raises:
+            ApiError: 429, too many wait.
+        """
+        ...
+
+    def left(self, answering: Answering) -> None:
+        """Count an answer that has ended, and tell of it."""
+        ...
+
+    def refused(self, error: LocalspecError) -> ApiError:
+        """The answer to a request that the engine refused."""
+        ...
+
 
 Batch = tuple[int, tuple[ReplyEvent, ...]]
 """The index of a reply, and events of it that came together."""
@@ -38,13 +63,13 @@ class Answering:
 
     def __init__(
         self,
-        service: Service,
+        server: Server,
         record: RequestRecord,
         options: Options | None,
         requests: Sequence[ReplyRequest],
     ) -> None:
         """Use `Service.answer`."""
-        self._service = service
+        self._server = server
         self.record = record
         self._options = options
         self._requests = tuple(requests)
@@ -66,17 +91,17 @@ class Answering:
         Raises:
             ApiError: 429 if too many wait, 503 if there is no engine or this was `cut`.
         """
-        self._service.entered(self)
+        self._server.entered(self)
         try:
             self._engine = await self._entered()
-            self.record.model = self.record.adapter or self._service.models.present
+            self.record.model = self.record.adapter or self._server.models.present
             # The prompts of several choices are the same: the first one reads it for all.
             for index in range(1 if self._alike() else self.size):
                 self._submit(index)
         except BaseException as error:
             await self._left(error)
             if isinstance(error, LocalspecError):
-                raise self._service.refused(error) from None
+                raise self._server.refused(error) from None
             raise
         return self
 
@@ -99,7 +124,7 @@ class Answering:
         try:
             return await self._engine.tokenize(request)
         except LocalspecError as error:
-            raise self._service.refused(error) from None
+            raise self._server.refused(error) from None
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Batches of events as they come, those of each reply in their order.
@@ -123,7 +148,7 @@ class Answering:
                         raise stopping()
                 yield index, events
         except LocalspecError as error:
-            raise self._service.refused(error) from None
+            raise self._server.refused(error) from None
 
     def cut(self) -> None:
         """End the replies now, with an error after what has come: the server stops."""
@@ -153,7 +178,7 @@ class Answering:
 
     async def _entered(self) -> Engine:
         """The engine, once it is this request's turn."""
-        using = self._service.slot.use(self._options)
+        using = self._server.slot.use(self._options)
         self._entering = asyncio.create_task(self._stack.enter_async_context(using))
         try:
             return await self._entering
@@ -191,7 +216,7 @@ class Answering:
     def _note(self, index: int, events: Sequence[ReplyEvent]) -> None:
         if not events:
             raise EngineError("a reply ended without its last event")
-        self._service.metrics.note(self.record, self.record.replies[index], events)
+        self._server.metrics.note(self.record, self.record.replies[index], events)
         if len(self.record.replies) < self.size and any(
             isinstance(event, Token | Finished) for event in events
         ):
@@ -215,7 +240,7 @@ class Answering:
             self.record.error = of_engine(error).message
         elif error is not None and not self.record.error:
             self.record.error = "the client left"
-        self._service.left(self)
+        self._server.left(self)
 
 
 __all__ = ["Answering", "Batch"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from localspec.core.events import Examination, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
+from localspec.errors import EngineError
 from localspec.loading.options import Options
-
-if TYPE_CHECKING:
-    from localspec.serve.backend.engine_slot import EngineSlot
 
 
 class Engine(Protocol):
@@ -58,8 +56,8 @@ class Engine(Protocol):
 class EngineFactory(Protocol):
     """Makes engines."""
 
-    def engine(self, options: Options, slot: EngineSlot) -> Engine:
-        """An engine for a model, not started; it calls ``slot.died`` when it dies."""
+    def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> Engine:
+        """An engine for a model, not started; it calls ``on_death`` when it dies."""
         ...
 
 

@@ -275,7 +275,7 @@ class EngineSlot:
                 if self._stopping.is_set():
                     raise EngineError("the server is stopping")
                 raise Interrupted("this model is not needed any more")
-        engine = self._factory.engine(self._options, self)
+        engine = self._factory.engine(self._options, self.died)
         self._engine = engine
         try:
             await engine.open()

@@ -117,7 +117,7 @@ def joined(parts: Iterable[str | Picture], between: str = "") -> tuple[str, tupl
             continue
         if text and not after:
             text += "\n"
-        pictures.append(Picture(part.data, at=len(text)))
+        pictures.append(dataclasses.replace(part, at=len(text)))
         after = True
     return text, tuple(pictures)
 
