@@ -5,8 +5,6 @@ Each finished part is noted in .venv/bootstrap.json, so that a start after an in
 update does only what is missing. Standard library only: this runs before anything is installed.
 """
 
-import errno
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -22,11 +20,11 @@ from types import FrameType
 
 import llama_backend
 import llama_choice
-import llama_ladder
 import llama_time
 import llama_wheel
-from bootstrap_steps import Failure, run_step, say
+from bootstrap_steps import Failure, describe, locked, run_step, say
 from llama_check import load_failure, prove
+from llama_engine import Place, make_sound
 from llama_ladder import Ladder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,19 +53,6 @@ def save_state(state: dict[str, str], path: Path = STATE) -> None:
     scratch = path.with_suffix(".new")
     scratch.write_text(json.dumps(state, indent=1), encoding="utf-8")
     scratch.replace(path)
-
-
-@contextmanager
-def locked(path: Path, waiting: str) -> Iterator[None]:
-    """Hold a file lock; the system releases it when this process ends in any way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(waiting)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def read_stamp(profile: str) -> str | None:
@@ -158,63 +143,43 @@ def install_packages(state: dict[str, str], profile: str) -> None:
         pip_install("installing packages", "--require-hashes", "--only-binary", ":all:", "-r", lock)
 
 
+class Checkout(Place):
+    """The environment of this checkout."""
+
+    def __init__(self, state: dict[str, str], key: str) -> None:
+        self._state, self._key = state, key
+        self.log = LOG
+
+    @property
+    def filled(self) -> bool:
+        return self._state.get("engine") == self._key
+
+    def fill(self, wheel: Path) -> None:
+        with part(self._state, "engine", self._key):
+            pip_install("installing llama.cpp", *FROM_FILE, wheel)
+
+    def clear(self) -> None:
+        self._state.pop("engine")
+        save_state(self._state)
+
+    def load_failure(self) -> str:
+        return load_failure(PYTHON)
+
+    def prove(self) -> dict[str, object]:
+        return prove(PYTHON, ROOT, LOG)
+
+
 def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) -> None:
     """Install a build that is proved on this processor; build it if necessary."""
     if state.get("engine") == key == state.get("proved"):
         return
-    machine = llama_backend.this_machine()
     source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
     with locked(folder.with_name(f"{key}.lock"), "another start builds llama.cpp; waiting for it"):
-        if state.get("engine") != key:
-            llama_wheel.adopt(folder, llama_wheel.usual_cache(os.environ, machine.system) / key)
-        ladder = Ladder(folder, llama_ladder.rungs(machine))
-        while (rung := ladder.rung) is not None:
-            if state.get("engine") != key:
-                wheel = llama_wheel.obtain_wheel(
-                    source, backend, rung, folder, Path(sys.executable), LOG
-                )
-                with part(state, "engine", key):
-                    pip_install("installing llama.cpp", *FROM_FILE, wheel)
-            if backend == "cuda" and not machine.gpus:
-                break  # without a driver the library cannot load here
-            require_loading(state, backend, folder)
-            proof = prove(PYTHON, ROOT, LOG)
-            why = str(proof["failed"])
-            if not why or (rung == ladder.last and not proof["failed_plain"]):
-                break  # localspec loads models without repacked weights where only those fail
-            if backend != "cpu" and f" on {backend}," in why:
-                raise Failure(
-                    f"llama.cpp does not compute right on this {backend.upper()} device ({why}); "
-                    "update its driver, or start with LOCALSPEC_BACKEND=cpu"
-                )
-            state.pop("engine")
-            save_state(state)
-            ladder.fail(rung, why)
-            following = ladder.rung
-            then = f"; building it {following.name}" if following is not None else ""
-            say(f"llama.cpp, built {rung.name}, is not sound on this processor ({why}){then}")
-        else:
-            ladder.forget()
-            raise Failure(
-                "no build of llama.cpp is sound on this processor; please report it with the log, "
-                f"or try another compiler with CC and CXX [log: {LOG}]"
-            )
-        ladder.note(VENV / "llama-build.json", rung)
+        rung = make_sound(Checkout(state, key), source, backend, folder)
+        Ladder(folder, ()).note(VENV / "llama-build.json", rung)
         state["proved"] = key
         save_state(state)
         shutil.rmtree(llama_wheel.work_folder(folder), ignore_errors=True)
-
-
-def require_loading(state: dict[str, str], backend: str, folder: Path) -> None:
-    reason = load_failure(PYTHON)
-    if reason:
-        shutil.rmtree(folder, ignore_errors=True)
-        state.pop("engine")
-        save_state(state)
-        raise Failure(
-            f"llama.cpp was built for {backend.upper()} but does not load ({reason}); start "
-            "again to build it, or set LOCALSPEC_BACKEND=cpu"
-        )
 
 
 def install_checkout(state: dict[str, str]) -> None:
@@ -310,13 +275,6 @@ def compile_own_kernels(state: dict[str, str]) -> None:
         say(f"{failure}; going on with llama.cpp's kernels")
     state["own kernels"] = found.hexdigest()
     save_state(state)
-
-
-def describe(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full; free some space and start again"
-    where = f": {error.filename}" if error.filename else ""
-    return f"{error.strerror or error}{where}; fix that and start again"
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,5 +1,7 @@
 """Runs the long steps of the bootstrap: a status line, a log, one clear sentence on failure."""
 
+import errno
+import fcntl
 import os
 import re
 import signal
@@ -103,6 +105,26 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environ.items() if name not in elsewhere}
     # Set rather than dropped: a configuration file may say the same.
     return {**kept, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+
+
+@contextmanager
+def locked(path: Path, waiting: str) -> Iterator[None]:
+    """Hold a file lock; the system releases it when this process ends in any way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(waiting)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def describe(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free some space and start again"
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}; fix that and start again"
 
 
 def minutes(seconds: float) -> str:

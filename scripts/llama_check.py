@@ -8,20 +8,29 @@ from pathlib import Path
 from bootstrap_steps import Failure, clean_environment
 
 
-def load_failure(python: Path) -> str:
-    """Why the library does not load; "" if it loads, or crashes (the proof reports that)."""
+def load_failure(python: Path, library: Path | None = None) -> str:
+    """Why the library does not load; "" if it loads, or crashes (the proof reports that).
+
+    ``library``: the folder of another one than that among the packages of ``python``.
+    """
     check = [str(python), "-I", "-c", "import llama_cpp"]
-    result = subprocess.run(check, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        check, capture_output=True, text=True, check=False, env={**os.environ, **_place(library)}
+    )
     if result.returncode <= 0:
         return ""
     return (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
 
 
-def prove(python: Path, root: Path, log: Path) -> dict[str, object]:
+def _place(library: Path | None) -> dict[str, str]:
+    return {} if library is None else {"LLAMA_CPP_LIB_PATH": str(library)}
+
+
+def prove(python: Path, root: Path, log: Path, library: Path | None = None) -> dict[str, object]:
     """The result of localspec.loading.soundness; "failed" is empty for a sound build."""
     result = subprocess.run(
         [str(python), "-P", "-m", "localspec.loading.soundness"],
-        env={**clean_environment(os.environ), "PYTHONPATH": str(root)},
+        env={**clean_environment(os.environ), "PYTHONPATH": str(root), **_place(library)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -36,6 +36,7 @@ COMMANDS = {
     "worker": "Lend this machine's devices to others on the network.",
     "make-draft": "Make a draft model from a model: fewer bits or fewer layers.",
     "tune": "Measure the cost of passes of each width on this machine.",
+    "build-llama": "Build llama.cpp for this machine, beside an installation by pip.",
     "doctor": "Check the installation and suggest a fix for each problem.",
     "completion": "Complete names and flags in bash, zsh or fish.",
 }

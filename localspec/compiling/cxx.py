@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from localspec.compiling import own_build
+
 
 def command(environ: Mapping[str, str] = os.environ) -> list[str] | None:
     """The command of a C++ compiler; None if there is none."""
@@ -47,6 +49,7 @@ def installed() -> str | None:
 
 def library_folder() -> Path | None:
     """The folder of llama.cpp's libraries; None if they are not installed."""
+    own_build.use()
     elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own variable
     if elsewhere and Path(elsewhere).is_dir():
         return Path(elsewhere)

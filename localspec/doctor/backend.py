@@ -7,13 +7,23 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from localspec.compiling import own_build
 from localspec.doctor.findings import Finding, in_checkout
 from localspec.models.memory.report import size_text
 
-_CMAKE = {"cuda": "-DGGML_CUDA=on", "metal": "-DGGML_METAL=on", "vulkan": "-DGGML_VULKAN=on"}
+_VECTORS = {
+    "avx2": "AVX2",
+    "avx_vnni": "AVX_VNNI",
+    "avx512f": "AVX512",
+    "avx512_vnni": "AVX512_VNNI",
+    "amx_int8": "AMX_INT8",
+    "asimddp": "DOTPROD",
+    "i8mm": "MATMUL_INT8",
+}
+"""Instructions that products of weights are faster with: Linux's names and llama.cpp's."""
 _PROBE_S = 5.0
 _DRM = Path("/sys/class/drm")
 _PCI_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
@@ -31,7 +41,7 @@ def check() -> Generator[Finding, None, bool]:
     except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
         reason = " ".join(str(error).split()) or type(error).__name__
         text = f"llama-cpp-python cannot be loaded: {reason}"
-        yield Finding("llama.cpp", "broken", text, reinstall("cpu"))
+        yield Finding("llama.cpp", "broken", text, reinstall())
         return False
     commit = library.commit()
     text = f"llama-cpp-python {library.version()}, built for {backend}"
@@ -40,8 +50,7 @@ def check() -> Generator[Finding, None, bool]:
     details = {"version": library.version(), "commit": commit or None, "backend": backend}
     yield Finding("llama.cpp", "ok", text, details=details)
     cores = devices.physical_cores()
-    features = _features(library.system_info())
-    yield Finding("cpu", "ok", f"{cores} physical core{'s' * (cores > 1)}, {features}")
+    yield processor(cores, library.system_info(), own_build.processor())
     for device in found:
         text = (
             f"{device.name} ({device.description}): {size_text(device.free)} of "
@@ -61,20 +70,37 @@ def _features(system_info: str) -> str:
     return " ".join(on) or "no CPU features reported"
 
 
+def processor(cores: int, system_info: str, facts: Sequence[str]) -> Finding:
+    """The processor, and what it has that this build does not use: one for any processor of a kind.
+
+    ``facts`` are lines of the system about it.
+    """
+    text = f"{cores} physical core{'s' * (cores > 1)}, {_features(system_info)}"
+    known = set(" ".join(facts).split())
+    used = set(_features(system_info).split())
+    idle = [name for flag, name in _VECTORS.items() if flag in known and name not in used]
+    if in_checkout() or own_build.used():  # what it does not use has failed there
+        idle = []
+    if not idle:
+        return Finding("cpu", "ok", text)
+    text += f"; this build of llama.cpp leaves {' '.join(idle)} unused"
+    return Finding("cpu", "note", text, rebuild("cpu"), {"unused": idle})
+
+
 def unused_gpu() -> Finding:
     """A GPU that this build leaves idle, with the command that builds for it."""
     cards = _nvidia()
     if cards:
         text = f"{cards[0]} is here, but this build computes on the CPU"
-        return Finding("gpu", "note", text, reinstall("cuda"), {"unused": cards})
+        return Finding("gpu", "note", text, rebuild("cuda"), {"unused": cards})
     if sys.platform == "darwin" and platform.machine() == "arm64":
         text = "this Mac has Metal, but this build computes on the CPU"
-        return Finding("gpu", "note", text, reinstall("metal"), {"unused": ["Metal"]})
+        return Finding("gpu", "note", text, rebuild("metal"), {"unused": ["Metal"]})
     makers = _others()
     if makers:
         names = " and ".join(makers)
         text = f"a GPU of {names} is here, but this build computes on the CPU"
-        return Finding("gpu", "note", text, reinstall("vulkan"), {"unused": makers})
+        return Finding("gpu", "note", text, rebuild("vulkan"), {"unused": makers})
     return Finding("gpu", "ok", "none found: models run on the CPU", details={"unused": []})
 
 
@@ -99,12 +125,19 @@ def _others() -> list[str]:
     return list(dict.fromkeys(name for name in found if name))
 
 
-def reinstall(backend: str) -> str:
-    """The command that builds llama.cpp again, for that backend."""
+def rebuild(backend: str) -> str:
+    """The command that builds llama.cpp for that backend, where the present one works."""
+    command = "scripts/localspec doctor" if in_checkout() else "localspec build-llama"
+    return f"LOCALSPEC_BACKEND={backend} {command}"
+
+
+def reinstall() -> str:
+    """The command that gives a llama.cpp that works in place of one that does not."""
     if in_checkout():
-        return f"LOCALSPEC_BACKEND={backend} scripts/localspec doctor"
-    options = f'CMAKE_ARGS="{_CMAKE[backend]}" ' if backend in _CMAKE else ""
+        return rebuild("cpu")
+    if own_build.used():
+        return "localspec build-llama --remove"
     return (
-        f"{options}{sys.executable} -m pip install --no-cache-dir --force-reinstall --no-deps "
+        f"{sys.executable} -m pip install --no-cache-dir --force-reinstall --no-deps "
         "--no-binary llama-cpp-python llama-cpp-python==0.3.36"
     )

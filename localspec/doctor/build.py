@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 
+from localspec.compiling import own_build
 from localspec.core import kernel
 from localspec.core.kernel import build as build_kernel
 from localspec.doctor.findings import Finding
@@ -39,6 +40,8 @@ def finding(found: Soundness, built: Build | None) -> Finding:
         "row_kernel": kernel.loaded() is not None,
     }
     how = f"built {built.rung}" if built else "built by pip"
+    if own_build.used():
+        how = "built for this machine by `localspec build-llama`"
     reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
     if not found.sound:
         text = f"{how}, and not sound on this processor: {found.failed_plain}"

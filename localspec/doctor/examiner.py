@@ -102,7 +102,7 @@ def _failed(check: str, status: int | None, doing: str, native: str) -> Finding:
         last = (native.strip().splitlines() or [f"exit status {status}"])[-1]
         text = f"the check failed: {crash.harmless(last)}"
     details = {"status": status, "native": native[-_TAIL:]}
-    fix = _FETCH if check == FIT else backend.reinstall("cpu")
+    fix = _FETCH if check == FIT else backend.reinstall()
     return Finding(_TOPIC[check], "broken", text, fix, details)
 
 

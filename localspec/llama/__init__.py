@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from localspec.compiling import own_build
 from localspec.files.native import closed_libraries
 
 
@@ -13,6 +14,7 @@ def _require_trusted_library() -> None:
     was checked is what is loaded, whatever a link on the way leads to later. Without the variable,
     the library lies among the installed packages, whose code runs in any case.
     """
+    own_build.use()
     elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")
     if elsewhere and Path(elsewhere).is_dir():
         os.environ["LLAMA_CPP_LIB_PATH"] = str(closed_libraries(Path(elsewhere)))

@@ -7,9 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.compiling.own_build import CHECKOUT
 from localspec.core import codec
-
-_BUILD_FILE = "llama-build.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +21,16 @@ class Build:
 
 
 def rebuild_command() -> str:
-    """The command that builds llama.cpp without the processor's special instructions."""
+    """The command that builds llama.cpp anew, down to a build that computes right here."""
     if build() is not None:
         return "delete .venv and start scripts/localspec"
-    return (
-        f'CMAKE_ARGS="-DGGML_NATIVE=OFF" {sys.executable} -m pip install --no-cache-dir '
-        "--force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36"
-    )
+    return "localspec build-llama"
 
 
 def build() -> Build | None:
     """How scripts/localspec built the library; None where pip did."""
     try:
-        facts = json.loads((Path(sys.prefix) / _BUILD_FILE).read_text(encoding="utf-8"))
+        facts = json.loads((Path(sys.prefix) / CHECKOUT).read_text(encoding="utf-8"))
         return codec.decode(Build, facts)
     except (OSError, ValueError, TypeError):
         return None

@@ -13,7 +13,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.compiling import cxx
+from localspec.compiling.own_build import processor
 from localspec.config import paths
 from localspec.core import codec
 from localspec.errors import LocalspecError, UnsoundBuildError
@@ -41,7 +41,6 @@ _FILE = "llama-proof.json"
 _WRONG = 3
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals from outside, which say nothing about the build; the system kills without memory."""
-_VECTORS = ("model name", "flags", "Features", "CPU part", "CPU implementer", "isa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +176,6 @@ def _library_folder() -> Path:
     if folder is None:
         raise LocalspecError("llama-cpp-python is not installed; `localspec doctor` says how")
     return folder
-
-
-def processor() -> list[str]:
-    """The processor's name and instruction sets, as far as a file tells."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
-            first = file.read(8192).split("\n\n")[0]  # one core's part of what can be megabytes
-    except OSError:
-        return [platform.system(), platform.machine(), platform.version()]
-    lines = [line for line in first.splitlines() if line.startswith(_VECTORS)]
-    return [platform.machine(), *lines]
 
 
 def _places() -> list[Path]:

@@ -179,9 +179,24 @@ def test_an_idle_gpu_gets_the_command_that_builds_for_it(
     )
     assert "RTX 4090" in finding.text
     monkeypatch.setattr(backend, "in_checkout", lambda: False)
-    fix = backend.unused_gpu().fix or ""
-    for word in ("CMAKE_ARGS", "GGML_CUDA", "--no-cache-dir", "--force-reinstall", "pip install"):
-        assert word in fix
+    assert backend.unused_gpu().fix == "LOCALSPEC_BACKEND=cuda localspec build-llama"
+
+
+def test_a_build_for_any_processor_gets_the_command_that_builds_for_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    facts = ["x86_64", "flags\t\t: sse4_2 avx2 avx512f avx512_vnni"]
+    built = "CPU : AVX2 = 1 | LLAMAFILE = 1 | "
+    assert backend.processor(4, built, facts).status == "ok"  # a checkout builds by itself
+    monkeypatch.setattr(backend, "in_checkout", lambda: False)
+    found = backend.processor(4, built, facts)
+    assert found.status == "note"
+    assert "leaves AVX512 AVX512_VNNI unused" in found.text
+    assert found.fix == "LOCALSPEC_BACKEND=cpu localspec build-llama"
+    native = built + "AVX512 = 1 | AVX512_VNNI = 1 | "
+    assert backend.processor(4, native, facts).status == "ok"
+    monkeypatch.setattr(backend.own_build, "used", lambda: True)  # whose ladder left them out
+    assert backend.processor(4, built, facts).status == "ok"
 
 
 def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

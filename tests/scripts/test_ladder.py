@@ -89,7 +89,7 @@ class World:
         monkeypatch.setattr(llama_wheel, "build_wheel", self.build)
         monkeypatch.setattr(bootstrap, "pip_install", self.install)
         monkeypatch.setattr(bootstrap, "prove", self.prove)
-        monkeypatch.setattr(bootstrap, "require_loading", lambda *_: None)
+        monkeypatch.setattr(bootstrap, "load_failure", lambda *_: "")
         monkeypatch.setattr(llama_wheel, "usual_cache", lambda *_: folder / "cache")
 
     def build(self, source, backend, machine, rung, work, base_python, log):

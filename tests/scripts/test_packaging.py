@@ -239,3 +239,43 @@ def test_an_installation_has_the_interface_and_no_other_tui_can_take_its_place(i
     assert done.returncode == 0, done.stderr
     for file in done.stdout.split("\n")[0:1]:
         assert Path(file).is_relative_to(installed.packages / "localspec" / "tui")
+
+
+def test_an_installation_builds_a_llama_cpp_of_its_own_and_uses_it(installed, tmp_path):
+    """The build is there already: its wheel is the one that these tests run with."""
+    import llama_backend
+    import llama_wheel
+
+    environ = {**installed.environ, "LOCALSPEC_BACKEND": "cpu", "LOCALSPEC_HOME": str(tmp_path)}
+    machine = llama_backend.this_machine()
+    source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
+    options = llama_backend.OPTIONS_FILE.read_text()
+    key = llama_wheel.wheel_key(source, "cpu", machine, environ, options)
+    wheel = tmp_path / "llama_cpp_python-0-py3-none-any.whl"
+    libraries = Path(sysconfig.get_path("platlib")) / "llama_cpp" / "lib"
+    with zipfile.ZipFile(wheel, "w") as bundle:
+        for path in libraries.iterdir():
+            if path.is_file():
+                bundle.write(path, f"llama_cpp/lib/{path.name}")
+    llama_wheel.keep_wheel(wheel, tmp_path / "cache" / "llama-cpp-python" / key)
+
+    def run(*arguments):
+        done = subprocess.run(
+            [installed.environment / "bin" / "localspec", *arguments],
+            cwd="/",
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    said = run("build-llama").stderr
+    assert f"used from now on: {tmp_path / 'cache'}" in said
+    assert run("run", "--json", "-n", "8", "Hello").stdout.strip()
+    findings = json.loads(run("doctor", "--json").stdout)
+    found = findings["findings"] if isinstance(findings, dict) else findings
+    (build_,) = [one for one in found if one["topic"] == "build"]
+    assert "built for this machine by `localspec build-llama`" in build_["text"]
+    assert "is used again" in run("build-llama", "--remove").stderr

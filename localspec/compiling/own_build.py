@@ -1,0 +1,97 @@
+"""llama.cpp built for this machine beside an installation, which it is used in place of.
+
+llama-cpp-python comes from pip, often built for any processor and for no device. ``localspec
+build-llama`` builds another into the cache, by the scripts that a checkout is made ready with, and
+notes it here for this version of llama-cpp-python and this processor. Whether it computes right is
+proved as for any build (`localspec.loading.soundness`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from localspec.config import paths
+
+VARIABLE = "LLAMA_CPP_LIB_PATH"
+"""llama-cpp-python's own variable for the folder of its libraries; inherited by child processes."""
+CHECKOUT = "llama-build.json"
+"""In the environment of a checkout: how scripts/localspec built what is there."""
+_FILE = "own-llama.json"
+_FACTS = ("model name", "flags", "Features", "CPU part", "CPU implementer", "isa")
+
+
+def use() -> None:
+    """Have llama.cpp loaded from the noted build, if that is for this machine; before it is.
+
+    A user's own `VARIABLE` is left as it is. ``localspec.llama`` refuses a folder that others may
+    write to, whoever named it.
+    """
+    if VARIABLE not in os.environ and (folder := noted()) is not None:
+        os.environ[VARIABLE] = os.path.realpath(folder)
+
+
+def noted() -> Path | None:
+    """The folder of the build for this machine; None if there is none, or in a checkout, which has
+    the build that its own start made.
+    """
+    if (Path(sys.prefix) / CHECKOUT).is_file():
+        return None
+    try:
+        note = json.loads(_place().read_text(encoding="utf-8"))
+        folder = Path(note["folder"])
+        fits = note["for"] == _machine() and any(folder.glob("libllama*"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return folder if fits else None
+
+
+def used() -> bool:
+    """Whether this process uses it."""
+    folder = noted()
+    return folder is not None and os.environ.get(VARIABLE) == os.path.realpath(folder)
+
+
+def note(folder: Path) -> None:
+    """Use that build from now on.
+
+    Raises:
+        OSError: this cannot be noted.
+    """
+    from localspec.files import whole_file
+
+    paths.make_parent(_place())
+    whole_file.replace(_place(), [json.dumps({"folder": str(folder), "for": _machine()}).encode()])
+
+
+def forget() -> bool:
+    """Use the build among the packages again; False if it was used already."""
+    try:
+        _place().unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _place() -> Path:
+    return paths.cache_dir() / _FILE
+
+
+def _machine() -> list[str]:
+    from localspec.compiling import cxx  # which asks this module for the folder
+
+    return [cxx.installed() or "", *processor()]
+
+
+def processor() -> list[str]:
+    """The processor's name and instruction sets, as far as a file tells."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            first = file.read(8192).split("\n\n")[0]  # one core's part of what can be megabytes
+    except OSError:
+        return [platform.system(), platform.machine(), platform.version()]
+    lines = [line for line in first.splitlines() if line.startswith(_FACTS)]
+    return [platform.machine(), *lines]

@@ -1,0 +1,81 @@
+"""A llama.cpp that was built beside an installation is used where it fits, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec.compiling import cxx, own_build
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A noted build."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(own_build.VARIABLE, "")
+    monkeypatch.delenv(own_build.VARIABLE)
+    monkeypatch.setattr(own_build, "CHECKOUT", "none")
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / "libllama.so").touch()
+    own_build.note(libraries)
+    return libraries
+
+
+def test_the_noted_build_is_the_one_that_is_loaded_and_proved(folder: Path) -> None:
+    assert not own_build.used()
+    own_build.use()
+    assert cxx.library_folder() == folder
+    assert own_build.used()
+
+
+def test_a_folder_that_the_user_names_goes_before_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(own_build.VARIABLE, str(tmp_path))
+    own_build.use()
+    assert os.environ[own_build.VARIABLE] == str(tmp_path)
+    assert own_build.noted() == folder
+    assert not own_build.used()
+
+
+def test_a_build_for_another_processor_or_version_is_not_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_build.noted() == folder
+    with monkeypatch.context() as moved:
+        moved.setattr(own_build, "processor", lambda: ["another"])
+        assert own_build.noted() is None
+    monkeypatch.setattr(cxx, "installed", lambda: "0.0.1")
+    assert own_build.noted() is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"folder": 7, "for": []}'])
+def test_a_damaged_note_is_none(folder: Path, tmp_path: Path, damage: bytes) -> None:
+    assert folder
+    (tmp_path / "home" / "cache" / "own-llama.json").write_bytes(damage)
+    own_build.use()
+    assert own_build.VARIABLE not in os.environ
+
+
+def test_a_build_that_is_gone_is_not_used(folder: Path) -> None:
+    (folder / "libllama.so").unlink()
+    assert own_build.noted() is None
+
+
+@pytest.mark.usefixtures("folder")
+def test_it_can_be_forgotten_again() -> None:
+    assert own_build.forget()
+    assert own_build.noted() is None
+    assert not own_build.forget()
+
+
+def test_a_checkout_keeps_to_what_its_own_start_built(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_build.noted() == folder
+    monkeypatch.setattr(own_build.sys, "prefix", str(tmp_path))
+    (tmp_path / own_build.CHECKOUT).touch()
+    assert own_build.noted() is None
