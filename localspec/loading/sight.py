@@ -104,13 +104,14 @@ class ModelSight:
             )
         from localspec.media import mtmd_library
 
-        told = 0.0
+        told = -1.0
 
         def compiling(part: float) -> None:
             nonlocal told
             if cancelled():
                 raise Interrupted("interrupted while the library for pictures was compiled")
-            if part == 0.0:
+            if told < 0:  # it is asked often until the first unit is compiled
+                told = 0.0
                 tell(
                     "compiling llama.cpp's library for pictures, once: about a minute of two cores"
                 )

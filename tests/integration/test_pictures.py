@@ -408,8 +408,8 @@ def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.Monk
     def slow(*, offline: bool = False, on_unit: object = None) -> Path:
         del offline
         assert callable(on_unit)
-        on_unit(0.0)
-        on_unit(0.5)
+        for part in (0.0, 0.0, 0.0, 0.1, 0.5, 0.5):  # asked for while the first unit is compiled
+            on_unit(part)
         return obtain()
 
     monkeypatch.setattr(mtmd_library, "obtain", slow)
@@ -421,6 +421,7 @@ def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.Monk
             == "compiling llama.cpp's library for pictures, once: about a minute of two cores"
         )
         assert "50%" in told[1]
+        assert sum("compiling" in line for line in told) == 2
 
 
 @pytest.mark.parametrize("kind", ["mtp on a hybrid", "eagle3, borrowing", "eagle3, owning"])
