@@ -8,6 +8,7 @@ copies and exports of a text keep its pictures.
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -84,8 +85,13 @@ def message(role: Role, text: str) -> Message:
 
 
 def shown(text: str) -> str:
-    """A text with the names of its pictures in place of the references."""
-    return _REFERENCE.sub(lambda found: f"[picture: {found[1]}]", text)
+    """A text with the names of its pictures and sounds in place of the references."""
+    return _REFERENCE.sub(lambda found: f"[{_kind(found[1])}: {found[1]}]", text)
+
+
+def _kind(name: str) -> str:
+    """What a file is, for users, by its name."""
+    return "sound" if (mimetypes.guess_type(name)[0] or "").startswith("audio/") else "picture"
 
 
 def named(text: str) -> str:

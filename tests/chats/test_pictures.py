@@ -53,6 +53,7 @@ def test_a_text_becomes_a_message_with_its_pictures() -> None:
     assert Path(made.pictures[1].path).read_bytes() == DOG
     assert pictures.message("assistant", text).pictures == ()
     assert pictures.shown(text) == "[picture: cat.png]\nand [picture: dog.png]?"
+    assert pictures.shown(pictures.keep(b"meow", "cat.mp3")) == "[sound: cat.mp3]"
 
 
 def test_a_picture_that_has_gone_leaves_its_name() -> None:
