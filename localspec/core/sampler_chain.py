@@ -47,19 +47,29 @@ class Candidates:
     """(s,) ascending; None: all of the row."""
     owned: bool = False
     """Whether `logits` may be written to."""
+    _order: Places | None = None
+    """`best_first`, while that is known: sorting all of a vocabulary takes as long as a pass."""
+    _probs: Probs | None = None
+    """`probs`, while they are known."""
 
     def __len__(self) -> int:
         return len(self.logits)
 
     def keep(self, places: Places) -> None:
         """Keep the candidates at these places, in any order."""
-        places = np.sort(places)
+        kept = np.zeros(len(self), bool)
+        kept[places] = True
+        places = np.flatnonzero(kept)  # sorted, in a tenth of the time that sorting takes
+        if self._order is not None:
+            self._order = (np.cumsum(kept) - 1)[self._order[kept[self._order]]]
+        self._probs = None
         self.logits = self.logits[places]
         self.ids = places.astype(np.int32) if self.ids is None else self.ids[places]
         self.owned = True
 
     def written(self) -> NDArray[Any]:
         """The logits, to be written to."""
+        self._order = self._probs = None
         if not self.owned:
             self.logits, self.owned = self.logits.copy(), True
         return self.logits
@@ -75,15 +85,35 @@ class Candidates:
 
     def best_first(self) -> Places:
         """The places, the largest logit first; ties go to the smaller id."""
-        return np.argsort(-self.logits, kind="stable")
+        if self._order is None:
+            self._order = np.argsort(-self.logits, kind="stable")
+        return self._order
+
+    def exclude_below(self, bound: float) -> None:
+        """Make candidates below a logit impossible."""
+        below = self.logits < bound
+        order = self._order
+        self.written()[below] = -np.inf
+        if order is not None:  # what is impossible is in the order of its ids
+            n = len(order) - int(np.count_nonzero(self.logits == -np.inf))
+            self._order = np.concatenate([order[:n], np.sort(order[n:])])
+
+    def divide(self, temperature: float) -> None:
+        """Divide the logits, in 64 bits."""
+        if self.logits.dtype != np.float32:  # two of 64 bits that differ may become equal
+            self._order = None
+        self._probs = None
+        self.logits, self.owned = self.logits.astype(np.float64) / temperature, True
 
     def probs(self) -> Probs:
-        """(s,) the softmax of the logits."""
-        logits = self.logits.astype(np.float64)
-        logits -= logits.max()
-        found: Probs = np.exp(logits)
-        found /= found.sum()
-        return found
+        """(s,) the softmax of the logits; not to be written to."""
+        if self._probs is None:
+            logits = self.logits.astype(np.float64)
+            logits -= logits.max()
+            found: Probs = np.exp(logits, out=logits)
+            found /= found.sum()
+            self._probs = found
+        return self._probs
 
     def distribution(self) -> Distribution:
         """What is drawn from."""
@@ -177,7 +207,7 @@ class SamplerChain:
             return
         possible = found.logits[found.logits > -np.inf].astype(np.float64)
         bound = possible.max() - self._s.top_n_sigma * possible.std()
-        found.written()[found.logits < bound] = -np.inf
+        found.exclude_below(bound)
 
     def _top_k(self, found: Candidates, _: Sequence[int]) -> None:
         k, logits, compiled = self._s.top_k, found.logits, self._kernel
@@ -248,8 +278,7 @@ class SamplerChain:
             logits[best] = top
             return
         # Not shifted: penalties that follow depend on the sign.
-        found.logits = found.logits.astype(np.float64) / max(temperature, SMALLEST)
-        found.owned = True
+        found.divide(max(temperature, SMALLEST))
 
 
 def _sorted_by(keys: Probs, order: Places, probs: Probs) -> tuple[Places, Probs]:

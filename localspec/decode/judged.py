@@ -54,6 +54,11 @@ class CachedRows:
             found = self._processors[i] = self._moved(above).after(p, token)
         return found
 
+    @property
+    def computed(self) -> int:
+        """Rows that were computed."""
+        return len(self._rows)
+
     def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
         """The rows after the pending token and after each node of the path."""
         return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)

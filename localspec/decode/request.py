@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -44,6 +46,9 @@ class StopRule:
 
 NEVER = StopRule()
 MATCH = Match()
+JUDGING = 0.1
+"""Seconds of computing that the rows of a draft may take, where samplers look at all of a large
+vocabulary: others wait for them. A first row is computed whatever it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,11 @@ class Request:
     drafting: DraftRules = ANY_DRAFT
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
+    judging: float = 0.0
+    """Seconds of computing that its rows took in the last round."""
+    row_seconds: float = 0.0
+    """The same of one row, the less of the last two rounds: a moment is no rule."""
+    _rows_judged: int = 0
     finish: FinishReason | None = None
     error: Exception | None = None
     """Why it failed; it is then over, and none of its tokens are cached."""
@@ -137,6 +147,8 @@ class Request:
         """Most tokens that may be drafted one after the other."""
         left = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
         own = left if self.drafting.most is None else min(left, self.drafting.most)
+        if self.row_seconds > 0:
+            own = min(own, max(0, int(JUDGING / self.row_seconds) - 1))
         return min(own, target.deepest(company))
 
     def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
@@ -191,7 +203,15 @@ class Request:
         return self.attempt(lambda: self._verified(draft, scores))
 
     def _verified(self, draft: Draft, scores: Scores) -> Judged:
-        p = self.rows(draft, scores)
+        p, began = self.rows(draft, scores), time.thread_time()
+        try:
+            return self._judged_by(p, draft, scores)
+        finally:
+            known = self.judging / self._rows_judged if self._rows_judged else math.inf
+            self.judging, self._rows_judged = time.thread_time() - began, max(1, p.computed)
+            self.row_seconds = min(known, self.judging / self._rows_judged)
+
+    def _judged_by(self, p: CachedRows, draft: Draft, scores: Scores) -> Judged:
         verdict, emitted = self._take(draft, self._judged(draft, p), scores, p)
         if self.processor.moves:
             rows = (0, *(1 + node for node in verdict.path))

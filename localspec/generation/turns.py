@@ -1,7 +1,11 @@
-"""Whose round is next, where running replies have different adapters: a pass has one blend.
+"""Whose round is next, where running replies cannot all be in it.
 
-Replies of the same blend share their passes. The others take turns with them: each turn has about
-the same time, so that exchanging the adapters costs little of it, and a round of at least one pass.
+A pass has one blend of adapters. Replies of the same blend share their passes. The others take
+turns with them: each turn has about the same time, so that exchanging the adapters costs little of
+it, and a round of at least one pass.
+
+Where samplers look at all of a large vocabulary, a row takes a part of a second, and everybody
+waits for it: a round has as many such replies as fit in `JUDGING`, in turns.
 """
 
 from __future__ import annotations
@@ -10,8 +14,11 @@ import time
 from collections.abc import Sequence
 
 from localspec.core.adapter_list import Blend
+from localspec.decode.request import JUDGING
 from localspec.generation.reply_job import Running
 
+_CHEAP = 0.005
+"""Seconds of a reply's rows that nobody notices."""
 TURN = 0.1
 """Seconds of a turn. Exchanging adapters takes about as long as a pass of a small model."""
 
@@ -25,6 +32,8 @@ class Turns:
         self._last: dict[Blend, int] = {}
         """When each of the blends that run had its last turn, counted in turns."""
         self._count = 0
+        self._left_out: dict[int, int] = {}
+        """Rounds in a row that a sequence was not in, since its rows would have taken too long."""
 
     def take(self, decoding: Sequence[Running]) -> list[Running]:
         """Those of the replies that decode now: all of one blend, which waited longest."""
@@ -32,7 +41,7 @@ class Turns:
         if len(blends) < 2:
             self._present = next(iter(blends), None)
             self._last.clear()
-            return [*decoding]
+            return self._affordable(decoding)
         now = time.perf_counter()
         if self._present not in blends or now >= self._until:
             self._last = {blend: self._last.get(blend, -1) for blend in blends}
@@ -40,7 +49,32 @@ class Turns:
             self._until = now + TURN
             self._count += 1
             self._last[self._present] = self._count
-        return [one for one in decoding if one.generation.prepared.blend == self._present]
+        return self._affordable(
+            [one for one in decoding if one.generation.prepared.blend == self._present]
+        )
+
+    def _affordable(self, decoding: Sequence[Running]) -> list[Running]:
+        """Those whose rows take `JUDGING` together, by their last rounds: the cheapest are always
+        in it, and at least one of the others, whichever was left out most often.
+        """
+        left_out, self._left_out = self._left_out, {}
+        if sum(one.generation.request.judging for one in decoding) <= JUDGING:
+            return [*decoding]
+        seconds, taken = 0.0, list[Running]()
+        for one in sorted(
+            decoding,
+            key=lambda one: (
+                one.generation.request.judging > _CHEAP,
+                -left_out.get(one.seq, 0),
+            ),
+        ):
+            cost = one.generation.request.judging
+            if cost > _CHEAP and seconds > 0 and seconds + cost > JUDGING:
+                self._left_out[one.seq] = 1 + left_out.get(one.seq, 0)
+                continue
+            seconds += cost if cost > _CHEAP else 0.0
+            taken.append(one)
+        return taken
 
 
 __all__ = ["TURN", "Turns"]

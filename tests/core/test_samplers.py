@@ -8,18 +8,21 @@ import ctypes
 import dataclasses
 import math
 import random
+import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import llama_cpp.llama_cpp as c_api
 import numpy as np
 import pytest
 
+from localspec.core import repetition, sampler_chain
 from localspec.core.constraint import TokenMask
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.repetition import Breakers, Repetitions, breakers_of
-from localspec.core.sampler_chain import mirostat_start, zipf_cut
+from localspec.core.sampler_chain import SamplerChain, mirostat_start, zipf_cut
 from localspec.core.sampler_settings import read_breakers, read_samplers
 from localspec.core.values import one_hot
 from localspec.errors import UsageError
@@ -245,14 +248,75 @@ def test_what_dry_knows_of_one_text_holds_for_the_next(seed: int) -> None:
         assert found.continuations(lately, allowed, 12) == fresh
 
 
-def test_dry_takes_a_time_that_grows_with_the_text_alone() -> None:
+class Steps:
+    """Counts the lines of `Repetitions` that are executed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, _event: str, _argument: object) -> Any:
+        ours = frame.f_code.co_filename == repetition.__file__
+        return self._line if ours else None
+
+    def _line(self, _frame: FrameType, event: str, _argument: object) -> Any:
+        self.count += event == "line"
+        return self._line
+
+
+def test_drys_work_grows_with_the_text_alone() -> None:
     """Not with its square, nor with the number of beginnings of breakers in it: that would be a
-    minute for each token, for which all replies wait."""
+    minute for each token, for which all replies wait. A row after the first one takes no loop over
+    the text at all."""
     breakers = {5: tuple((5,) * n + (6,) for n in range(20))}
-    found, text = Repetitions(breakers), [5] * 30_000
-    for _ in range(50):
-        text.append(5)
-        assert found.continuations(text, 2, 10**7) == {5: len(text) - 1}
+    firsts, others = [], set()
+    for length in (500, 1000, 2000):
+        found, text = Repetitions(breakers), [5] * length
+        with Steps() as steps:
+            assert found.continuations(text, 2, 10**7) == {5: len(text) - 1}
+        firsts.append(steps.count)
+        for _ in range(10):
+            text.append(5)
+            with Steps() as steps:
+                assert found.continuations(text, 2, 10**7) == {5: len(text) - 1}
+            others.add(steps.count)
+    assert firsts[1] - firsts[0] > 500
+    assert firsts[2] - firsts[1] == 2 * (firsts[1] - firsts[0])
+    assert max(others) < 1000
+    assert len(others) == 1
+
+
+def test_a_vocabulary_is_sorted_once_whatever_samplers_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 150,000 tokens that takes 15 ms, for which all replies wait."""
+    sorted_, argsort = [], np.argsort
+
+    def counted(keys: np.ndarray, **how: Any) -> np.ndarray:
+        sorted_.append(keys.dtype)
+        return argsort(keys, **how)
+
+    monkeypatch.setattr(sampler_chain.np, "argsort", counted)
+    sampling = Sampling(
+        temperature=1.5,
+        top_p=0.999,
+        min_p=1e-9,
+        top_n_sigma=9.0,
+        xtc_probability=1.0,
+        xtc_threshold=2.04e-4,  # of a few hundred tokens
+        samplers="top_p,top_n_sigma,min_p,xtc,top_p,min_p,top_n_sigma,temperature",
+    )
+    chain = SamplerChain(sampling, Noise(1), {})
+    found = chain.distribution(row(v=5000, deviation=0.01), None, [1, 2], 0.0, None)
+    assert len(found.ids) > 1000
+    assert sorted_ == [np.float32]
 
 
 def test_breakers_are_looked_for_in_a_large_vocabulary_at_once() -> None:

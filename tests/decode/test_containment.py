@@ -5,6 +5,7 @@ decoding would have emitted before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,9 +17,19 @@ from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.target import Work
-from localspec.core.values import Draft, Logits, Proposal, Scores, Tokens, chain_parents
+from localspec.core.values import (
+    Distribution,
+    Draft,
+    Logits,
+    Proposal,
+    Scores,
+    Tokens,
+    chain_parents,
+)
+from localspec.decode import judged
+from localspec.decode import request as request_module
 from localspec.decode.logprobs import TokenScorer
-from localspec.decode.request import NEVER, Request, StopRule
+from localspec.decode.request import JUDGING, NEVER, Request, StopRule
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.drafters.cascade import Cascade
@@ -286,3 +297,40 @@ def test_a_draft_that_its_grammar_forbids_whole_is_none() -> None:
 
     (result,) = decode_round([one], target, Forbidden(), Fixed(3))
     assert len(result.draft) == 0
+
+
+class Widths(TableTarget):
+    """Notes how long drafts are."""
+
+    def __init__(self) -> None:
+        super().__init__(TABLE)
+        self.drafted: list[int] = []
+
+    def score(self, works: Sequence[Work]) -> list[Scores]:
+        self.drafted += [len(work.draft) for work in works]
+        return super().score(works)
+
+
+def test_where_rows_take_long_drafts_are_as_short_as_the_others_can_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Samplers over a whole vocabulary: the rows of a long draft would hold up everybody."""
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)  # right as far as it can be
+    quick, costly = Widths(), Widths()
+    same = run([request(0)], quick, drafter, Fixed(12))
+    clock, compute = [0.0], judged.CachedRows._compute
+
+    def slow(rows: judged.CachedRows, i: int) -> Distribution:
+        clock[0] += JUDGING / 3.5
+        return compute(rows, i)
+
+    monkeypatch.setattr(judged.CachedRows, "_compute", slow)
+    monkeypatch.setattr(request_module, "time", SimpleNamespace(thread_time=lambda: clock[0]))
+    asked = request(0)
+    found = run([asked], costly, ChainDrafter(TableModel(TABLE), Proposal.COUPLED), Fixed(12))
+    assert found == same
+    assert max(quick.drafted) == 12
+    first, *later = costly.drafted
+    assert first == 12  # nothing was known yet
+    assert max(later) == 2
+    assert asked.row_seconds == pytest.approx(JUDGING / 3.5)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from localspec.serve.http import bodies
+from localspec.serve.http import bodies, wording
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.large_bodies import LARGE, elsewhere
@@ -120,11 +120,31 @@ def test_half_a_character_is_refused(half):
         parse(whole.replace(b"ufffd", b"n" + half.encode()))
 
 
-def test_of_an_endless_wrong_value_the_beginning_is_looked_at():
+class Looked:
+    """A pattern, or the module of them, that notes how much text it is asked about."""
+
+    def __init__(self, patterns, seen):
+        self._patterns, self._seen = patterns, seen
+
+    def fullmatch(self, *asked):
+        text, begin = (asked[1], 0) if isinstance(asked[1], str) else asked
+        self._seen.append(len(text) - begin)
+        return self._patterns.fullmatch(*asked)
+
+    def __getattr__(self, name):
+        return getattr(self._patterns, name)
+
+
+def test_of_an_endless_wrong_value_the_beginning_is_looked_at(monkeypatch):
+    seen = []
+    for name in ("re", "_AT"):
+        monkeypatch.setattr(wording, name, Looked(getattr(wording, name), seen))
     said = {"role": "x` - at `$.content`" * MANY, "content": "Hi"}
     with pytest.raises(ApiError, match=r"messages\[0\].role must be one of system") as refused:
         read(ConversationBody, {"messages": [said]})
     assert len(str(refused.value)) < 200
+    assert seen
+    assert max(seen) <= 201
 
 
 def test_lines_that_change_are_left_out_of_a_prompt_whatever_their_number():
