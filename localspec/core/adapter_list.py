@@ -1,5 +1,5 @@
-"""LoRA adapters as users name them: a list of FILE[:SCALE], and those that a request chooses.
-Without numpy, as the settings are.
+"""LoRA adapters and control vectors as users name them, a list of FILE[:SCALE], and the adapters
+that a request chooses. Without numpy, as the settings are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Adapter:
     """0 is the model without it."""
 
     @classmethod
-    def of(cls, text: str) -> Adapter:
-        """The adapter that FILE or FILE:SCALE names.
+    def of(cls, text: str, setting: str = "lora") -> Adapter:
+        """The adapter that FILE or FILE:SCALE names, in a setting.
 
         Raises:
             UsageError: no file is named, or the scale is out of range.
@@ -40,7 +40,7 @@ class Adapter:
         if scale is None:
             name, scale = text, 1.0
         if not name.strip():
-            raise UsageError("lora must name a .gguf file, as in adapter.gguf or adapter.gguf:0.5")
+            raise UsageError(f"{setting} must name a .gguf file, as in FILE.gguf or FILE.gguf:0.5")
         if not math.isfinite(scale) or abs(scale) > _LARGEST:
             raise UsageError(f"the scale of {name[:80]} {SCALES}")
         return cls(Path(name).expanduser(), scale)
@@ -80,7 +80,7 @@ MOST = 16
 SCALES = "must be between -100 and 100"
 
 
-def read(given: str | Sequence[str]) -> str:
+def read(given: str | Sequence[str], setting: str = "lora") -> str:
     """A list in JSON: of one text, of a list in JSON, or of texts that may each be either.
 
     Raises:
@@ -95,23 +95,33 @@ def read(given: str | Sequence[str]) -> str:
             except (ValueError, RecursionError):
                 found = None
         if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-            raise UsageError("lora must be a file, or a list of files in JSON")
+            raise UsageError(f"{setting} must be a file, or a list of files in JSON")
         texts += found
     if len(texts) > MOST:
-        raise UsageError(f"{len(texts)} adapters; {MOST} is the most")
+        raise UsageError(f"{len(texts)} files in {setting}; {MOST} is the most")
     for text in texts:
-        Adapter.of(text)
+        Adapter.of(text, setting)
     return json.dumps(texts, ensure_ascii=False)
 
 
-def adapters(listed: str) -> tuple[Adapter, ...]:
+def read_vectors(given: str | Sequence[str]) -> str:
+    """The same for control vectors.
+
+    Raises:
+        UsageError: as `read`.
+    """
+    return read(given, "control_vector")
+
+
+def adapters(listed: str, setting: str = "lora") -> tuple[Adapter, ...]:
     """The adapters of such a list.
 
     Raises:
         UsageError: as `read`, or a file is named twice.
     """
-    found = tuple(Adapter.of(text) for text in json.loads(read(listed)))
+    texts = json.loads(read(listed, setting))
+    found = tuple(Adapter.of(text, setting) for text in texts)
     paths = [adapter.path.resolve() for adapter in found]
     if len(set(paths)) < len(paths):
-        raise UsageError("lora names a file twice; give one scale for each")
+        raise UsageError(f"{setting} names a file twice; give one scale for each")
     return found

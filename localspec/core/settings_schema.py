@@ -65,6 +65,16 @@ LORA: SettingSpec[str] = SettingSpec(
     reads=adapter_list.read,
     repeated=True,
 )
+CONTROL_VECTOR: SettingSpec[str] = SettingSpec(
+    name="control_vector",
+    kind=Kind.LIST,
+    scope=Scope.LOAD,
+    default="[]",
+    help="control vector in a .gguf file, at a scale (1); may be given several times",
+    metavar="FILE[:SCALE]",
+    reads=adapter_list.read_vectors,
+    repeated=True,
+)
 REQUIRE_DRAFT = SettingSpec(
     name="require_draft",
     kind=Kind.SWITCH,
@@ -434,7 +444,7 @@ API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
 )
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
-    *(MODEL, DRAFT, MMPROJ, LORA, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
+    *(MODEL, DRAFT, MMPROJ, LORA, CONTROL_VECTOR, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KERNELS, KV_TYPE),
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),

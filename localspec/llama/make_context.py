@@ -74,6 +74,7 @@ def make_context(model: Model, params: Any, n_ctx: int) -> MadeContext:
                 f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
             )
     model.adapters.use(pointer)
+    model.vectors.use(pointer)
     return MadeContext(pointer, _flash_attention(lines), graph_splits(lines))
 
 

@@ -18,6 +18,7 @@ from localspec.kernels.library import BUFFER
 from localspec.llama import library
 from localspec.llama import own_kernels as own
 from localspec.llama.adapters import Adapters
+from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.devices import backend
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
@@ -48,6 +49,7 @@ class Model(Vocabulary):
         host_experts: int = 0,
         remote: RemoteDevices | None = None,
         adapters: Adapters | None = None,
+        vectors: ControlVectors | None = None,
         on_progress: Callable[[float], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
@@ -60,7 +62,7 @@ class Model(Vocabulary):
         are our own where they are registered and know the format. The routed experts of the
         first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the
         devices of workers, before this machine's own. All contexts of the model begin with
-        ``adapters``.
+        ``adapters`` and ``vectors``.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
@@ -103,6 +105,7 @@ class Model(Vocabulary):
             raise load_error(path, library.errors_since())
         super().__init__(c_api.llama_model_get_vocab(self._ptr))
         self.adapters = adapters or Adapters()
+        self.vectors = vectors or ControlVectors()
         try:
             if alone:
                 self._require_text_model()

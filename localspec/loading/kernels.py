@@ -241,6 +241,8 @@ class Trials:
         }
         if adapters := facts_of(self.parts.adapters):
             facts["adapters"] = adapters
+        if vectors := facts_of(self.parts.vectors):
+            facts["control vectors"] = vectors
         return paths.cache_dir() / "kernels" / name_of(facts)
 
 

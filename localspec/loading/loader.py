@@ -9,7 +9,6 @@ from pathlib import Path
 
 from localspec.config import paths
 from localspec.core import drafter_registry
-from localspec.core.adapter_list import Adapter
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
@@ -18,6 +17,7 @@ from localspec.errors import OutOfMemoryError, UsageError
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
+from localspec.llama.control_vectors import require_effect
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.file_errors import check_file
 from localspec.llama.model import Model
@@ -38,6 +38,7 @@ from localspec.loading.soundness import required
 from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
 from localspec.loading.workers import connected
 from localspec.models.catalog.resolve import Resolved, resolve
+from localspec.models.compat import control_vector
 from localspec.models.compat.lora import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, step_down
@@ -116,6 +117,9 @@ def load(
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
         _require_adapter(adapter.path, files.target)
+    for vector in options.control_vectors:
+        check_file(vector.path)
+        control_vector.require_fitting(ModelFile(vector.path), files.target)
     selection = select(options, read_headers(files.target, files.draft))
     remote = connected(options, on_event)
     try:
@@ -172,7 +176,7 @@ class _Loader:
             LocalspecError: as `load`.
         """
         options = self.selection.options
-        notices = (*self.files.notices, *self.earlier.notices, *_adapted(options.adapters))
+        notices = (*self.files.notices, *self.earlier.notices, *_adapted(options))
         if options.strict:
             return self._load_planned(options.kv_type or "f16", notices)
         try:
@@ -212,6 +216,7 @@ class _Loader:
             extra_buffers=self.extra_buffers,
             remote=self.remote,
             adapters=self.selection.options.adapters,
+            vectors=self.selection.options.control_vectors,
         )
         try:
             return self._assemble(parts, (*notices, *fit.notes))
@@ -226,6 +231,7 @@ class _Loader:
             self.files.target, self.selection, parts, self.remote, self.remeasure
         ).load()
         context = target.context
+        require_effect(context)
         judge = verifier(options.verifier)
         drafting = Drafters(
             selection=self.selection,
@@ -324,12 +330,17 @@ class _Loader:
         )
 
 
-def _adapted(chosen: Sequence[Adapter]) -> tuple[str, ...]:
-    """What users are told of adapters."""
-    used = [f"{one.path.name} at {one.scale:g}" for one in chosen if one.scale]
-    if not used:
-        return ()
-    return (f"adapter {', '.join(used)}; drafts are made by models without it",)
+def _adapted(options: Options) -> tuple[str, ...]:
+    """What users are told of adapters and control vectors."""
+    told = []
+    for what, chosen in (
+        ("adapter", options.adapters),
+        ("control vector", options.control_vectors),
+    ):
+        used = ", ".join(f"{one.path.name} at {one.scale:g}" for one in chosen if one.scale)
+        if used:
+            told.append(f"{what} {used}; drafts are made by models without it")
+    return tuple(told)
 
 
 def _with_prediction(drafters: Sequence[Drafter]) -> Sequence[Drafter]:

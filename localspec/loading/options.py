@@ -34,6 +34,8 @@ class Options:
     """File of the projector, with which the target sees; None: the one beside it, "none": none."""
     lora: str = schema.LORA.default
     """Adapters of the target, see `localspec.core.adapter_list`."""
+    control_vector: str = schema.CONTROL_VECTOR.default
+    """Control vectors of the target, in such a list."""
     rpc: str | None = schema.RPC.default
     """Addresses of workers, see `localspec.rpc.endpoint`."""
     rpc_timeout: float | None = schema.RPC_TIMEOUT.default
@@ -76,6 +78,8 @@ class Options:
             raise UsageError("drafter is empty; name drafters, or 'off' for plain decoding")
         if adapters(self.lora) and endpoints(self.rpc):
             raise UsageError("adapters are not sent to workers; leave out lora or rpc")
+        if self.control_vectors and endpoints(self.rpc):
+            raise UsageError("control vectors are not sent to workers; leave out one of the two")
         if endpoints(self.rpc) and self.gpu_layers == 0:
             raise UsageError(
                 "rpc puts layers of the target on workers, and gpu_layers 0 leaves none for them"
@@ -95,6 +99,11 @@ class Options:
     def adapters(self) -> tuple[Adapter, ...]:
         """The adapters of the target."""
         return adapters(self.lora)
+
+    @property
+    def control_vectors(self) -> tuple[Adapter, ...]:
+        """The control vectors of the target."""
+        return adapters(self.control_vector, "control_vector")
 
 
 def _names(drafter: object) -> object:

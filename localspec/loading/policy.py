@@ -266,7 +266,9 @@ def _setting(target: Context) -> dict[str, object]:
     strict = {"least rows": target.least_rows} if target.least_rows > 1 else {}
     products = {} if library.tiled() else {"tiled": False}
     workers = model.remote.workers if model.remote is not None else ()
-    adapters = {"adapters": facts} if (facts := model.adapters.facts()) else {}
+    adapters: dict[str, object] = {"adapters": facts} if (facts := model.adapters.facts()) else {}
+    if vectors := model.vectors.facts():
+        adapters["control vectors"] = vectors
     remote = {"workers": [[d.total for d in w.devices] for w in workers]} if workers else {}
     return {
         **strict,

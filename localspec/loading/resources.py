@@ -12,6 +12,7 @@ from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
+from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.devices import physical_cores
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
@@ -51,6 +52,8 @@ class Parts:
     """Devices of workers, which have layers of the target only."""
     adapters: tuple[Adapter, ...] = ()
     """Adapters of the target."""
+    vectors: tuple[Adapter, ...] = ()
+    """Its control vectors."""
     loaded: list[Part] = field(default_factory=list)
     """All parts in the order of freeing: contexts before the models that they use."""
 
@@ -87,6 +90,7 @@ class Parts:
             host_experts=share.host_experts if share is not None else 0,
             remote=self.remote if is_target else None,
             adapters=Adapters(self.adapters) if is_target else None,
+            vectors=ControlVectors(self.vectors) if is_target else None,
             on_progress=progress,
             cancelled=self.cancelled,
         )

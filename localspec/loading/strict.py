@@ -148,6 +148,8 @@ class StrictLoading:
         }
         if adapters := model.adapters.every().parts:
             facts["adapters"] = adapters
+        if vectors := model.vectors.facts():
+            facts["control vectors"] = vectors
         return paths.cache_dir() / "strict" / name_of(facts)
 
 

@@ -123,7 +123,7 @@ def test_measurements_are_not_written_through_a_link_to_an_open_folder(tmp_path:
     link.symlink_to(tmp_path / "open")
     with pytest.raises(PermissionError, match="others may write"):
         history.add(link / "history.jsonl", "setting", Bench((), 0.0, {}, {}), threads=1)
-    control = MeasuredControl(*[Mock()] * 4, link / "costs.json", Knowledge())
+    control = MeasuredControl(*[Mock()] * 4, link / "costs.json", Knowledge(), Mock())
     with pytest.raises(PermissionError, match="others may write"):
         control.save()
     with pytest.raises(PermissionError, match="others may write"):

@@ -286,3 +286,37 @@ def test_lines_in_json_out(models: dict[str, Path]) -> None:
         command, [str(models["reranker"]), "--query", QUERY], input="hi\n", standalone_mode=False
     )
     assert set(json.loads(ranked.stdout)) == {"index", "text", "tokens", "score"}
+
+
+def test_both_are_listed_as_models_that_write_no_text(server: Served) -> None:
+    listed = httpx2.get(f"{server.url}/v1/models").json()["data"]
+    tasks = {one["id"]: one["localspec"].get("task") for one in listed}
+    assert {"embedding", "rerank"} <= {*tasks.values()}
+    for name, task in tasks.items():
+        if task is not None:
+            assert httpx2.get(f"{server.url}/v1/models/{name}").json()["id"] == name
+            asked = {"model": name, "prompt": "Hi", "max_tokens": 2}
+            refused = post(server, "/v1/completions", asked)
+            assert refused.status_code == 400
+            assert "writes no text; ask it at /v1/" in refused.json()["error"]["message"]
+
+
+def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:
+    def counts() -> dict[str, float]:
+        page = httpx2.get(f"{server.url}/metrics").text
+        rows = [line.rpartition(" ") for line in page.splitlines() if "localspec:text_" in line]
+        return {name: float(value) for name, _, value in rows if not name.startswith("#")}
+
+    before = counts()
+    assert post(server, "/v1/embeddings", {"input": ["ab", "c"]}).status_code == 200
+    assert post(server, "/api/embed", {"input": "ab"}).status_code == 200
+    ranked = {"query": "a", "documents": ["b", "c", "d"]}
+    assert post(server, "/v1/rerank", ranked).status_code == 200
+    assert post(server, "/v1/embeddings", {"input": "a", "model": "none"}).status_code == 400
+    more = {name: value - before[name] for name, value in counts().items()}
+    assert more['localspec:text_requests_total{task="embedding"}'] == 3
+    assert more['localspec:text_requests_failed_total{task="embedding"}'] == 1
+    assert more['localspec:text_inputs_total{task="embedding"}'] == 3
+    assert more['localspec:text_inputs_total{task="rerank"}'] == 3
+    assert more['localspec:text_requests_total{task="rerank"}'] == 1
+    assert more['localspec:text_tokens_total{task="rerank"}'] > 0

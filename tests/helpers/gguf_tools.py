@@ -56,9 +56,11 @@ def write_llama(
     pooling: int | None = None,
     added: Mapping[str, np.ndarray] | None = None,
     numbers: Mapping[str, int] | None = None,
+    biases: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     """A llama-architecture model of random weights with a byte vocabulary, and with more control
-    tokens behind it. ``numbers`` are further whole numbers of its metadata.
+    tokens behind it. ``numbers`` are further whole numbers of its metadata, ``biases`` further
+    tensors.
 
     ``added`` is added to the matrices of these names. With ``rows``, the tokens are those of the
     usual vocabulary at these ids, in this order, with the weights that they have there.
@@ -112,6 +114,8 @@ def write_llama(
         matrix(f"blk.{i}.ffn_gate.weight", 2 * width, width)
         matrix(f"blk.{i}.ffn_up.weight", 2 * width, width)
         matrix(f"blk.{i}.ffn_down.weight", width, 2 * width)
+    for name, bias in (biases or {}).items():
+        writer.add_tensor(name, bias)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -150,6 +154,21 @@ def write_lora(
     writer.write_tensors_to_file()
     writer.close()
     return added
+
+
+def write_control_vector(
+    path: Path, directions: Mapping[int, np.ndarray], *, arch: str = "controlvector"
+) -> Path:
+    """A control vector, by layer its direction."""
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_string("controlvector.model_hint", "llama")
+    for layer, direction in directions.items():
+        writer.add_tensor(f"direction.{layer}", direction)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 def write_spm(path: Path, template: str, words: Sequence[str] = ()) -> Path:

@@ -17,6 +17,7 @@ from localspec.config import paths
 from localspec.llama.abort import StopFlag
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
+from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.model import Model
 from localspec.loading import kernels, loader, own_kernels, policy, resources
 from localspec.loading.kernels import UNSOUND, Trials, speed
@@ -247,6 +248,7 @@ def placed(path: Path, **chosen: Any) -> Context:
         "path": path,
         "remote": None,
         "adapters": Adapters(),
+        "vectors": ControlVectors(),
         **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")},
     }
     return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))

@@ -120,7 +120,8 @@ async def test_options_of_loading_are_named_in_a_notice_and_logged_once(world):
         (CHAT, {"top_logprobs": 2}, "top_logprobs needs logprobs"),
         (GENERATE, {"context": [1, 2]}, "context is not supported: send the conversation to"),
         (GENERATE, {"template": "{{ .Prompt }}"}, "template is not supported"),
-        (GENERATE, {"suffix": "}"}, "suffix is not supported"),
+        (GENERATE, {"suffix": "}", "system": "Be brief."}, "system has no place beside suffix"),
+        (GENERATE, {"suffix": "}", "raw": True}, "raw has no place beside suffix"),
         (GENERATE, {"width": 512}, "width is not supported"),
         (GENERATE, {"raw": True, "system": "Be brief."}, "system has no place in a raw prompt"),
     ],
@@ -284,3 +285,15 @@ async def test_the_root_tells_that_the_server_is_up(world, method):
     answer = await world.client.request(method, "/")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def test_a_prompt_with_a_suffix_is_a_gap_to_be_filled(make_world):
+    world = await make_world(suffix_first=True)
+    asked = {"prompt": "def f():", "suffix": "return x", "stream": False}
+    answer = await world.client.post(GENERATE, json=asked)
+    assert answer.status_code == 200
+    assert answer.json()["response"]
+    (request,) = world.requests
+    assert (request.infill.before, request.infill.suffix) == ("def f():", "return x")
+    assert request.infill.suffix_first
+    assert not request.messages

@@ -95,7 +95,7 @@ class ServedAdapters:
     def label(self, uses: tuple[AdapterUse, ...] | None) -> str:
         """The names of adapters in a request, as the metrics have them."""
         names = {str(one.path): one.name for one in self._known.values()}
-        return "+".join(sorted(names[use.path] for use in uses or () if use.scale))
+        return "+".join(sorted(names.get(use.path, "?") for use in uses or () if use.scale))
 
     def set(self, asked: Iterable[AdapterUse]) -> None:
         """Change the usual scales; 0 for those that are not named.

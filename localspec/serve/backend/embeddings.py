@@ -40,9 +40,21 @@ class Embeddings:
         return [one for one in (self._embedding, self._reranker) if one is not None]
 
     @property
-    def names(self) -> list[str]:
-        """The names that requests may call them by."""
-        return [public(one.model) for one in self.processes]
+    def tasks(self) -> dict[str, str]:
+        """What each is for, by the name that requests call it by: "embedding" or "rerank"."""
+        both = ((self._embedding, "embedding"), (self._reranker, "rerank"))
+        return {public(one.model): task for one, task in both if one is not None}
+
+    def require_other(self, name: str | None) -> None:
+        """Refuse a request for a reply that names one of them.
+
+        Raises:
+            ApiError: 400, it does.
+        """
+        task = self.tasks.get(name or "")
+        if task is not None:
+            path = "/v1/embeddings" if task == "embedding" else "/v1/rerank"
+            raise bad_request(f"{name} writes no text; ask it at {path}", "model", "not_supported")
 
     def name(self, given: str | None) -> str:
         """The name of the embedding model.

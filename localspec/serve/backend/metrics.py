@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from localspec.core.embedded import Embedded
 from localspec.core.events import ReplyEvent, Round, Token
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.http.caller import Caller
@@ -40,6 +41,29 @@ class Histogram:
         self.total += value
 
 
+@dataclass(slots=True)
+class TextCounts:
+    """Requests for vectors, or for the order of documents."""
+
+    requests: int = 0
+    failed: int = 0
+    texts: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def note(self, found: Embedded, seconds: float) -> None:
+        """Count one that was answered."""
+        self.requests += 1
+        self.texts += len(found.counts)
+        self.tokens += found.tokens
+        self.seconds += seconds
+
+    def fail(self) -> None:
+        """Count one that was not."""
+        self.requests += 1
+        self.failed += 1
+
+
 class Metrics:
     """Tokens and rounds are counted as they come, the rest when a reply ends."""
 
@@ -63,6 +87,8 @@ class Metrics:
         self.adapted: dict[str, list[int]] = {}
         """Drafted tokens that were judged and accepted, by the adapters of the requests: acceptance
         is another for each."""
+        self.of_texts = {"embedding": TextCounts(), "rerank": TextCounts()}
+        """By task."""
         self.predicted_accepted = 0
         self.predicted_rejected = 0
         self.prompt_seconds = 0.0
@@ -126,4 +152,4 @@ class Metrics:
             self.predicted_rejected += stats.rejected_prediction_tokens
 
 
-__all__ = ["MOST_POSITIONS", "Histogram", "Metrics"]
+__all__ = ["MOST_POSITIONS", "Histogram", "Metrics", "TextCounts"]

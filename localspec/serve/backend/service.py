@@ -23,6 +23,7 @@ from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.prompt_limits import require_room
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.tracing import Tracing
 from localspec.serve.http.caller import Caller
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine, stopping
 from localspec.serve.http.json_body import shown
@@ -54,6 +55,7 @@ class Service:
         self.adapters = ServedAdapters(slot, settings.lora_folders)
         self.models = ModelNames(settings, slot, self.adapters)
         self.metrics = Metrics()
+        self.tracing = Tracing()
         self.started = time.time()
         self._running: set[Answering] = set()
         self._told: dict[tuple[str, str], None] = {}
@@ -73,6 +75,7 @@ class Service:
         Raises:
             ApiError: there is no such model, too many requests wait, or they are too large.
         """
+        self.embeddings.require_other(model)
         options = await self.models.options(model)
         self._require_room(requests, options)
         called = await self.models.adapter(model)
@@ -232,6 +235,7 @@ class Service:
         if answering in self._running:
             self._running.discard(answering)
             self.metrics.finished(answering.record)
+            self.tracing.ended(answering.record)
             self.reporter.line(log_line(answering.record))
 
     def refused(self, error: LocalspecError) -> ApiError:

@@ -19,6 +19,8 @@ class Caller:
     """`ReplyRequest.owner`: what was read for one is never reused for another."""
     label: str = "local"
     """Name for the log; it tells no key."""
+    trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """The headers that name the trace which the request is a part of (W3C Trace Context)."""
     body: Share | None = field(default=None, compare=False)
     """What the request's body has taken of the memory for all bodies."""
 

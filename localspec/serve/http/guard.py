@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 from starlette.responses import JSONResponse, Response
@@ -26,6 +27,7 @@ _OPEN_PATHS = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
 """Answer without a key and by any name, as probes ask: they tell only whether it is ready."""
 _HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9_.-]{1,255}))(?::([0-9]{0,5}))?", re.ASCII)
 """A Host header, whole: an IPv6 address in brackets, or a name or other address; and a port."""
+_TRACE = ("traceparent", "tracestate")
 _REQUEST_ID = "x-request-id"
 _ID = re.compile(r"[!-~]{1,128}", re.ASCII)
 _METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
@@ -57,7 +59,8 @@ class Guard:
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _preflight(headers, cors)(scope, receive, send)
                 return
-            scope[STATE_KEY] = self._caller(scope, headers)
+            traced = tuple((name, headers[name]) for name in _TRACE if name in headers)
+            scope[STATE_KEY] = replace(self._caller(scope, headers), trace=traced)
         except ApiError as error:
             shape = self._shapes.shape(scope["path"])
             body = shape.body(error)

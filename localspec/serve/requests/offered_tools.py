@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta, Struct
 
@@ -49,10 +49,16 @@ class OfferedTools(Struct, frozen=True):
 
 
 def offered(
-    given: Sequence[Mapping[str, Any]], choice: str, *, several: bool, place: str = "tools"
+    given: Sequence[Mapping[str, Any]],
+    choice: str,
+    *,
+    several: bool,
+    place: str = "tools",
+    allowed: Sequence[str] | None = None,
 ) -> OfferedTools:
     """Tools as OpenAI's chat has them; ``choice`` is "none", "auto", "required" or a name. Names
-    that belong to no tool are refused.
+    that belong to no tool are refused. The model is told of all, and may call those ``allowed``:
+    so prompts that differ in that alone begin alike.
 
     Raises:
         ApiError: one is invalid.
@@ -71,12 +77,28 @@ def offered(
                 raise bad_request(f"{place} has two tools named {name!r}", place)
         if choice == "none":
             return OfferedTools()
+        if choice != "auto" or allowed is not None:
+            may = _allowed(dict(zip(names, given, strict=True)), allowed)
+            spec = tools.spec(may, choice=choice, several=several)
         found = tools.Choice.of(spec).tools
-        if choice != "auto":
-            spec = tools.spec(given, choice=choice, several=several)
         return OfferedTools(json.dumps(list(given)), spec, found)
     except UsageError as error:
         raise bad_request(str(error), place) from None
+
+
+def _allowed(
+    given: Mapping[str, Mapping[str, Any]], allowed: Sequence[str] | None
+) -> list[Mapping[str, Any]]:
+    """The tools that may be called, of all by their names.
+
+    Raises:
+        ApiError: one of them is not offered.
+    """
+    for name in allowed or ():
+        if name not in given:
+            said = f"tool_choice allows the tool {name!r}, which is not offered"
+            raise bad_request(said, "tool_choice")
+    return [tool for name, tool in given.items() if allowed is None or name in allowed]
 
 
 NAME_SCHEMA: dict[str, Any] = {"pattern": "^[A-Za-z0-9_.-]{1,128}$"}
@@ -94,6 +116,10 @@ PARAMETERS_SCHEMA: dict[str, Any] = {
 _PARAMETERS = Meta(description="a JSON schema of an object", extra_json_schema=PARAMETERS_SCHEMA)
 Strict = Annotated[bool, Meta(description="refuse keywords that cannot be followed")]
 ChoiceWord = Literal["none", "auto", "required"]
+
+
+ALLOWED = "allowed_tools"
+_OBJECT = {"type": "object"}
 
 
 class Function(Fields):
@@ -122,11 +148,60 @@ class NamedFunction(Fields):
             raise FieldError("name", f"names a tool {self.name!r}, which is not offered")
 
 
-class NamedTool(Fields, kw_only=True):
-    """The tool that must be called."""
+class AllowedTool(Fields, kw_only=True):
+    """One of `AllowedTools`."""
 
     type: Literal["function"] | None = None
     function: NamedFunction
+
+
+class AllowedTools(Fields, kw_only=True):
+    """The tools that may be called, of those that the model is told of."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[AllowedTool], Meta(min_length=1, max_length=MOST_TOOLS)]
+
+
+class NamedTool(Fields, kw_only=True):
+    """The tool that must be called, or those that may be."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {
+                "required": ["function"],
+                "properties": {"type": {"enum": ["function", None]}, "function": _OBJECT},
+            },
+            {
+                "required": ["type", "allowed_tools"],
+                "properties": {"type": {"const": ALLOWED}, "allowed_tools": _OBJECT},
+            },
+        ]
+    }
+
+    type: Literal["function", "allowed_tools"] | None = None
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+    def __post_init__(self) -> None:
+        wanted = ALLOWED if self.type == ALLOWED else "function"
+        if getattr(self, wanted) is None:
+            raise FieldError(wanted, "is missing")
+
+    @property
+    def choice(self) -> str:
+        """The word or the name that it comes to."""
+        if self.type == ALLOWED:
+            assert self.allowed_tools is not None
+            return self.allowed_tools.mode
+        assert self.function is not None
+        return self.function.name
+
+    @property
+    def allowed(self) -> list[str] | None:
+        """The names of the tools that may be called; None: all."""
+        if self.type != ALLOWED or self.allowed_tools is None:
+            return None
+        return [tool.function.name for tool in self.allowed_tools.tools]
 
 
 _CHOICE = Meta(
@@ -148,5 +223,6 @@ def chat_tools(
     Raises:
         ApiError: one is invalid.
     """
-    name = choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
-    return offered(given or (), name, several=several)
+    if isinstance(choice, NamedTool):
+        return offered(given or (), choice.choice, several=several, allowed=choice.allowed)
+    return offered(given or (), choice or "auto", several=several)

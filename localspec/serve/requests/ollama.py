@@ -11,6 +11,7 @@ from msgspec import Meta
 from localspec.core import settings_schema as schema
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.infill import Infill
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import MediaError
@@ -232,7 +233,6 @@ class OllamaChatBody(OllamaReplyBody, kw_only=True):
         return made(fields | {"messages": named([one.message() for one in self.messages])})
 
 
-_SUFFIX = "this server has no completion in the middle at /api/generate"
 _IMAGE_MODEL = "this server makes no pictures"
 
 
@@ -242,11 +242,11 @@ class OllamaGenerateBody(OllamaReplyBody, kw_only=True):
     foreign: ClassVar[Mapping[str, Foreign]] = {
         "context": Foreign("send the conversation to /api/chat instead", ([],)),
         "template": Foreign("the chat template is the model's own; send raw: true", ("",)),
-        "suffix": Foreign(_SUFFIX, ("",)),
         **dict.fromkeys(("width", "height", "steps"), Foreign(_IMAGE_MODEL, (0,))),
     }
 
     prompt: str | None = None
+    suffix: Annotated[str, Meta(description="the text behind a gap to be filled")] | None = None
     system: str | None = None
     raw: bool | None = None
     images: list[Image] | None = None
@@ -264,6 +264,8 @@ class OllamaGenerateBody(OllamaReplyBody, kw_only=True):
         if self.raw and (self.images or self.system):
             name = "images" if self.images else "system"
             raise bad_request(f"{name} has no place in a raw prompt; leave out raw", name)
+        if self.suffix:
+            return made(fields | self._gap(settings))
         if not self.prompt and not self.images:
             return None
         if self.raw:
@@ -273,6 +275,19 @@ class OllamaGenerateBody(OllamaReplyBody, kw_only=True):
         said = (Message("user", text, pictures=pictures),)
         system = (Message("system", self.system),) if self.system else ()
         return made(fields | {"messages": system + said})
+
+    def _gap(self, settings: ServeSettings) -> dict[str, Any]:
+        """The fields of a request that fills the gap between prompt and suffix.
+
+        Raises:
+            ApiError: it has what belongs to a conversation.
+        """
+        for name in ("system", "images", "raw"):
+            if getattr(self, name):
+                said = f"{name} has no place beside suffix: the model reads the text around a gap"
+                raise bad_request(said, name)
+        gap = Infill(self.prompt or "", self.suffix or "", suffix_first=settings.suffix_first)
+        return {"infill": gap, "template_arguments": None, "markers": False}
 
 
 class OllamaModelBody(Body, kw_only=True):

@@ -28,6 +28,8 @@ from localspec.serve.requests.chat_messages import (
 from localspec.serve.requests.generation import Alternatives, GenerationBody, Name, made
 from localspec.serve.requests.grammars import AnySchema, FormatType
 from localspec.serve.requests.offered_tools import (
+    ALLOWED,
+    MOST_TOOLS,
     NAME_SCHEMA,
     PARAMETERS_SCHEMA,
     ChoiceWord,
@@ -37,6 +39,7 @@ from localspec.serve.requests.offered_tools import (
 )
 
 _LOGPROBS = "message.output_text.logprobs"
+_TEXT = {"type": "string"}
 _NOTHING_STORED = "nothing is stored here: send the whole conversation in input"
 _STORED = {
     "previous_response_id": "names an earlier response",
@@ -199,15 +202,53 @@ class ResponseTool(Fields):
         }
 
 
-class NamedResponseTool(Fields):
-    """The tool that must be called."""
+class AllowedResponseTool(Fields, kw_only=True):
+    """One of the tools that may be called."""
 
-    type: Literal["function"]
+    type: Literal["function"] | None = None
     name: Name
+
+
+class NamedResponseTool(Fields, kw_only=True):
+    """The tool that must be called, or those that may be."""
+
+    also: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"required": ["name"], "properties": {"type": {"const": "function"}, "name": _TEXT}},
+            {
+                "required": ["mode", "tools"],
+                "properties": {
+                    "type": {"const": ALLOWED},
+                    "mode": _TEXT,
+                    "tools": {"type": "array"},
+                },
+            },
+        ]
+    }
+
+    type: Literal["function", "allowed_tools"]
+    name: Name | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: (
+        Annotated[list[AllowedResponseTool], Meta(min_length=1, max_length=MOST_TOOLS)] | None
+    ) = None
 
     def __post_init__(self) -> None:
         if self.name in get_args(ChoiceWord):
             raise FieldError("name", "must be the name of a tool")
+        for wanted in ("mode", "tools") if self.type == ALLOWED else ("name",):
+            if getattr(self, wanted) is None:
+                raise FieldError(wanted, "is missing")
+
+    @property
+    def choice(self) -> str:
+        """The word or the name that it comes to."""
+        return str(self.mode if self.type == ALLOWED else self.name)
+
+    @property
+    def allowed(self) -> list[str] | None:
+        """The names of the tools that may be called; None: all."""
+        return [one.name for one in self.tools or ()] if self.type == ALLOWED else None
 
 
 _CHOICE = Meta(extra={REFUSAL: 'must be none, auto, required or {"type": "function", "name": ...}'})
@@ -284,8 +325,10 @@ class ResponsesBody(GenerationBody, kw_only=True):
         """
         given = [tool.as_chat for tool in self.tools or () if tool.is_function]
         choice = self.tool_choice
-        name = choice.name if isinstance(choice, NamedResponseTool) else choice or "auto"
-        return offered(given, name, several=self.parallel_tool_calls is not False)
+        several = self.parallel_tool_calls is not False
+        if isinstance(choice, NamedResponseTool):
+            return offered(given, choice.choice, several=several, allowed=choice.allowed)
+        return offered(given, choice or "auto", several=several)
 
     def reply(self, tools: OfferedTools, settings: ServeSettings) -> ReplyRequest:
         """The request for a reply.

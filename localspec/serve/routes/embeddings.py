@@ -80,7 +80,7 @@ class _Routes:
         """OpenAI's shape."""
         body, own = received.body, self._service.embeddings
         texts = await received.apart(body.texts)
-        found = await self._found(received, own.embed(body.model, texts))
+        found = await found_by(self._service, received, own.embed(body.model, texts))
         vectors = shortened(found.vectors, body.dimensions)
         as_text = body.encoding_format == "base64"
 
@@ -100,7 +100,8 @@ class _Routes:
         """llama-server's shape."""
         body = received.body
         texts = await received.apart(lambda: read_texts(body.content, "content"))
-        found = await self._found(received, self._service.embeddings.embed(body.model, texts))
+        work = self._service.embeddings.embed(body.model, texts)
+        found = await found_by(self._service, received, work)
 
         def answer() -> Response:
             rows = enumerate(found.vectors)
@@ -114,7 +115,8 @@ class _Routes:
         """
         body, own = received.body, self._service.embeddings
         texts = body.texts
-        found = await self._found(received, own.rank(body.model, body.query, texts))
+        work = own.rank(body.model, body.query, texts)
+        found = await found_by(self._service, received, work, "rerank")
         scores = found.vectors[:, 0]
         best = np.argsort(-scores, kind="stable")[: body.top_n]
         results: list[dict[str, Any]] = []
@@ -133,17 +135,30 @@ class _Routes:
             }
         )
 
-    async def _found(self, received: Received[Any], work: Any) -> Embedded:
-        began, request = time.monotonic(), received.http
-        try:
-            found: Embedded = await while_connected(request, work)
-        except LocalspecError as error:
-            raise self._service.refused(error) from None
-        caller, path = caller_of(request.scope), request.url.path
-        model = received.body.model or ""
-        seconds = time.monotonic() - began
-        self._service.reporter.line(texts_line(caller, path, shown(model), found, seconds))
-        return found
+
+async def found_by(
+    service: Service, received: Received[Any], work: Any, task: str = "embedding"
+) -> Embedded:
+    """What ``work`` finds for a request, counted and logged.
+
+    Raises:
+        ApiError: it fails.
+    """
+    began, request, counts = time.monotonic(), received.http, service.metrics.of_texts[task]
+    try:
+        found: Embedded = await while_connected(request, work)
+    except LocalspecError as error:
+        counts.fail()
+        raise service.refused(error) from None
+    except Exception:
+        counts.fail()
+        raise
+    seconds = time.monotonic() - began
+    counts.note(found, seconds)
+    caller, path = caller_of(request.scope), request.url.path
+    model = shown(received.body.model or "")
+    service.reporter.line(texts_line(caller, path, model, found, seconds))
+    return found
 
 
 def shortened(vectors: Vectors, dimensions: int | None) -> Vectors:

@@ -52,7 +52,8 @@ class About:
                     "last_id": listed[-1].name,
                 }
             )
-        return JSONAnswer({"object": "list", "data": [self._entry(model) for model in listed]})
+        data = [*map(self._entry, listed), *self._of_texts()]
+        return JSONAnswer({"object": "list", "data": data})
 
     async def model(self, request: Request) -> Response:
         """Describe one model."""
@@ -61,6 +62,9 @@ class About:
             if model.name == name:
                 entry = self._anthropic if _ANTHROPIC in request.headers else self._entry
                 return JSONAnswer(entry(model))
+        for found in self._of_texts():
+            if found["id"] == name:
+                return JSONAnswer(found)
         await self._service.models.options(name)
         raise ApiError(HTTPStatus.NOT_FOUND, "there is no such model", code="model_not_found")
 
@@ -104,6 +108,19 @@ class About:
             most = self._service.settings.max_tokens or info.context
             entry |= {"max_input_tokens": info.context, "max_tokens": min(most, info.context)}
         return entry
+
+    def _of_texts(self) -> list[dict[str, Any]]:
+        """The embedding model and the reranker, which write nothing."""
+        return [
+            {
+                "id": name,
+                "object": "model",
+                "created": int(self._service.started),
+                "owned_by": "localspec",
+                "localspec": {"loaded": True, "task": task},
+            }
+            for name, task in self._service.embeddings.tasks.items()
+        ]
 
     def _entry(self, model: ListedModel) -> dict[str, Any]:
         entry: dict[str, Any] = {

@@ -9,14 +9,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded
-from localspec.errors import LocalspecError
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, while_connected
+from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.requests.ollama import OllamaEmbedBody, OllamaPromptBody
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Anything, OllamaError
-from localspec.serve.routes.embeddings import NUMBER_BYTES, shortened
+from localspec.serve.routes.embeddings import NUMBER_BYTES, found_by, shortened
 from localspec.serve.routes.endpoint import Received, post
 from localspec.serve.routes.ollama import PREFIX
 from localspec.serve.routes.ollama_answer import nanoseconds
@@ -84,8 +83,4 @@ class _Routes:
     ) -> Embedded:
         own = self._service.embeddings
         work = own.embed(plain(model) if model else None, texts, truncate=truncate)
-        try:
-            found: Embedded = await while_connected(received.http, work)
-        except LocalspecError as error:
-            raise self._service.refused(error) from None
-        return found
+        return await found_by(self._service, received, work)

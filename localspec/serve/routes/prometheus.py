@@ -63,6 +63,8 @@ def page(service: Service) -> str:
                 f"Drafted tokens that were {what}, by the adapters of requests that name some.",
                 [(f'adapter="{_escaped(name)}"', counts[at]) for name, counts in rows],
             )
+    if service.embeddings.processes:
+        lines += _of_texts(metrics)
     histograms = (
         ("vllm:time_to_first_token_seconds", "From the request to its first token.", "first_token"),
         ("vllm:inter_token_latency_seconds", "Mean time between tokens of a reply.", "per_token"),
@@ -111,6 +113,20 @@ def _counters(m: Metrics) -> Iterator[_Row]:
         ("localspec:requests_rejected_total", "Requests for which the queue was full.", m.rejected),
     )
     return (("counter", *row) for row in rows)
+
+
+def _of_texts(m: Metrics) -> list[str]:
+    lines: list[str] = []
+    for name, text, attribute in (
+        ("requests", "Requests for vectors or scores that have ended.", "requests"),
+        ("requests_failed", "Those that failed or were left.", "failed"),
+        ("inputs", "Texts, or pairs of query and document.", "texts"),
+        ("tokens", "Their tokens.", "tokens"),
+        ("seconds", "Seconds of those requests.", "seconds"),
+    ):
+        rows = [(f'task="{task}"', getattr(c, attribute)) for task, c in m.of_texts.items()]
+        lines += _by_label(f"localspec:text_{name}_total", text, rows)
+    return lines
 
 
 def _gauges(service: Service) -> Iterator[_Row]:

@@ -1,0 +1,96 @@
+"""Control vectors of a loaded model: a direction is added to the output of each layer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.adapter_list import Adapter
+from localspec.errors import UsageError
+from localspec.llama.heads.tensors import mapped
+from localspec.llama.library import c_api
+from localspec.models.compat.control_vector import DIRECTION
+from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.model_file import ModelFile
+
+if TYPE_CHECKING:
+    from localspec.core.values import Logits
+    from localspec.llama.context import Context
+
+_TOKENS = (0, 1, 2, 3)
+_FLOATS = ctypes.POINTER(ctypes.c_float)
+
+
+class ControlVectors:
+    """The control vectors of one model, added up. A scale of 0 is as none."""
+
+    def __init__(self, chosen: Sequence[Adapter] = ()) -> None:
+        """Read them; they have to fit the model (`localspec.models.compat.control_vector`).
+
+        Raises:
+            ModelNotFoundError, ModelFileError: a file is missing or cut short.
+        """
+        self.chosen = tuple(one for one in chosen if one.scale)
+        self._sum: dict[int, NDArray[np.float32]] = {}
+        """(width,) by layer."""
+        for one in self.chosen:
+            file = ModelFile(one.path)
+            for name, weight in mapped(file, [t.name for t in file.header.tensors]).items():
+                match = DIRECTION.fullmatch(name)
+                assert match is not None  # or it does not fit
+                layer, direction = int(match[1]), one.scale * weight.numbers()
+                self._sum[layer] = (self._sum.get(layer, 0) + direction).astype(np.float32)
+
+    def use(self, context: Any) -> None:
+        """Compute with them in a llama_context from its next pass on.
+
+        Raises:
+            UsageError: llama.cpp refuses them.
+        """
+        if not self._sum:
+            return
+        layers, width = max(self._sum), len(next(iter(self._sum.values())))
+        data = np.zeros((layers, width), np.float32)  # from layer 1 on; layer 0 has none
+        for layer, direction in self._sum.items():
+            data[layer - 1] = direction
+        pointer = data.ctypes.data_as(_FLOATS)
+        if c_api.llama_set_adapter_cvec(context, pointer, data.size, width, 1, layers):
+            raise UsageError("llama.cpp refuses these control vectors; leave them out")
+
+    def __bool__(self) -> bool:
+        return bool(self._sum)
+
+    def facts(self) -> list[list[object]]:
+        """What identifies them: a digest of each file, and its scale."""
+        return sorted([fingerprint(one.path), one.scale] for one in self.chosen)
+
+
+def require_effect(context: Context) -> None:
+    """Refuse control vectors of a model whose graph leaves them out: llama.cpp does not say so.
+
+    Raises:
+        UsageError: passes with and without them have the same logits.
+    """
+    vectors = context.model.vectors
+    if not vectors:
+        return
+
+    def row() -> Logits:
+        (rows,) = context.forward([(0, _TOKENS, 1)])
+        found: Logits = rows[0].copy()
+        context.truncate(0, 0)
+        return found
+
+    steered = row()
+    c_api.llama_set_adapter_cvec(context.handle, None, 0, 0, 0, 0)
+    bare = row()
+    vectors.use(context.handle)
+    if np.array_equal(steered, bare):
+        raise UsageError(
+            f"control vectors change nothing in {context.model.path.name} "
+            f"({context.model.architecture}): all zeros, or llama.cpp has none for it"
+        )
