@@ -92,6 +92,7 @@ def test_the_factor_is_of_this_reply_only():
 
 def test_before_the_first_reply_there_is_no_speed():
     assert text(everyday_line(a_meter(rounds=0), 76)) == "ready"
+    assert text(everyday_line(a_meter(rounds=0), 76, running=True)) == "before the first token"
     (line,) = expert_lines(a_meter(rounds=0), "match T 0", 100)
     assert text(line) == "ctx 0/2048 · match T 0 · drafting on"
 

@@ -131,7 +131,9 @@ class StatusArea:
             if self._expert:
                 self._stats.show_figures(expert_lines(meter, setting, room, two=self._two))
             else:
-                self._stats.show_figures([everyday_line(meter, room, grammar, strict=strict)])
+                running = session.chat in session.replies.chats
+                line = everyday_line(meter, room, grammar, strict=strict, running=running)
+                self._stats.show_figures([line])
             self._strip.show_rounds(meter)
             self._details.show_details(meter, setting)
 

@@ -24,6 +24,7 @@ _PARTS = (2, 3, 4, 5, 10, 20, 50, 100)
 """Denominators of a share in words."""
 _PLAIN = "plain"
 """Label of the reason where "not drafting" has no room."""
+_FIRST = "before the first token"
 _CLOSE = 0.031
 """Largest difference between a share and its words."""
 
@@ -45,11 +46,13 @@ Line = Sequence[Figure]
 """Figures from left to right."""
 
 
-def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool = False) -> Line:
+def everyday_line(
+    meter: Meter, width: int, grammar: str = "", *, strict: bool = False, running: bool = False
+) -> Line:
     """Speed, gain and right guesses in words, in at most ``width`` cells.
 
     ``grammar`` names what replies have to fit, if anything; ``strict`` is whether replies are
-    bit-identical.
+    bit-identical, ``running`` whether one is being made.
     """
     figures: list[Figure] = []
     counts = meter.counts
@@ -59,7 +62,8 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
         figures.append(Figure(speed, speed, 1))
         figures += _verdict(meter, 2)
     else:
-        figures.append(Figure("ready", "ready", 4))
+        begins = _FIRST if running else "ready"
+        figures.append(Figure(begins, begins, 4))
     if counts.verified >= _ENOUGH:
         right = f"{share_in_words(counts.accepted, counts.verified)} guesses right"
         figures.append(Figure(right, right, 3))
