@@ -113,6 +113,14 @@ _ROOT_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
     "repeated.",
 )
 @click.option(
+    "--models",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Models loaded side by side where the memory has room, else one in place of another.",
+)
+@click.option(
     "--save-states",
     is_flag=True,
     help="Keep states of long prompts, and so their text, on disk for the next start.",
@@ -188,7 +196,7 @@ _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
     *("no_switch", "no_pull", "allow_delete", "queue", "hosts", "origins", "save_states", "tui"),
     *("drain", "tls_cert", "tls_key", "root_path", "spm_infill", "embedding", "reranker"),
-    "allow_media",
+    *("allow_media", "models"),
     "lora_folders",
 )
 
@@ -226,6 +234,7 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
         pulls=not own["no_pull"],
         deletes=own["allow_delete"],
         media=own["allow_media"],
+        models=own["models"],
         drain_seconds=own["drain"],
         tls=_tls(own["tls_cert"], own["tls_key"]),
         root_path=_root_path(own["root_path"]),

@@ -14,14 +14,14 @@ from localspec.config import paths, running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.embedding.process import EmbeddingProcess
 from localspec.engine.client import EngineClient
-from localspec.errors import EngineError
+from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
 from localspec.processes import garbage
 from localspec.serve.app import build_app
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine import Engine, EngineFactory
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
@@ -40,6 +40,31 @@ class EngineProcesses:
     def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> Engine:
         """An engine for a model, not started."""
         return EngineClient(options, log_dir=paths.state_dir() / LOG_FOLDER, on_death=on_death)
+
+
+class HostRoom:
+    """The memory of this machine, whatever its devices have: a model that a device has no room for
+    is computed by the processor.
+    """
+
+    async def beside(self, options: Options) -> bool:
+        """See `localspec.serve.backend.engine_slots.Room`."""
+        return await asyncio.to_thread(_fits, options)
+
+
+def _fits(options: Options) -> bool:
+    from localspec.models.catalog.resolve import resolve
+    from localspec.models.memory.fit import TOO_BIG, verdict
+    from localspec.models.memory.machine import host_only
+
+    try:
+        pair = resolve(options.model, options.draft)
+        sizes = [
+            0 if file is None else file.path.stat().st_size for file in (pair.target, pair.draft)
+        ]
+    except (LocalspecError, OSError):  # loading it says what is wrong
+        return False
+    return verdict(host_only(), *sizes) != TOO_BIG
 
 
 class Front(Reporter, Protocol):
@@ -62,10 +87,12 @@ class Serving:
     ) -> None:
         self._settings = settings
         self._front = front
-        self._slot = EngineSlot(
+        self._slot = EngineSlots(
             options,
             factory or EngineProcesses(),
             front,
+            HostRoom(),
+            most=settings.models,
             keep_loaded=settings.keep_loaded,
         )
         self._embeddings = text_models(settings, options)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from localspec.loading.options import Options
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine import EngineFactory
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import bind, listener
-from localspec.serve.serving import EngineProcesses, address_of, text_models
+from localspec.serve.serving import EngineProcesses, HostRoom, address_of, text_models
 
 
 @dataclass
@@ -59,7 +59,8 @@ def served(
 
     async def run() -> None:
         notes = Notes()
-        slot = EngineSlot(options or Options(model="demo"), factory or EngineProcesses(), notes)
+        first, made = options or Options(model="demo"), factory or EngineProcesses()
+        slot = EngineSlots(first, made, notes, HostRoom(), most=settings.models)
         texts = text_models(settings, options or Options(model="demo"))
         service = Service(settings, slot, notes, texts)
         socket = bind(settings)

@@ -18,7 +18,7 @@ async def make_world(monkeypatch):
                     transport=transport, base_url="http://127.0.0.1:8080", headers=headers
                 )
             )
-            stack.push_async_callback(world.slot.close)
+            stack.push_async_callback(world.slots.close)
             return world
 
         yield make

@@ -24,7 +24,7 @@ from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.app import build_app
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
 
@@ -183,9 +183,19 @@ class World:
         self.lines, self.notices, self.defects = [], [], []
         self.settings = ServeSettings(**settings)
         keep = self.settings.keep_loaded
-        self.slot = EngineSlot(Options(model="fake", lora=lora), self, self, keep_loaded=keep)
-        self.service = Service(self.settings, self.slot, self)
+        self.fits = True
+        options, most = Options(model="fake", lora=lora), self.settings.models
+        self.slots = EngineSlots(options, self, self, self, most=most, keep_loaded=keep)
+        self.service = Service(self.settings, self.slots, self)
         self.app = build_app(self.service)
+
+    @property
+    def slot(self):
+        return self.slots.present
+
+    async def beside(self, options):
+        del options
+        return self.fits
 
     def engine(self, options, on_death):
         self.engines.append(FakeEngine(options, on_death, self))

@@ -367,7 +367,10 @@ def test_a_response_of_a_schema(api):
             "image_url is missing",
         ),
         ({"tool_choice": "required"}, "there are no tools"),
-        ({"tool_choice": {"type": "web_search"}}, "tool_choice.type must be one of allowed_tools, function"),
+        (
+            {"tool_choice": {"type": "web_search"}},
+            "tool_choice.type must be one of allowed_tools, function",
+        ),
     ],
 )
 def test_a_response_that_cannot_be_given_is_refused(api, wrong, said):

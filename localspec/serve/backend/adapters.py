@@ -17,7 +17,7 @@ from localspec.errors import LocalspecError, ModelFileError, UsageError
 from localspec.loading.options import Options
 from localspec.models.compat.lora import require_fitting
 from localspec.models.gguf.model_file import ModelFile
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.http.errors import ApiError, bad_request
 
 
@@ -43,7 +43,7 @@ class ServedAdapters:
     but for `uses`, which a thread may call.
     """
 
-    def __init__(self, slot: EngineSlot, folders: Sequence[Path] = ()) -> None:
+    def __init__(self, slot: EngineSlots, folders: Sequence[Path] = ()) -> None:
         """Requests may load files of the ``folders``."""
         self._slot = slot
         self._folders = tuple(folder.resolve() for folder in folders)
@@ -142,14 +142,16 @@ class ServedAdapters:
                 raise bad_request("this file is loaded under another name", "lora_path")
             if known is None and len(self._known) >= MOST:
                 raise bad_request(f"{MOST} adapters are loaded, which is the most; unload one")
-            async with self._slot.use() as engine:
+            options = self._slot.options if known is None else known.options
+            async with self._slot.use(options) as engine:
                 assert engine.info is not None
                 target = Path(engine.info.target)
                 await asyncio.to_thread(_require_adapter, file, target)
                 await engine.adapter(file, load=True)
-            if known is None:
-                self._add(name, file, 0.0, self._slot.options)
-                self._slot.adapters.append(file)
+            slot = self._slot.slot_of(options)
+            if known is None and slot is not None:
+                self._add(name, file, 0.0, options)
+                slot.adapters.append(file)
 
     async def unload(self, name: str) -> None:
         """Unload one that a request loaded. Its name is gone at once; its memory, once no running
@@ -164,13 +166,14 @@ class ServedAdapters:
             if known is None:
                 said = f"the adapter {name[:80]!r} cannot be found"
                 raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
-            if known.path not in self._slot.adapters:
+            slot = self._slot.slot_of(known.options)
+            if slot is None or known.path not in slot.adapters:
                 said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
                 raise bad_request(said, "lora_name")
             del self._known[known.id]
-            self._slot.adapters.remove(known.path)
-            if self._slot.info is not None:
-                async with self._slot.use() as engine:
+            slot.adapters.remove(known.path)
+            if slot.info is not None:
+                async with slot.use(known.options) as engine:
                     await engine.adapter(known.path, load=False)
 
     def _allowed(self, path: str) -> Path:

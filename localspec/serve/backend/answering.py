@@ -23,7 +23,7 @@ from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.backend.engine import Engine
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
@@ -33,7 +33,7 @@ from localspec.serve.http.errors import ApiError, of_engine, stopping
 class Server(Protocol):
     """The server, as far as an answer needs it: `localspec.serve.backend.service.Service`."""
 
-    slot: EngineSlot
+    slot: EngineSlots
     models: ModelNames
     metrics: Metrics
 
@@ -94,7 +94,7 @@ class Answering:
         self._server.entered(self)
         try:
             self._engine = await self._entered()
-            self.record.model = self.record.adapter or self._server.models.present
+            self.record.model = self.record.adapter or self._server.models.called(self._options)
             # The prompts of several choices are the same: the first one reads it for all.
             for index in range(1 if self._alike() else self.size):
                 self._submit(index)

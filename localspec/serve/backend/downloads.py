@@ -93,8 +93,9 @@ class Downloads:
                 "`localspec rm`",
             )
         wanted = await self._on_disk(name)
-        loaded = {self._service.slot.options.model, self._service.slot.first.model}
-        if wanted in loaded and self._service.slot.info is not None:
+        slots = self._service.slot
+        loaded = {options.model for options in (*slots.every, slots.first)}
+        if wanted in loaded and slots.loaded:
             raise ApiError(
                 HTTPStatus.CONFLICT,
                 "this model is loaded, or the one that this server was started with",

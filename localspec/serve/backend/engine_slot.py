@@ -36,6 +36,9 @@ _PATIENCE = 3.0
 """Longest pause before a restart, in seconds, that a request waits for; it is refused otherwise."""
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
+_IN_USE = 1.0
+"""A model that was used within so many seconds is in use."""
+_LONGEST_STAY = 10.0
 
 
 class EngineSlot:
@@ -72,7 +75,10 @@ class EngineSlot:
         self._error: LocalspecError | None = None
         self._reports = True
         """Whether an attempt to load that fails is reported."""
-        self._opened_at = 0.0
+        self._opened_at = self._left_at = 0.0
+        self._stay = 0.0
+        """Seconds that the loaded model stays while it is in use: as many as loading it took."""
+        self._look: asyncio.TimerHandle | None = None
         self.adapters: list[Path] = []
         """Adapters that requests loaded: every further engine loads them too."""
         self.restarts = 0
@@ -154,6 +160,8 @@ class EngineSlot:
         """End the engine. Replies that run end with an error."""
         self._stopping.set()
         self._unload.stop()
+        if self._look is not None:
+            self._look.cancel()
         await self._end()
         if self._changing is not None:
             await asyncio.wait({self._changing})
@@ -202,6 +210,7 @@ class EngineSlot:
     def _leave(self) -> None:
         """A request needs the engine no more."""
         self.users -= 1
+        self._left_at = time.monotonic()
         self._advance()
         self._plan_unload()
 
@@ -210,10 +219,26 @@ class EngineSlot:
         if self._changing is not None:
             return
         self.users += self._waiting.admit_first(self._options)
-        if self._waiting and not self.users:
+        if not self._waiting:
+            return
+        stays = self._stays()
+        if stays > 0:  # requests in turns would cost a load each
+            self.users += self._waiting.admit_all(self._options)
+            if self._look is not None:
+                self._look.cancel()
+            self._look = asyncio.get_running_loop().call_later(stays, self._advance)
+        elif not self.users:
             options = self._waiting.first.options
             assert options is not None
             self._change(self._exchange(options))
+
+    def _stays(self) -> float:
+        """Seconds that the loaded model stays yet although another one is waited for."""
+        if self.info is None:
+            return 0.0
+        now = time.monotonic()
+        used = self._left_at + _IN_USE if not self.users else now + _IN_USE
+        return min(self._opened_at + self._stay, used) - now
 
     def _change(self, work: Coroutine[None, None, None]) -> None:
         self._changing = asyncio.create_task(work, name="changing the engine")
@@ -277,6 +302,7 @@ class EngineSlot:
                 raise Interrupted("this model is not needed any more")
         engine = self._factory.engine(self._options, self.died)
         self._engine = engine
+        begun = time.monotonic()
         try:
             await engine.open()
             await self._load_adapters(engine)
@@ -293,6 +319,7 @@ class EngineSlot:
             await engine.close()
             raise Interrupted("the engine was ended while it was loaded")
         self._error, self._opened_at = None, time.monotonic()
+        self._stay = min(self._opened_at - begun, _LONGEST_STAY)
         return engine
 
     async def _load_adapters(self, engine: Engine) -> None:

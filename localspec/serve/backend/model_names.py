@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from localspec.loading.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.public_name import public
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.settings import ServeSettings
@@ -37,7 +37,9 @@ class ModelNames:
     A request can name no file.
     """
 
-    def __init__(self, settings: ServeSettings, slot: EngineSlot, adapters: ServedAdapters) -> None:
+    def __init__(
+        self, settings: ServeSettings, slot: EngineSlots, adapters: ServedAdapters
+    ) -> None:
         self._settings = settings
         self._slot = slot
         self._adapters = adapters
@@ -48,6 +50,10 @@ class ModelNames:
     def present(self) -> str:
         """The name of the model that is loaded, or that would be."""
         return public(self._slot.options.model)
+
+    def called(self, options: Options | None) -> str:
+        """The name of the model of some options; None is the present one."""
+        return self.present if options is None else public(options.model)
 
     async def options(self, name: str | None) -> Options | None:
         """The options to load a name with; None: keep what is loaded. An alias is a name of the
@@ -96,7 +102,7 @@ class ModelNames:
         """The options of the model of that name."""
         name = _untagged(name)
         first = self._slot.first
-        for options in (self._slot.options, first):
+        for options in (*self._slot.every, first):
             if name in {options.model, public(options.model)}:
                 return options
         if name in self._settings.aliases:
@@ -112,21 +118,20 @@ class ModelNames:
 
     async def listed(self) -> list[ListedModel]:
         """The models that a request may name, the present one first."""
+        here = self._slot.loaded
         names = [ListedModel(self.present, loaded=self._slot.info is not None)]
         first = public(self._slot.first.model)
         others = [(first, ""), *await self._other_models()]
         aliases = [alias for alias in self._settings.aliases if alias not in {"*", self.present}]
         for name, about in dict(others).items():
             if name not in {self.present, *aliases}:
-                names.append(ListedModel(name, loaded=False, about=about))
-        loaded = self._slot.info is not None and self.present == first
-        names += [ListedModel(alias, loaded=loaded) for alias in aliases]
+                names.append(ListedModel(name, loaded=name in here, about=about))
+        names += [ListedModel(alias, loaded=first in here) for alias in aliases]
         taken = {model.name for model in names}
         for one in self._adapters.listed():
             if one.name not in taken:
                 parent = public(one.options.model)
-                loaded = self._slot.info is not None and self.present == parent
-                names.append(ListedModel(one.name, loaded=loaded, parent=parent))
+                names.append(ListedModel(one.name, loaded=parent in here, parent=parent))
         return names
 
     def look_again(self) -> None:

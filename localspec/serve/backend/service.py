@@ -15,7 +15,7 @@ from localspec.loading.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings
-from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.log_line import log_line
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
@@ -43,7 +43,7 @@ class Service:
     def __init__(
         self,
         settings: ServeSettings,
-        slot: EngineSlot,
+        slot: EngineSlots,
         reporter: Reporter,
         embeddings: Embeddings | None = None,
     ) -> None:
@@ -91,6 +91,12 @@ class Service:
         every = self.adapters.label(owned[0].adapters)
         return Answering(self, self.metrics.record(caller, path, name, every), options, owned)
 
+    def keep(self, options: Options | None, seconds: float | None) -> None:
+        """How long a model stays without a request, see `EngineSlot.keep`."""
+        slot = self.slot.slot_of(options)
+        if slot is not None:
+            slot.keep(seconds)
+
     async def load(self, model: str | None) -> None:
         """Load a model, so that the next request for it need not wait.
 
@@ -119,7 +125,8 @@ class Service:
             ApiError: there is no such model, or the engine refuses.
         """
         options = await self.models.options(model)
-        require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
+        info = self.slot.info_of(options)
+        require_room(request, max(_TOKENIZED, info.context if info else 0))
         owned = await self._owned(caller, request, await self.models.adapter(model))
         try:
             async with self.slot.use(options) as engine:
@@ -168,9 +175,8 @@ class Service:
         Raises:
             ApiError: one cannot.
         """
-        info = self.slot.info
-        other = options is not None and options.model != self.slot.options.model
-        context = _TOKENIZED if info is None or other else info.context
+        info = self.slot.info_of(options)
+        context = _TOKENIZED if info is None else info.context
         for request in requests:
             require_room(request, context)
 

@@ -114,6 +114,8 @@ class ServeSettings:
     """Seconds after the last request when the model is unloaded; None: never."""
     load_first: bool = True
     """Load the model when the server starts, not with the first request."""
+    models: int = 1
+    """Models loaded side by side, at most, where the memory has room."""
     switch: bool = True
     """Whether a request may name another downloaded model of the catalogue, which is then loaded
     in place of the present one."""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from localspec import __version__
+from localspec.core.events import ModelInfo
 from localspec.serve.backend.model_names import ListedModel
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
@@ -103,11 +104,16 @@ class About:
             "display_name": model.name,
             "created_at": created.isoformat().replace("+00:00", "Z"),
         }
-        info = self._service.slot.info
+        info = self._info(model)
         if model.loaded and info is not None:
             most = self._service.settings.max_tokens or info.context
             entry |= {"max_input_tokens": info.context, "max_tokens": min(most, info.context)}
         return entry
+
+    def _info(self, model: ListedModel) -> ModelInfo | None:
+        """The loaded pair that answers requests for a model."""
+        slots = self._service.slot
+        return slots.loaded.get(model.parent or model.name, slots.info)
 
     def _of_texts(self) -> list[dict[str, Any]]:
         """The embedding model and the reranker, which write nothing."""
@@ -131,7 +137,7 @@ class About:
         }
         if model.parent:  # vLLM's names
             entry |= {"root": model.name, "parent": model.parent}
-        info = self._service.slot.info
+        info = self._info(model)
         if model.loaded and info is not None:
             entry["max_model_len"] = info.context  # vLLM's name
             entry["meta"] = {"n_ctx": info.context, "size": info.target_bytes}  # llama.cpp's

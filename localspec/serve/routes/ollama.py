@@ -117,7 +117,7 @@ class Replies:
             [asked.reply],
             strict=bool(own_flags is not None and own_flags.strict),
         )
-        service.slot.keep(seconds(body.keep_alive))
+        service.keep(await service.models.options(body.model), seconds(body.keep_alive))
         answer = Answer(answering, asked, body.model)
         if body.streams:
             return StreamedAnswer(
@@ -139,7 +139,7 @@ class Replies:
             reason = "unload"
         else:
             await while_connected(received.http, service.load(body.model))
-        service.slot.keep(wanted)
+        service.keep(await service.models.options(body.model), wanted)
         found = {
             "model": body.model or service.models.present,
             "created_at": stamp(),

@@ -114,22 +114,22 @@ class Models:
         return JSONAnswer({"models": found})
 
     async def loaded(self, request: Request) -> Response:
-        """List the model that is loaded, if any."""
+        """List the models that are loaded."""
         del request
-        service = self._service
-        info = service.slot.info
-        if info is None:
-            return JSONAnswer({"models": []})
-        name = service.models.present
-        kept = service.slot.kept
-        size = info.target_bytes + info.draft_bytes
-        entry = _entry(name, await self._facts_of(name)) | {
-            "size": size,
-            "size_vram": 0 if info.backend == "cpu" else size,
-            "context_length": info.context,
-            "expires_at": stamp(time.time() + (_NEVER if kept is None else kept)),
-        }
-        return JSONAnswer({"models": [entry]})
+        slots, found = self._service.slot, []
+        for name, info in slots.loaded.items():
+            options = await self._service.models.options(name)
+            slot = slots.slot_of(options)
+            kept = None if slot is None else slot.kept
+            size = info.target_bytes + info.draft_bytes
+            entry = _entry(name, await self._facts_of(name)) | {
+                "size": size,
+                "size_vram": 0 if info.backend == "cpu" else size,
+                "context_length": info.context,
+                "expires_at": stamp(time.time() + (_NEVER if kept is None else kept)),
+            }
+            found.append(entry)
+        return JSONAnswer({"models": found})
 
     async def version(self, request: Request) -> Response:
         """Tell which interface this is, and whose."""

@@ -1,0 +1,141 @@
+"""Several models stand side by side where there is room, and take each other's place where not."""
+
+import asyncio
+
+import pytest
+from fake_serving import FakeEngine
+from waiting import turn, until_so
+
+from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.serve.backend import engine_slot
+
+CHAT = "/v1/chat/completions"
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.fixture
+def make_models(make_world, monkeypatch):
+    async def make(most):
+        world = await make_world(models=most)
+        others = (("other", ""), ("third", ""))
+        monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: others)
+        await world.slot.load()
+        return world
+
+    return make
+
+
+async def ask(world, name):
+    answer = await world.client.post(CHAT, json=HI | {"model": name})
+    return answer.json().get("model", answer.status_code)
+
+
+def alive(world):
+    return [engine.options.model for engine in world.engines if engine.alive]
+
+
+async def test_a_second_model_is_loaded_beside_the_first_and_both_answer(make_models):
+    world = await make_models(2)
+    for name in ("other", "fake", "other", "fake"):
+        assert await ask(world, name) == name
+    assert alive(world) == ["fake", "other"]
+    assert len(world.engines) == 2
+    assert "loading other beside fake" in world.notices
+    listed = (await world.client.get("/v1/models")).json()["data"]
+    loaded = {entry["id"]: entry["localspec"]["loaded"] for entry in listed}
+    assert loaded == {"fake": True, "other": True, "third": False}
+    running = (await world.client.get("/api/ps")).json()["models"]
+    assert [one["name"] for one in running] == ["fake:latest", "other:latest"]
+
+
+async def test_both_answer_at_the_same_time(make_models):
+    world = await make_models(2)
+    await ask(world, "other")
+    world.hold = asyncio.Event()
+    asked = [asyncio.create_task(ask(world, name)) for name in ("fake", "other")]
+    await until_so(lambda: [engine.running for engine in world.engines] == [1, 1], pause=turn)
+    world.hold.set()
+    assert await asyncio.gather(*asked) == ["fake", "other"]
+
+
+async def test_a_third_takes_the_place_of_the_one_that_was_asked_for_longest_ago(make_models):
+    world = await make_models(2)
+    for name in ("other", "fake", "third"):
+        assert await ask(world, name) == name
+    assert alive(world) == ["fake", "third"]
+    assert await ask(world, "other") == "other"
+    assert alive(world) == ["third", "other"]
+
+
+async def test_where_there_is_no_room_models_take_each_others_place(make_models):
+    world = await make_models(3)
+    world.fits = False
+    for name in ("other", "fake"):
+        assert await ask(world, name) == name
+        assert alive(world) == [name]
+
+
+async def test_a_model_that_did_not_fit_beside_takes_the_place_of_one(make_models, monkeypatch):
+    world, opened = await make_models(2), FakeEngine.open
+
+    async def tight(engine):
+        if any(other.alive for other in world.engines if other is not engine):
+            raise OutOfMemoryError("too large")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", tight)
+    assert await ask(world, "other") == "other"
+    assert alive(world) == ["other"]
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_others_as_they_were(make_models):
+    world = await make_models(2)
+    world.load_error = LocalspecError("damaged")
+    for _ in range(2):
+        assert await ask(world, "other") == 503
+    world.load_error = None
+    assert await ask(world, "fake") == "fake"
+    assert alive(world) == ["fake"]
+    assert await ask(world, "third") == "third"
+    assert alive(world) == ["fake", "third"]
+
+
+async def test_requests_at_once_for_a_new_model_load_it_once(make_models):
+    world = await make_models(3)
+    asked = [asyncio.create_task(ask(world, "other")) for _ in range(5)]
+    assert await asyncio.gather(*asked) == ["other"] * 5
+    assert len(world.engines) == 2
+
+
+async def test_keep_alive_unloads_the_model_that_it_names(make_models):
+    world = await make_models(2)
+    await ask(world, "other")
+    await ask(world, "fake")
+    answer = await world.client.post("/api/generate", json={"model": "other", "keep_alive": 0})
+    assert answer.json()["done_reason"] == "unload"
+    await until_so(lambda: alive(world) == ["fake"], pause=turn)
+
+
+async def test_a_model_in_use_stays_as_long_as_loading_it_took(make_models):
+    """So requests in turns for two models do not cost a load each."""
+    world = await make_models(1)
+    slot = world.slot
+    slot._stay = 1000.0
+    await ask(world, "fake")
+    asked = asyncio.create_task(ask(world, "other"))
+    await until_so(lambda: world.service.running == 1, pause=turn)
+    for _ in range(3):
+        assert await ask(world, "fake") == "fake"
+    assert alive(world) == ["fake"]
+    slot._stay = 0.0
+    slot._advance()
+    assert await asked == "other"
+
+
+async def test_a_model_that_nobody_uses_leaves_at_once(make_models, monkeypatch):
+    world = await make_models(1)
+    world.slot._stay = 1000.0
+    await ask(world, "fake")
+    monkeypatch.setattr(engine_slot, "_IN_USE", 0.0)
+    async with asyncio.timeout(100):
+        assert await ask(world, "other") == "other"
