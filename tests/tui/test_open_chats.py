@@ -225,6 +225,21 @@ async def test_open_chats_are_listed_looked_at_and_closed(chat):
         await c.until(lambda: "Two." not in c.screen_text)
 
 
+async def test_keys_typed_ahead_of_enter_in_a_list_have_their_effect_there(chat):
+    """They went to the composer of the chat below, and Enter took the row that was there before."""
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("about foxes")
+        await c.pilot.press("ctrl+n")
+        await c.ask("about bears")
+        for keys in (("up", "enter"), ("b", "e", "a", "r", "enter")):
+            await c.type("/open")
+            await c.sees("Open chats")
+            for key in keys:  # as a terminal sends them, without waiting
+                c.app.post_message(events.Key(key, key if len(key) == 1 else None))
+            await c.sees("One." if keys[0] == "up" else "Two.")
+            assert c.composer.text == ""
+
+
 async def test_a_new_chat_in_an_untouched_one_opens_nothing(chat):
     async with chat() as c:
         await c.pilot.press("ctrl+n", "ctrl+n")

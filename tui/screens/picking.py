@@ -37,6 +37,23 @@ class PlainPicker(PickerScreen[ScreenResultType]):
         words = self.query_one(Input).value.casefold().split()
         return all(word in text.casefold() for word in words)
 
+    @on(OptionList.OptionSelected)
+    def action_choose(self) -> None:
+        """Take the row under the cursor, once all keys typed before have had their effect: that of
+        Enter comes first in Textual, and they would go to the chat. A key goes to the search, then
+        to the screen, and where neither has a use for it to the keys of the app.
+        """
+        self.query_one(Input).call_later(self.call_later, self.app.call_later, self._choose)
+
+    def _choose(self) -> None:
+        at = self._list.highlighted
+        if at is not None and self._list.get_option_at_index(at).disabled is False:
+            self.dismiss(self.chosen(at))
+
+    def chosen(self, at: int) -> ScreenResultType:
+        """What the row in this line of the list stands for."""
+        raise NotImplementedError
+
     def list_lines(self, lines: Sequence[Content], otherwise: str, at: int = 0) -> None:
         """Show lines, with the cursor on one of them, or say why there are none."""
         self._list.clear_options()
@@ -73,9 +90,6 @@ class RowPicker(PlainPicker[int | None]):
         at = self._shown.index(self._at) if self._at in self._shown else 0
         self.list_lines(lines, "no line contains this", at)
 
-    @on(OptionList.OptionSelected)
-    def action_choose(self) -> None:
-        """Take the row under the cursor."""
-        at = self._list.highlighted
-        if at is not None and at < len(self._shown):
-            self.dismiss(self._shown[at])
+    def chosen(self, at: int) -> int:
+        """The place of a row."""
+        return self._shown[at]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual import on
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import Input
 
 from localspec.config.presets import Preset
 from tui.input import keymap
@@ -44,12 +44,9 @@ class PresetsScreen(PlainPicker[Preset | None]):
         said = "no preset has these words" if self._presets else _NONE
         self.list_lines([_line(row, widths) for row in rows], said)
 
-    @on(OptionList.OptionSelected)
-    def action_choose(self) -> None:
-        """Use the preset under the cursor."""
-        at = self._list.highlighted
-        if at is not None and at < len(self._shown):
-            self.dismiss(self._shown[at])
+    def chosen(self, at: int) -> Preset:
+        """The preset in a line."""
+        return self._shown[at]
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> Content:
