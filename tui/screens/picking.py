@@ -39,11 +39,8 @@ class PlainPicker(PickerScreen[ScreenResultType]):
 
     @on(OptionList.OptionSelected)
     def action_choose(self) -> None:
-        """Take the row under the cursor, once all keys typed before have had their effect: that of
-        Enter comes first in Textual, and they would go to the chat. A key goes to the search, then
-        to the screen, and where neither has a use for it to the keys of the app.
-        """
-        self.query_one(Input).call_later(self.call_later, self.app.call_later, self._choose)
+        """Take the row under the cursor."""
+        self.after_keys(self._choose)
 
     def _choose(self) -> None:
         at = self._list.highlighted
