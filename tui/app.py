@@ -56,7 +56,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
     TITLE = "localspec"
     CSS_PATH = [  # noqa: RUF012 - Textual's own type
         f"screens/{name}.tcss"
-        for name in ("chat", "settings", "models", "compare", "listing", "chats", "presets", "race")
+        for name in ("chat", "settings", "models", "compare", "listing", "chats", "picking", "race")
     ]
     """Every style sheet: adding one later makes Textual read all of them again."""
     BINDINGS = keymap.APP

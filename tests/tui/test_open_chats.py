@@ -189,6 +189,7 @@ async def test_an_edit_that_was_begun_stays_one(chat):
         await c.ask("first")
         await c.pilot.press("f8", "ctrl+n", "ctrl+pageup")
         await c.until(lambda: c.composer.text == "first")
+        await c.sees("esc Leave")
         await c.pilot.press("!", "enter")
         await c.sees("Two.")
         assert [t.text for t in c.session.chat.conversation.turns] == ["first!", "Two."]
@@ -204,6 +205,14 @@ async def test_open_chats_are_listed_looked_at_and_closed(chat):
         await c.type("/open")
         await c.sees("● 2  about bears")
         await c.leave()
+        await c.type("/open")
+        await c.sees("● 2  about bears")
+        await c.pilot.press("up", "enter")
+        await c.sees("One.")
+        await c.type("/open")
+        await c.sees("● 1  about foxes")
+        await c.pilot.press("b", "e", "a", "r", "enter")
+        await c.sees("Two.")
         await c.type("/open 7")
         await c.until(lambda: "from 1 to 2" in c.stats)
         await c.type("/open 1")
@@ -214,6 +223,21 @@ async def test_open_chats_are_listed_looked_at_and_closed(chat):
         await c.type("/close")
         await c.until(lambda: not c.session.chat.conversation.turns)
         await c.until(lambda: "Two." not in c.screen_text)
+
+
+async def test_keys_typed_ahead_of_enter_in_a_list_have_their_effect_there(chat):
+    """They went to the composer of the chat below, and Enter took the row that was there before."""
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("about foxes")
+        await c.pilot.press("ctrl+n")
+        await c.ask("about bears")
+        for keys in (("up", "enter"), ("b", "e", "a", "r", "enter")):
+            await c.type("/open")
+            await c.sees("Open chats")
+            for key in keys:  # as a terminal sends them, without waiting
+                c.app.post_message(events.Key(key, key if len(key) == 1 else None))
+            await c.sees("One." if keys[0] == "up" else "Two.")
+            assert c.composer.text == ""
 
 
 async def test_a_new_chat_in_an_untouched_one_opens_nothing(chat):
@@ -325,11 +349,9 @@ async def test_a_list_asked_for_in_a_chat_just_opened_is_not_wiped_with_the_chat
     async with chat(Script("One.")) as c:
         await c.ask("about foxes")
         c.app.screen.actions.chats.new()
-        await c.app.screen.actions.chats.open_chats(
-            ""
-        )  # before the screen has come to show the new chat
+        c.app.screen.actions.chats.open_chats("")  # before the screen shows the new chat
         await c.until(lambda: not c.replies)
-        await c.sees("/open N shows one")
+        await c.sees("Open chats")
 
 
 async def test_another_model_stops_a_reply_only_where_it_is_asked_for_twice(chat, known):

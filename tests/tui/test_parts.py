@@ -143,6 +143,15 @@ def test_few_colours_are_those_of_the_terminal(monkeypatch, terminal, behind, ex
     assert wanted({"theme": "nord"}) == "nord"
 
 
+def test_without_colour_ours_would_be_shades_of_grey(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLORFGBG", "")
+    assert wanted({}) == "ansi-dark"
+    monkeypatch.setenv("NO_COLOR", "")  # as if it were not there
+    assert wanted({}) == DARK.name
+
+
 @pytest.mark.parametrize("own", [theme.ANSI_DARK, theme.ANSI_LIGHT], ids=lambda own: own.name)
 def test_a_scrollbar_in_terminal_colours_is_no_brighter_than_the_text(own):
     assert own.variables["scrollbar"] in {"ansi_bright_black", "ansi_white"}
@@ -172,7 +181,7 @@ def test_every_key_has_an_id_of_its_own_and_is_in_the_tables():
     bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER, *keymap.COMPARE]
     bindings += keymap.RACE
     bindings += [*keymap.MODELS, *keymap.SETTINGS, *keymap.LISTING, *keymap.CHATS]
-    bindings += [*keymap.PRESETS, *keymap.FIND]
+    bindings += [*keymap.PRESETS, *keymap.ROWS, *keymap.FIND]
     ids = [binding.id for binding in bindings]
     assert None not in ids
     assert len(set(ids)) == len(ids)

@@ -64,7 +64,7 @@ class ChatActions:
             ),
             on_editing=screen.refresh_bindings,
         )
-        self.chats = ChatSwitcher(session, feedback, widgets.composer, self._branches)
+        self.chats = ChatSwitcher(screen, session, feedback, widgets.composer, self._branches)
         self.finder = MessageFinder(screen, session, transcript, widgets.composer, widgets.find_bar)
         self.library = ChatLibrary(screen, session, feedback, widgets.log, self.chats, self.finder)
         self._pointer = LogPointer(
@@ -111,6 +111,11 @@ class ChatActions:
         if name == "allow":
             return session.chat.question is not None
         return name != "restart" or phase is Phase.DEAD
+
+    @property
+    def leaves_edit(self) -> bool:
+        """Whether the key that stops a reply leaves an edit now."""
+        return self._branches.editing
 
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
         """The commands for the palette: name, help and callback."""

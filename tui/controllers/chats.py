@@ -26,12 +26,13 @@ class ChatSwitcher:
 
     def __init__(
         self,
+        screen: Screen[Any],
         session: Session,
         feedback: Feedback,
         composer: Composer,
         branches: BranchController,
     ) -> None:
-        self._session, self._feedback = session, feedback
+        self._screen, self._session, self._feedback = screen, session, feedback
         self._composer, self._branches = composer, branches
         self._deleted: str | None = None
         """Id of the chat that was deleted last."""
@@ -52,15 +53,28 @@ class ChatSwitcher:
         else:
             self._show((chats.place + step) % len(chats.all))
 
-    async def open_chats(self, words: str) -> None:
+    def open_chats(self, words: str) -> None:
         """List the open chats, or show one of them by its number."""
         chats = self._session.chats
         if not words:
-            await self._feedback.show_list("Open chats: /open N shows one", self._rows())
+            self._pick_open()
         elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
             self._show(int(words) - 1)
         else:
             self._feedback.hint(f"/open takes a number from 1 to {len(chats.all)}")
+
+    def _pick_open(self) -> None:
+        from tui.screens.picking import RowPicker  # not needed for the first frame
+
+        chats = [*self._session.chats.all]
+
+        def closed(at: int | None) -> None:
+            if at is not None and chats[at] in self._session.chats.all:
+                self._show(self._session.chats.all.index(chats[at]))
+
+        title = "Open chats: Enter shows one; so does /open N"
+        picker = RowPicker(title, self._rows(), self._session.chats.place)
+        self._screen.app.push_screen(picker, closed)
 
     async def resume(self, start: str) -> None:
         """Show a saved chat."""

@@ -194,6 +194,21 @@ _PRESETS = (
     _key("presets.page_up", "pageup", "page(-1)", "a page up"),
     _key("presets.page_down", "pagedown", "page(1)", "a page down"),
 )
+_ROWS = (
+    _key("rows.close", "escape", "leave", "back to the chat", "Close"),
+    Binding(
+        "enter",
+        "choose",
+        "Show",
+        id="rows.choose",
+        tooltip="show the open chat under the cursor",
+        priority=True,  # as models.choose
+    ),
+    _key("rows.up", "up", "move(-1)", "the row above"),
+    _key("rows.down", "down", "move(1)", "the row below"),
+    _key("rows.page_up", "pageup", "page(-1)", "a page up"),
+    _key("rows.page_down", "pagedown", "page(1)", "a page down"),
+)
 _FIND = (
     _key("find.close", "escape", "leave", "leave the search"),
     _key("find.before", "up", "step(-1)", "the place before"),
@@ -227,11 +242,12 @@ SETTINGS: list[BindingType] = [*_SETTINGS]
 LISTING: list[BindingType] = [*_LISTING]
 CHATS: list[BindingType] = [*_CHATS]
 PRESETS: list[BindingType] = [*_PRESETS]
+ROWS: list[BindingType] = [*_ROWS]
 FIND: list[BindingType] = [*_FIND]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _SUSPEND, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
-_SCREENS = (_CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_PRESETS, *_FIND)
+_SCREENS = (_CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_PRESETS, *_ROWS, *_FIND)
 _ALL = (*IN_THE_CHAT, *_SCREENS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
@@ -285,6 +301,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
         (*APP_KEYS, *_LISTING),
         (*APP_KEYS, *_CHATS),
         (*APP_KEYS, *_PRESETS),
+        (*APP_KEYS, *_ROWS),
     ):
         _require_one_meaning(screen, found)
     return found

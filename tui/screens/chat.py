@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from textual import events, on, work
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Size
@@ -279,6 +280,11 @@ class ChatScreen(DrawnAheadScreen):
         """Show keys only where they do something."""
         self._keyed_phase = self.session.engine.phase
         return action != "command" or self.actions.enabled(parameters[0])
+
+    def does(self, binding: Binding) -> str:
+        """What a key does now, in a word."""
+        leaves = binding.id == "chat.stop" and self.actions.leaves_edit
+        return "Leave" if leaves else binding.description
 
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
         """The commands for the palette: name, help and callback."""

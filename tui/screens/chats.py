@@ -202,6 +202,9 @@ class ChatsScreen(PickerScreen[Opened | None]):
     @on(OptionList.OptionSelected)
     def action_choose(self) -> None:
         """Open the chat under the cursor."""
+        self.after_keys(self._choose)
+
+    def _choose(self) -> None:
         found = self._highlighted
         if found is not None:
             self.dismiss(Opened(found.info.id, found.message, self._typed))

@@ -307,7 +307,7 @@ class ModelsScreen(PickerScreen[Picked | None]):
 
     def action_choose(self) -> None:
         """Use the model under the cursor, or pull it."""
-        self._choose()
+        self.after_keys(self._choose)
 
     def action_measure(self) -> None:
         """Measure this machine again."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from textual import events
 from textual.await_complete import AwaitComplete
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widget import Widget
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
 from tui.terminal.textual_private import Foreseen
 from tui.widgets.chat_log import ChatLog
@@ -75,6 +75,13 @@ class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType])
     def action_leave(self) -> None:
         """Back to the chat."""
         self.dismiss(None)
+
+    def after_keys(self, step: Callable[[], None]) -> None:
+        """Do something once all keys typed before have had their effect: that of Enter comes first
+        in Textual, and they would go to the chat. A key goes to the search, then to the screen, and
+        where neither has a use for it to the keys of the app.
+        """
+        self.query_one(Input).call_later(self.call_later, self.app.call_later, step)
 
     def action_move(self, step: int) -> None:
         """Move the cursor."""

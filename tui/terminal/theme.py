@@ -150,9 +150,12 @@ def borrowed(theme: Theme) -> dict[str, str]:
 def default() -> str:
     """The default theme.
 
-    Where there are 16 colours or fewer, ours would all be shades of grey.
+    Where there are 16 colours or fewer, or none by `NO_COLOR`, ours would all be shades of grey.
     """
-    if Console(force_terminal=True).color_system in ("truecolor", "256"):
+    if not os.environ.get("NO_COLOR") and Console(force_terminal=True).color_system in (
+        "truecolor",
+        "256",
+    ):
         return DARK.name
     behind = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "ansi-light" if behind in _LIGHT_BACKGROUNDS else "ansi-dark"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
+from typing import Protocol, runtime_checkable
 
 from textual import events
+from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
@@ -18,6 +20,15 @@ from tui.render.text import plain
 
 _COMPACT = 90
 """Columns of the terminal below which there is less space between keys."""
+
+
+@runtime_checkable
+class Says(Protocol):
+    """A screen on which a key does now this, now that."""
+
+    def does(self, binding: Binding) -> str:
+        """What a key does now, in a word."""
+        ...
 
 
 class KeyBar(Static):
@@ -66,7 +77,8 @@ class KeyBar(Static):
                 shown[binding.action] = binding
         parts = {}
         for binding in shown.values():
-            key, does = plain(self.app.get_key_display(binding)), plain(binding.description)
+            key = plain(self.app.get_key_display(binding))
+            does = plain(screen.does(binding) if isinstance(screen, Says) else binding.description)
             label, gap = (f" {does}", " ") if compact else (f"{does} ", "")
             key = key if compact else f" {key} "
             styled = (key, "bold $footer-key-foreground"), (label, "$footer-description-foreground")
