@@ -14,6 +14,7 @@ import platform
 import sys
 from pathlib import Path
 
+from localspec.compiling.llama_source import VERSION
 from localspec.config import paths
 
 VARIABLE = "LLAMA_CPP_LIB_PATH"
@@ -81,9 +82,7 @@ def _place() -> Path:
 
 
 def _machine() -> list[str]:
-    from localspec.compiling import cxx  # which asks this module for the folder
-
-    return [cxx.installed() or "", *processor()]
+    return [VERSION, *processor()]
 
 
 def processor() -> list[str]:

@@ -48,7 +48,7 @@ def test_a_build_for_another_processor_or_version_is_not_used(
     with monkeypatch.context() as moved:
         moved.setattr(own_build, "processor", lambda: ["another"])
         assert own_build.noted() is None
-    monkeypatch.setattr(cxx, "installed", lambda: "0.0.1")
+    monkeypatch.setattr(own_build, "VERSION", "0.0.1")
     assert own_build.noted() is None
 
 
