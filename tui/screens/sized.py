@@ -76,7 +76,7 @@ class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType])
         """Back to the chat."""
         self.dismiss(None)
 
-    def after_keys(self, step: Callable[[], None]) -> None:
+    def after_keys(self, step: Callable[[], object]) -> None:
         """Do something once all keys typed before have had their effect: that of Enter comes first
         in Textual, and they would go to the chat. A key goes to the search, then to the screen, and
         where neither has a use for it to the keys of the app.
