@@ -21,6 +21,10 @@ _CHEAP = 0.005
 """Seconds of a reply's rows that nobody notices."""
 TURN = 0.1
 """Seconds of a turn. Exchanging adapters takes about as long as a pass of a small model."""
+WAIT = 0.2
+"""Seconds of all turns of others between two of one's own, but for the last round of each: turns
+are shorter where there are many.
+"""
 
 
 class Turns:
@@ -46,7 +50,7 @@ class Turns:
         if self._present not in blends or now >= self._until:
             self._last = {blend: self._last.get(blend, -1) for blend in blends}
             self._present = min(blends, key=lambda blend: self._last[blend])
-            self._until = now + TURN
+            self._until = now + min(TURN, WAIT / (len(blends) - 1))
             self._count += 1
             self._last[self._present] = self._count
         return self._affordable(

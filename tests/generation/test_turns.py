@@ -46,6 +46,19 @@ def test_a_turn_lasts_and_then_the_one_that_waited_longest_has_it(clock: list[fl
     assert mine == [AS_LOADED, AS_LOADED, A, A, B, B] * 2
 
 
+def test_many_blends_of_another_client_do_not_make_one_wait_for_long(clock: list[float]) -> None:
+    """A client may name as many scales of an adapter as there are sequences."""
+    other = [reply(Blend((("a", scale / 10),), "a")) for scale in range(1, 12)]
+    mine, order, round_s = reply(B), Turns(), 0.004
+    waited, longest = 0.0, 0.0
+    for _ in range(500):
+        taken = order.take([*other, mine])
+        clock[0] += round_s
+        waited = 0.0 if mine in taken else waited + round_s
+        longest = max(longest, waited)
+    assert longest <= turns.WAIT + len(other) * round_s
+
+
 def test_rounds_longer_than_a_turn_alternate(clock: list[float]) -> None:
     running, order, mine = [reply(A), reply(B)], Turns(), []
     for step in range(6):

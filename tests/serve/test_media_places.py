@@ -17,6 +17,7 @@ from localspec.core.events import Message
 from localspec.core.picture import LARGEST_FILE, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import MediaError, UsageError
+from localspec.serve.backend import media_places
 from localspec.serve.backend.media_places import MediaPlaces
 
 
@@ -24,6 +25,7 @@ class Web(http.server.BaseHTTPRequestHandler):
     """Serves one picture, and answers that go astray."""
 
     asked: list[str]
+    speaks: threading.Event
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
@@ -32,6 +34,8 @@ class Web(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", f"http://localhost:{self.server.server_port}/cat.png")
             self.end_headers()
             return
+        if self.path == "/silent.png":
+            self.speaks.wait()
         self.send_response(200 if self.path in ("/cat.png", "/endless.png") else 404)
         self.end_headers()
         if self.path == "/cat.png":
@@ -47,11 +51,12 @@ class Web(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web() -> Iterator[str]:
-    Web.asked = []
+    Web.asked, Web.speaks = [], threading.Event()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
+    Web.speaks.set()
     server.shutdown()
     server.server_close()
 
@@ -169,3 +174,25 @@ def test_what_is_fetched_counts_as_if_it_were_sent(web: str) -> None:
 def test_a_place_that_is_none_is_refused_at_the_start(place: str) -> None:
     with pytest.raises(UsageError, match="--allow-media"):
         MediaPlaces([place])
+
+
+def test_pictures_that_never_come_leave_their_turn_to_other_requests(
+    web: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each picture had twenty seconds, and a request may have hundreds."""
+    monkeypatch.setattr(media_places, "_IN_ALL", 0.3)
+    places = MediaPlaces([web])
+
+    def asked(path: str, n: int) -> ReplyRequest:
+        pictures = tuple(Picture(address=f"{web}/{path}", at=i) for i in range(n))
+        return ReplyRequest(messages=(Message("user", "what?", pictures=pictures),))
+
+    async def together() -> list[object]:
+        silent = [places.fetched(asked("silent.png", 50), lambda _: None) for _ in range(8)]
+        return await asyncio.gather(
+            *silent, places.fetched(asked("cat.png", 1), lambda _: None), return_exceptions=True
+        )
+
+    *failed, found = asyncio.run(together())
+    assert all("together" in str(error) for error in failed)
+    assert isinstance(found, ReplyRequest)

@@ -24,6 +24,8 @@ from localspec.serve.requests.pictures import not_fetched
 
 _SECONDS = 20.0
 """For one picture, from the request to its last byte."""
+_IN_ALL = 60.0
+"""For all pictures of a request: others wait for their turn."""
 _AT_ONCE = 4
 _PORTS = {"http": 80, "https": 443}
 _STEP = 1 << 16
@@ -69,7 +71,13 @@ class MediaPlaces:
             total += n_bytes
             grow(total)
 
-        messages = [await self._message(one, more) for one in request.messages]
+        try:
+            async with self._turns, asyncio.timeout(_IN_ALL):
+                messages = [await self._message(one, more) for one in request.messages]
+        except TimeoutError:
+            raise MediaError(
+                f"the pictures of this request take longer than {_IN_ALL:.0f} s together"
+            ) from None
         return dataclasses.replace(request, messages=tuple(messages))
 
     async def _message(self, message: Message, more: Grow) -> Message:
@@ -82,7 +90,7 @@ class MediaPlaces:
             return picture
         name = safe_line(address)[:200]
         try:
-            async with self._turns, asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_SECONDS):
                 if address.lower().startswith("file:"):
                     path = self._allowed_path(address)
                     data = await asyncio.to_thread(_content, path)
