@@ -174,7 +174,7 @@ TOP_N_SIGMA = _number(
     0.0,
     0,
     1e6,
-    "keep logits within N deviations; of the best one, 0 = off",
+    "keep logits within N deviations of the top; 0 = off",
 )
 TYPICAL_P = _number("typical_p", 1.0, 0, 1, "keep typical tokens up to this sum; 1 = off")
 XTC_PROBABILITY = _number(
@@ -182,12 +182,10 @@ XTC_PROBABILITY = _number(
 )
 XTC_THRESHOLD = _number("xtc_threshold", 0.1, 0, 1, "XTC: the probability of those; over 0.5 = off")
 DYNATEMP_RANGE = _number(
-    "dynatemp_range", 0.0, 0, 100, "temperature varies by this; with the entropy, 0 = off"
+    "dynatemp_range", 0.0, 0, 100, "temperature varies by this and the entropy; 0 = off"
 )
 DYNATEMP_EXPONENT = _number("dynatemp_exponent", 1.0, 0, 100, "power of the entropy in it")
-MIROSTAT = _whole(
-    "mirostat", 0, 2, "Mirostat 1 or 2; in place of all samplers but temperature, 0 = off"
-)
+MIROSTAT = _whole("mirostat", 0, 2, "Mirostat 1 or 2, in place of others; 0 = off")
 MIROSTAT_TAU = _number("mirostat_tau", 5.0, 0, 100, "Mirostat: bits that it aims at")
 MIROSTAT_ETA = _number("mirostat_eta", 0.1, 0, 1, "Mirostat: how fast it learns")
 SAMPLERS: SettingSpec[str] = SettingSpec(

@@ -450,6 +450,18 @@ async def test_what_is_selected_with_the_mouse_in_a_reply_is_copied(chat):
         assert c.app.is_running
 
 
+@pytest.mark.parametrize(
+    ("times", "selected"), [(2, "well-known"), (3, "One well-known three, four.")]
+)
+async def test_two_clicks_select_a_word_and_three_a_paragraph(chat, times, selected):
+    async with chat(Script("One well-known three, four.\n\nAnother one.\n\n")) as c:
+        await c.ask("Hello")
+        await c.settled()
+        closed = c.app.screen.query_one(ReplyView).markdown.closed
+        await c.pilot.click(closed, offset=(6, 0), times=times)
+        await c.until(lambda: c.app.screen.get_selected_text() == selected)
+
+
 async def test_a_link_is_told_to_the_application_and_only_pages_are_opened(chat, monkeypatch):
     text = "[page](https://example.org) [file](file:///etc/passwd)"
     async with chat(Script(text)) as c:

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine, Script, calling
@@ -58,6 +61,39 @@ def calls(chat):
 async def asked(chat):
     await chat.until(lambda: chat.session.chat.question is not None)
     await chat.sees("May maths/add run?")
+
+
+PLAIN_START = """
+import asyncio, sys
+import psutil
+from fake_engine import FakeEngine
+from localspec.core.sampling_params import Sampling
+from tui.app import ChatApp
+from tui.session.ports import Phase, Settings
+
+async def main():
+    app = ChatApp(FakeEngine([]), Settings(Sampling()), name="demo")
+    async with app.run_test() as pilot:
+        session = app.session
+        while session.engine.phase is not Phase.READY or session.tools.starting:
+            await pilot.pause()
+        await app.workers.wait_for_complete(w for w in app.workers if w.name == "tools")
+        named = ("mcp", "pydantic", "pypdf", "localspec.tools.toolbox", "localspec.tools.host")
+        print([name for name in named if name in sys.modules], psutil.Process().children())
+
+asyncio.run(main())
+"""
+
+
+def test_a_chat_without_servers_imports_nothing_of_tools_and_starts_no_process(tmp_path):
+    folder = Path(__file__).parent
+    search = os.pathsep.join(str(one) for one in (folder, folder.parent / "helpers"))
+    environment = os.environ | {"PYTHONPATH": search, "LOCALSPEC_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", PLAIN_START]
+    done = subprocess.run(
+        command, env=environment, cwd=folder.parents[1], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[] []\n"
 
 
 async def test_a_tool_runs_once_it_is_allowed_and_the_model_reads_its_result(chat, server):

@@ -25,6 +25,9 @@ _FOUND = "bold underline"
 """What a search within a chat has found; the place that is shown is selected besides."""
 
 
+_WORD = re.compile(r"[\w]+(?:['’.-]\w+)*|[^\w\s]+")
+
+
 def _style(style: str | Style) -> Style:
     return style if isinstance(style, Style) else Style.parse(style)
 
@@ -130,12 +133,30 @@ class Lines(Placed, Widget):
             self.replace(0, unfolded(self._entries))
 
     def on_click(self, event: events.Click) -> None:
-        """Unfold the code whose last row says how much is hidden."""
+        """Unfold the code whose last row says how much is hidden.
+
+        Two clicks select a word and three a paragraph; Textual selects the message, and all.
+        """
+        if event.chain in (2, 3):
+            self._select_at(event)
+            return
         place = event.get_content_offset(self)
         index = bisect_right(self._ends, place.y) if place is not None else len(self._ends)
         entry = self._entries[index] if index < len(self._ends) else None
         if isinstance(entry, Line) and entry.hidden and entry.block is not None:
             self.toggle_code(entry.block)
+
+    def _select_at(self, event: events.Click) -> None:
+        found, at = self.screen.get_widget_and_offset_at(*event.screen_offset)
+        if found is not self or at is None or at.y >= len(self._entries):
+            return
+        event.prevent_default()
+        text = self._entries[at.y].text
+        span = (0, len(text))
+        if event.chain == 2:
+            words = (m.span() for m in _WORD.finditer(text))
+            span = next((s for s in words if s[0] <= at.x < s[1]), (at.x, at.x))
+        self.select_span(at.y, *span)
 
     # -- measuring and drawing -----------------------------------------------------------------
 
