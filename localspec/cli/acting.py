@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shlex
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,10 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from localspec.chats.calls import SavedCall, reply_messages
+from localspec.cli.flags import chosen_preset
 from localspec.cli.output import tell
 from localspec.config import allow_tools
+from localspec.config import settings as config_settings
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
+from localspec.core.settings_schema import TOOLS
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -186,6 +190,14 @@ class Acting:
         for name in names:
             if not any(matches(name, tool) for tool in allowed):
                 raise UsageError(f"{name} is no tool that its server offers")
+        only, place = _only()
+        if only is not None:
+            allowed = [t for t in allowed if not t.server or any(matches(one, t) for one in only)]
+            for name in names:
+                if not any(matches(name, tool) for tool in allowed):
+                    raise UsageError(
+                        f"{name} is left out by the setting tools{place}; name it there"
+                    )
         self.tools = RequestTools.of(allowed)
 
     def close(self) -> None:
@@ -197,6 +209,28 @@ class Acting:
             if self._thread is not None:
                 self._thread.join()
             self._loop.close()
+
+
+def _only() -> tuple[tuple[str, ...] | None, str]:
+    """The tools of servers that the preset, else the settings, offer, None for all; and where that
+    is set.
+
+    Raises:
+        UsageError: one of them is no name of a tool.
+    """
+    preset = chosen_preset()
+    if preset is not None and TOOLS.name in preset.values:
+        return allow_tools.offered(preset.values), f" of preset {preset.name}"
+    return allow_tools.offered(config_settings.settings()), " of config.toml"
+
+
+def _tell_of_preset() -> None:
+    """Say that a preset's tools are not called without flags."""
+    preset = chosen_preset()
+    named = None if preset is None else allow_tools.offered(preset.values)
+    if preset is not None and named:
+        flags = " ".join(f"--allow-tool {shlex.quote(name)}" for name in named)
+        tell(f"the tools of preset {preset.name} are not called here without {flags}")
 
 
 async def _all(
@@ -228,6 +262,8 @@ def acting(
         UsageError, LocalspecError: see `Acting.open`.
     """
     found = Acting(cancelled=cancelled)
+    if not names:
+        _tell_of_preset()
     if not names and folder is None:
         yield found
         return

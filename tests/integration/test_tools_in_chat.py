@@ -4,13 +4,16 @@ import dataclasses
 import json
 import sys
 
+import click
 import pytest
 from mcp_servers import GOOD
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.chats.calls import reply_messages
 from localspec.cli.acting import acting, after_calls
-from localspec.config import paths
+from localspec.cli.flags import PRESET
+from localspec.config import paths, presets
+from localspec.config.settings import settings
 from localspec.errors import UsageError
 from localspec.grammar import tools as grammar_tools
 
@@ -57,6 +60,34 @@ def test_only_tools_that_a_flag_names_are_offered(maths):
     for name in ("maths/nothing", "other/add", "add"):
         with pytest.raises(UsageError), acting((name,), None, lambda: False):
             pass
+
+
+def test_tools_that_the_settings_leave_out_are_not_offered_by_flags(maths):
+    file = paths.config_dir() / "config.toml"
+    file.write_text('tools = "maths/add"\n')
+    with acting(("maths/*",), None, lambda: False) as act:
+        assert [tool.place for tool in act.tools.tools] == ["maths/add"]
+    refused = "maths/fails is left out by the setting tools of config.toml"
+    with pytest.raises(UsageError, match=refused), acting(("maths/fails",), None, lambda: False):
+        pass
+    file.write_text('tools = "none"\n')
+    settings.cache_clear()
+    with pytest.raises(UsageError, match="left out"), acting(("maths/*",), None, lambda: False):
+        pass
+
+
+def test_the_tools_of_a_preset_hold_for_flags_and_allow_nothing_by_themselves(maths, capsys):
+    config = paths.config_dir() / "config.toml"
+    config.write_text('tools = "none"\n[presets.sums]\ntools = "maths/add"\n')
+    with click.Context(click.Command("run")) as context:
+        context.meta[PRESET] = presets.called("sums")
+        with acting(("maths/*",), None, lambda: False) as act:
+            assert [tool.place for tool in act.tools.tools] == ["maths/add"]
+        assert not capsys.readouterr().err
+        with acting((), None, lambda: False) as act:
+            assert act.tools is None
+    told = "the tools of preset sums are not called here without --allow-tool maths/add"
+    assert told in capsys.readouterr().err
 
 
 def test_without_flags_nothing_is_offered_and_nothing_started(maths):
