@@ -1,6 +1,6 @@
 """Endless training batches: conversations are generated, encoded, weighted and packed on the fly."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,9 +66,16 @@ def batches(
     seed: int,
     diet: Diet,
 ) -> Iterator[Batch]:
-    encode = Encoder(tokenizer)
     source = conversations(seed, held, quotes, diet.chain, diet.most, diet.drills)
-    rows, length = diet.rows, diet.length
+    talks = (talk for _, talk in source)
+    return packed(Encoder(tokenizer), talks, diet.rows, diet.length)
+
+
+Encode = Callable[[list[Talk]], Iterator[tuple[np.ndarray, np.ndarray]]]
+
+
+def packed(encode: Encode, talks: Iterator[Talk], rows: int, length: int) -> Iterator[Batch]:
+    """Batches of whole conversations, as many as fit beside each other; longer ones are left out."""
     waiting: list[tuple[np.ndarray, np.ndarray]] = []
     while True:
         # One place more than `length`, because the targets are the tokens shifted by one.
@@ -80,7 +87,7 @@ def batches(
         later: list[tuple[np.ndarray, np.ndarray]] = []
         while misses < 40:
             if not waiting:
-                waiting = list(encode([next(source)[1] for _ in range(256)]))
+                waiting = list(encode([next(talks) for _ in range(256)]))
             ids, value = waiting.pop()
             n = len(ids)
             if n > length + 1:

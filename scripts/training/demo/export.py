@@ -1,7 +1,7 @@
 """GGUF files: F16 from the checkpoints, then 4 or 8 bits by llama.cpp's own quantizer."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gguf
@@ -22,7 +22,16 @@ def permuted(weight: Tensor, heads: int) -> Tensor:
     return weight.view(heads, 2, rows // heads // 2, wide).swapaxes(1, 2).reshape(rows, wide)
 
 
-def write_f16(model: Model, tokenizer: Path, path: Path, name: str) -> None:
+def write_f16(
+    model: Model,
+    tokenizer: Path,
+    path: Path,
+    name: str,
+    template: str = tok.TEMPLATE,
+    more: Sequence[str] = (),
+    context: int = TRAINED_CONTEXT,
+) -> None:
+    """``more`` are tokens behind those of the tokenizer, each found in any text that spells it."""
     shape = model.shape
     w = gguf.GGUFWriter(path, "llama")
     w.add_name(f"localspec demo {name}")
@@ -31,7 +40,7 @@ def write_f16(model: Model, tokenizer: Path, path: Path, name: str) -> None:
     w.add_description("A toy to prove the machine: the embedded demonstration pair of localspec.")
     w.add_languages(["en"])
     w.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    w.add_context_length(TRAINED_CONTEXT)
+    w.add_context_length(context)
     w.add_embedding_length(shape.width)
     w.add_block_count(shape.layers)
     w.add_feed_forward_length(shape.hidden)
@@ -43,9 +52,10 @@ def write_f16(model: Model, tokenizer: Path, path: Path, name: str) -> None:
     w.add_vocab_size(shape.vocab)
     tokens, merges = tok.pieces(tok.load(tokenizer))
     kinds = [gguf.TokenType.CONTROL if t in tok.SPECIAL else gguf.TokenType.NORMAL for t in tokens]
+    kinds += [gguf.TokenType.USER_DEFINED] * len(more)
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre("qwen2")
-    w.add_token_list(tokens)
+    w.add_token_list([*tokens, *more])
     w.add_token_types(kinds)
     w.add_token_merges(merges)
     w.add_bos_token_id(tok.BOS)
@@ -53,7 +63,16 @@ def write_f16(model: Model, tokenizer: Path, path: Path, name: str) -> None:
     w.add_eot_token_id(tok.END)
     w.add_pad_token_id(tok.BOS)
     w.add_add_bos_token(False)
-    w.add_chat_template(tok.TEMPLATE)
+    w.add_chat_template(template)
+    _put_tensors(w, model)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def _put_tensors(w: gguf.GGUFWriter, model: Model) -> None:
+    shape = model.shape
 
     def put(key: str, tensor: Tensor) -> None:
         kind = np.float16 if tensor.ndim == 2 else np.float32
@@ -71,10 +90,6 @@ def write_f16(model: Model, tokenizer: Path, path: Path, name: str) -> None:
         put(f"blk.{i}.ffn_gate.weight", block.gate.weight)
         put(f"blk.{i}.ffn_up.weight", block.up.weight)
         put(f"blk.{i}.ffn_down.weight", block.down.weight)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
 
 
 def quantize(source: Path, goal: Path, kind: str, log: Log) -> None:

@@ -1,0 +1,152 @@
+"""Whole tasks by a small model that was trained to call tools, with servers from the registries.
+
+`scripts/train_caller` made the model. The servers are installed from PyPI and npm, or found in the
+folder that LOCALSPEC_MCP_SERVERS names, in which ``bin`` has them.
+"""
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from localspec.config import paths
+
+MODEL = Path(__file__).parents[1] / "data" / "calling" / "caller.gguf"
+FROM_PYPI = ("mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24")
+FROM_NPM = "@modelcontextprotocol/server-filesystem@2026.8.31"
+ALLOWED = ("files/list_directory", "files/read_text_file", "git/git_log", "web/fetch")
+DATES = {"GIT_AUTHOR_DATE": "2026-03-12T10:00:00Z", "GIT_COMMITTER_DATE": "2026-03-12T10:00:00Z"}
+"""The same digest each time: a small model may answer otherwise with another one."""
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A folder with the programs of the three servers."""
+    known = os.environ.get("LOCALSPEC_MCP_SERVERS")
+    if known:
+        return Path(known) / "bin"
+    folder = tmp_path_factory.mktemp("servers")
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed: no server of files")
+    python = folder / "bin" / "python"
+    installing = (
+        [sys.executable, "-m", "venv", folder],
+        [python, "-m", "pip", "install", "--quiet", *FROM_PYPI],
+        [npm, "install", "--silent", "--global", "--prefix", folder, FROM_NPM],
+    )
+    for command in installing:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            pytest.skip(f"servers from PyPI and npm cannot be installed here: {' '.join(last)}")
+    return folder / "bin"
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, programs):
+    """A folder with notes and a repository, a page, the three servers; the address of the page."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    work = tmp_path / "work"
+    notes, letters, page = work / "notes", work / "letters", tmp_path / "site"
+    for folder in (notes, letters, page):
+        folder.mkdir(parents=True)
+    (notes / "bridge.txt").write_text("The bridge opens on 4 June.\n")
+    (letters / "harbour.md").write_text("The harbour opens at 9.\n")
+    (page / "museum.html").write_text(
+        "<html><head><title>Museum</title></head><body><h1>Museum</h1>"
+        "<p>The museum is open from 10 to 17.</p></body></html>"
+    )
+    committed = ("-c", "user.name=Lena", "-c", "user.email=lena@example.org", "commit", "-q")
+    for command in (
+        ("init", "-q", "plans"),
+        ("-C", "plans", *committed, "--allow-empty", "-m", "Paint the old bridge"),
+    ):
+        subprocess.run(["git", *command], cwd=work, check=True, env=os.environ | DATES)
+    servers = {
+        "files": {"command": str(programs / "mcp-server-filesystem"), "args": [str(work)]},
+        "git": {"command": str(programs / "mcp-server-git")},
+        "web": {
+            "command": str(programs / "mcp-server-fetch"),
+            "args": ["--ignore-robots-txt", "--allow-private-ips"],
+        },
+    }
+    for server in servers.values():
+        server["cwd"] = str(work)
+    file = paths.make(paths.config_dir()) / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    handler = functools.partial(Quiet, directory=str(page))
+    site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    serving = threading.Thread(target=site.serve_forever)
+    serving.start()
+    yield f"http://127.0.0.1:{site.server_port}/museum.html"
+    site.shutdown()
+    serving.join()
+    site.server_close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def answered(question):
+    """The calls of a whole task, each as (place, arguments, result), and the answer."""
+    flags = [word for tool in ALLOWED for word in ("--allow-tool", tool)]
+    command = [sys.executable, "-m", "localspec", "run", "-m", str(MODEL), "-t", "0", "--json"]
+    done = subprocess.run(
+        [*command, "-d", "none", *flags, question], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    calls = [(c["tool"], c["arguments"], c["result"]) for c in found["calls"]]
+    return calls, found["text"].strip()
+
+
+def test_a_folder_is_listed(desk):
+    calls, answer = answered('Which files are in "letters"?')
+    assert calls == [("files/list_directory", {"path": "letters"}, "[FILE] harbour.md")]
+    assert answer == "letters has harbour.md."
+
+
+def test_a_file_is_read(desk):
+    calls, answer = answered('What does "notes/bridge.txt" say?')
+    assert [call[:2] for call in calls] == [("files/read_text_file", {"path": "notes/bridge.txt"})]
+    assert answer == "notes/bridge.txt says: The bridge opens on 4 June."
+
+
+def test_a_question_that_needs_two_tools_takes_the_result_of_one_for_the_other(desk):
+    calls, answer = answered('What does the first file in "letters" say?')
+    assert [call[:2] for call in calls] == [
+        ("files/list_directory", {"path": "letters"}),
+        ("files/read_text_file", {"path": "letters/harbour.md"}),
+    ]
+    assert answer == "letters/harbour.md says: The harbour opens at 9."
+
+
+def test_the_last_commit_of_a_repository_is_told(desk):
+    calls, answer = answered('Who made the last commit in "plans"?')
+    assert [call[:2] for call in calls] == [("git/git_log", {"repo_path": "plans"})]
+    assert "Author: Lena" in calls[0][2]
+    assert answer == "By Lena: Paint the old bridge"
+
+
+def test_a_page_is_fetched_and_quoted(desk):
+    calls, answer = answered(f'What does the page "{desk}" say about the museum?')
+    assert [call[:2] for call in calls] == [("web/fetch", {"url": desk})]
+    assert answer == "The page says: The museum is open from 10 to 17."
+
+
+def test_a_file_that_is_not_there_is_told_as_a_failure(desk):
+    calls, answer = answered('What does "notes/nothing.txt" say?')
+    assert [call[:2] for call in calls] == [("files/read_text_file", {"path": "notes/nothing.txt"})]
+    assert "ENOENT: no such file or directory" in calls[0][2]
+    assert "ENOENT: no such file or directory" in answer
