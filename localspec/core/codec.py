@@ -2,7 +2,7 @@
 
 Missing fields take their default; unknown fields, wrong types and NaN are refused with a line that
 names the place. Infinities travel as the strings "inf" and "-inf", since JSON has no word for them,
-and bytes as base64.
+and bytes as base64. Of each type a decoder is made once: a server decodes in every request.
 """
 
 from __future__ import annotations
@@ -11,108 +11,172 @@ import base64
 import contextlib
 import dataclasses
 import enum
+import functools
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union
 
 T = TypeVar("T")
 
 _NONFINITE = {"inf": math.inf, "-inf": -math.inf}
+_Where = tuple[Any, ...]
+"""A place: the one that it is in, and its own part of the name; () is none."""
+_Decoder = Callable[[object, _Where], Any]
 
 
 class CodecError(ValueError):
     """A value that does not have the promised shape."""
 
 
-def encode(value: object) -> Any:
-    """A JSON value for a dataclass, or for what a dataclass may hold."""
+def encode(value: object, *, sparse: bool = False) -> Any:
+    """A JSON value for a dataclass, or for what a dataclass may hold. With ``sparse``, fields of
+    dataclasses that have their default are left out.
+    """
+    kind = type(value)
+    if value is None or kind is str or kind is int or kind is bool:
+        return value
+    if dataclasses.is_dataclass(kind):
+        fields = ((name, getattr(value, name), default) for name, default in _fields(kind))
+        return {
+            name: encode(item, sparse=sparse)
+            for name, item, default in fields
+            if not (sparse and type(item) is type(default) and item == default)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): encode(item, sparse=sparse) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | str):
+        return [encode(item, sparse=sparse) for item in value]
+    return _encoded_scalar(value)
+
+
+def _encoded_scalar(value: object) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, bytes):
-        value = base64.b64encode(value).decode()
-    if value is None or isinstance(value, bool | int | str):
-        return value
+        return base64.b64encode(value).decode()
     if isinstance(value, float):
-        if math.isnan(value):
-            raise CodecError("NaN cannot be sent")
-        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): encode(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
-        return [encode(item) for item in value]
+        return _encoded_float(value)
+    if isinstance(value, int | str):  # a kind of these
+        return value
     raise CodecError(f"{type(value).__name__} cannot be sent")
+
+
+def _encoded_float(value: float) -> float | str:
+    if math.isnan(value):
+        raise CodecError("NaN cannot be sent")
+    return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Name and default of each field."""
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))
 
 
 def decode(kind: type[T], data: object, where: str = "") -> T:
     """The value of type ``kind`` that ``data`` encodes."""
-    value: T = _decode(kind, data, where or getattr(kind, "__name__", "value"))
+    made: Callable[..., _Decoder] = _decoder
+    value: T = made(kind)(data, ((), where or getattr(kind, "__name__", "value")))
     return value
 
 
-_HINTS: dict[type[Any], dict[str, Any]] = {}
+def _refuse(where: _Where, expected: str, data: object) -> CodecError:
+    return _wrong(where, f"expected {expected}, got {type(data).__name__}")
 
 
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    if kind not in _HINTS:
-        _HINTS[kind] = typing.get_type_hints(kind)
-    return _HINTS[kind]
+def _wrong(where: _Where, what: str) -> CodecError:
+    parts: list[str] = []
+    while where:
+        where, part = where
+        parts.append(part)
+    return CodecError(f"{''.join(reversed(parts))}: {what}")
 
 
-def _refuse(where: str, expected: str, data: object) -> CodecError:
-    return CodecError(f"{where}: expected {expected}, got {type(data).__name__}")
-
-
-def _decode(kind: Any, data: object, where: str) -> Any:
-    origin = typing.get_origin(kind)
+@functools.cache
+def _decoder(kind: Any) -> _Decoder:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Union or origin is types.UnionType:
-        return _union(typing.get_args(kind), data, where)
+        return _union(inner)
     if origin is Literal:
-        choices = typing.get_args(kind)
+        return _literal(inner)
+    if origin is tuple:
+        return _tuple(inner)
+    if origin in (dict, Mapping):
+        return _mapping(inner[1])
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(typing.cast("type[Any]", kind))
+    return _scalar(kind)
+
+
+def _literal(choices: tuple[Any, ...]) -> _Decoder:
+    def decoded(data: object, where: _Where) -> Any:
         if isinstance(data, str) and data in choices:
             return data
-        raise CodecError(f"{where}: expected one of {', '.join(map(str, choices))}")
-    if origin is tuple:
-        return _tuple(typing.get_args(kind), data, where)
-    if origin in (dict, Mapping):
+        raise _wrong(where, f"expected one of {', '.join(map(str, choices))}")
+
+    return decoded
+
+
+def _mapping(kind: Any) -> _Decoder:
+    item = _decoder(kind)
+
+    def decoded(data: object, where: _Where) -> Any:
         if not isinstance(data, dict):
             raise _refuse(where, "an object", data)
-        item = typing.get_args(kind)[1]
-        return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
-    if dataclasses.is_dataclass(kind):
-        return _dataclass(typing.cast("type[Any]", kind), data, where)
-    return _scalar(kind, data, where)
+        return {key: item(value, (where, f".{key}")) for key, value in data.items()}
+
+    return decoded
 
 
-def _scalar(kind: Any, data: object, where: str) -> Any:
+def _scalar(kind: Any) -> _Decoder:
     if kind is Any:
-        return data
+        return lambda data, _: data
     if kind is float:
-        return _float(data, where)
-    if kind is bytes and isinstance(data, str):
-        try:
-            return base64.b64decode(data, validate=True)
-        except ValueError:
-            raise CodecError(f"{where}: no base64") from None
+        return _float
+    if kind is bytes:
+        return _bytes
+    if kind is None or kind is type(None):
+        return _null
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _enum(kind)
+    name, known = getattr(kind, "__name__", str(kind)), kind in (bool, int, str)
+
+    def decoded(data: object, where: _Where) -> Any:
+        # bool is a subclass of int, but true is no number here.
+        if known and type(data) is kind:
+            return data
+        raise _refuse(where, name, data)
+
+    return decoded
+
+
+def _null(data: object, where: _Where) -> None:
+    if data is not None:
+        raise _refuse(where, "null", data)
+
+
+def _bytes(data: object, where: _Where) -> bytes:
+    if not isinstance(data, str):
+        raise _refuse(where, "bytes", data)
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError:
+        raise _wrong(where, "no base64") from None
+
+
+def _enum(kind: type[enum.Enum]) -> _Decoder:
+    def decoded(data: object, where: _Where) -> Any:
         try:
             return kind(data)
         except ValueError:
-            raise CodecError(f"{where}: no such {kind.__name__}") from None
-    if kind is None or kind is type(None):
-        if data is None:
-            return None
-        raise _refuse(where, "null", data)
-    # bool is a subclass of int, but true is no number here.
-    if kind in (bool, int, str) and type(data) is kind:
-        return data
-    raise _refuse(where, getattr(kind, "__name__", str(kind)), data)
+            raise _wrong(where, f"no such {kind.__name__}") from None
+
+    return decoded
 
 
-def _float(data: object, where: str) -> float:
+def _float(data: object, where: _Where) -> float:
     if isinstance(data, str) and data in _NONFINITE:
         return _NONFINITE[data]
     if isinstance(data, int | float) and not isinstance(data, bool):
@@ -122,41 +186,72 @@ def _float(data: object, where: str) -> float:
     raise _refuse(where, "a number", data)
 
 
-def _union(kinds: tuple[Any, ...], data: object, where: str) -> Any:
-    reasons = []
-    for kind in kinds:
-        try:
-            return _decode(kind, data, where)
-        except CodecError as error:
-            reasons.append(str(error))
-    raise CodecError(reasons[0])
+def _union(kinds: tuple[Any, ...]) -> _Decoder:
+    optional = type(None) in kinds
+    options = [_decoder(kind) for kind in kinds]
+
+    def decoded(data: object, where: _Where) -> Any:
+        if optional and data is None:
+            return None
+        first: CodecError | None = None
+        for option in options:
+            try:
+                return option(data, where)
+            except CodecError as error:
+                first = first or error
+        assert first is not None  # there are several kinds
+        raise CodecError(str(first))
+
+    return decoded
 
 
-def _tuple(kinds: tuple[Any, ...], data: object, where: str) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise _refuse(where, "a list", data)
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        return tuple(_decode(kinds[0], item, f"{where}[{i}]") for i, item in enumerate(data))
-    if len(data) != len(kinds):
-        raise CodecError(f"{where}: expected {len(kinds)} items, got {len(data)}")
-    return tuple(
-        _decode(kind, item, f"{where}[{i}]")
-        for i, (kind, item) in enumerate(zip(kinds, data, strict=True))
-    )
+def _tuple(kinds: tuple[Any, ...]) -> _Decoder:
+    any_length = len(kinds) == 2 and kinds[1] is Ellipsis
+    items = [_decoder(kind) for kind in kinds if kind is not Ellipsis]
+
+    def decoded(data: object, where: _Where) -> Any:
+        if not isinstance(data, list):
+            raise _refuse(where, "a list", data)
+        if any_length:
+            return tuple(items[0](one, (where, f"[{i}]")) for i, one in enumerate(data))
+        if len(data) != len(items):
+            raise _wrong(where, f"expected {len(items)} items, got {len(data)}")
+        pairs = enumerate(zip(items, data, strict=True))
+        return tuple(item(one, (where, f"[{i}]")) for i, (item, one) in pairs)
+
+    return decoded
 
 
-def _dataclass(kind: type[Any], data: object, where: str) -> Any:
-    if not isinstance(data, dict):
-        raise _refuse(where, "an object", data)
-    hints = _hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}
-    unknown = sorted(set(data) - set(fields))
-    if unknown:
-        raise CodecError(f"{where}: unknown field {unknown[0]!r}")
-    values = {}
-    for name, field in fields.items():
-        if name in data:
-            values[name] = _decode(hints[name], data[name], f"{where}.{name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise CodecError(f"{where}: missing field {name!r}")
-    return kind(**values)
+def _dataclass(kind: type[Any]) -> _Decoder:
+    @functools.cache
+    def fields() -> dict[str, tuple[_Decoder, str, bool]]:
+        """By name its decoder, its part of a place, and whether it may be missing; made when one is
+        decoded, since a class may hold others of itself.
+        """
+        hints, missing = typing.get_type_hints(kind), dataclasses.MISSING
+        return {
+            f.name: (
+                _decoder(hints[f.name]),
+                f".{f.name}",
+                f.default is not missing or f.default_factory is not missing,
+            )
+            for f in dataclasses.fields(kind)
+            if f.init
+        }
+
+    def decoded(data: object, where: _Where) -> Any:
+        if not isinstance(data, dict):
+            raise _refuse(where, "an object", data)
+        known = fields()
+        unknown = sorted(data.keys() - known.keys())
+        if unknown:
+            raise _wrong(where, f"unknown field {unknown[0]!r}")
+        values = {}
+        for name, (field, part, may_miss) in known.items():
+            if name in data:
+                values[name] = field(data[name], (where, part))
+            elif not may_miss:
+                raise _wrong(where, f"missing field {name!r}")
+        return kind(**values)
+
+    return decoded

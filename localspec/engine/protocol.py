@@ -65,7 +65,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from localspec.core import codec
@@ -137,7 +136,7 @@ def encode(message: Command | EngineEvent) -> bytes:
     elif isinstance(message, TokenizedEvent):
         data = {"id": message.id, "tokenized": packed_text(message.tokenized)}
     else:
-        data = {f.name: codec.encode(getattr(message, f.name)) for f in fields(message)}
+        data = codec.encode(message, sparse=isinstance(message, ReplyCommand))
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
     line = _ENCODER.encode({"type": message.type, **data})
     return line.encode("ascii") + b"\n"

@@ -12,6 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from localspec.serve.http.gathered_writes import GatheredWrites
 from localspec.serve.http.half_closed import Probes, may_still_read
 from localspec.serve.http.settings import Limits
 
@@ -51,7 +52,8 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection, or refuse it where there are too many."""
-        stream = cast("asyncio.Transport", transport)
+        own = GatheredWrites(cast("asyncio.Transport", transport), self.loop)
+        stream = cast("asyncio.Transport", own)
         super().connection_made(stream)
         if not self._room():
             stream.write(_BUSY)
