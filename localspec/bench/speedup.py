@@ -22,7 +22,7 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import GRAMMAR
 from localspec.errors import Interrupted
-from localspec.policy.gain import best_fixed, expected_tokens
+from localspec.core.speed_formula import best_fixed, expected_tokens
 from localspec.runtime import Runtime
 
 _NOISY = 0.15

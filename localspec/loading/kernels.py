@@ -32,7 +32,7 @@ from localspec.llama.model import Model
 from localspec.llama.timing import compare, pass_seconds
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
-from localspec.policy.gain import best_fixed
+from localspec.core.speed_formula import best_fixed
 from localspec.policy.storage import name_of, write
 
 SECONDS = 2.0

@@ -20,7 +20,7 @@ from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.exercise import Exercise
+from localspec.decode.exercise import Exercise
 from localspec.policy.prices import bucket_of
 from localspec.policy.storage import Knowledge, load, name_of, save
 

@@ -26,7 +26,7 @@ from localspec.loading.options import Options
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shards
 from localspec.models.memory.report import size_text
-from localspec.policy.gain import best_fixed
+from localspec.core.speed_formula import best_fixed
 from localspec.runtime import Runtime
 
 _K = 4
