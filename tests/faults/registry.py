@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from faults.batch_chances import BatchChances
+from faults.batches import Batches
 from faults.cases import CASES
 from faults.chances import Chances
-from faults.batches import Batches
-from faults.batch_chances import BatchChances
 from faults.kill_interface import KillInterface
 from faults.kill_windows import KillWindows
 from faults.kills import Kills
