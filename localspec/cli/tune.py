@@ -123,7 +123,7 @@ def _found(
 
 def _chosen(costs: Costs) -> list[dict[str, float]]:
     """The best draft length for all rounds, by acceptance."""
-    from localspec.policy.gain import best_fixed
+    from localspec.core.speed_formula import best_fixed
 
     cost = max(costs.drafts().values(), default=0.0)
     found = []

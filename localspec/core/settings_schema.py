@@ -226,7 +226,7 @@ STRICT = SettingSpec(
     kind=Kind.SWITCH,
     scope=Scope.LOAD,
     default=False,
-    help="bit-identical replies in any company; refused where a self-test fails",
+    help="bit-identical replies in any batch; refused where a self-test fails",
     in_panel=True,
 )
 CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(

@@ -134,24 +134,24 @@ class Request:
             self.error = ContextFullError("the context is full; start a new chat or raise --ctx")
         return self.error is None
 
-    def limited(self, plan: DraftPlan, target: Target, company: int) -> DraftPlan:
+    def limited(self, plan: DraftPlan, target: Target, batch: int) -> DraftPlan:
         """The plan with budgets no larger than the rest of the reply and of the context, and than
-        the target's passes over ``company`` requests have room for.
+        the target's passes over ``batch`` requests have room for.
         """
         if not plan.steps:
             return plan
-        leaves = target.leaves if company == 1 else 1
-        return plan.within(self._room(target, company), leaves, target.deepest(company))
+        leaves = target.leaves if batch == 1 else 1
+        return plan.within(self._room(target, batch), leaves, target.deepest(batch))
 
-    def _room(self, target: Target, company: int) -> int:
+    def _room(self, target: Target, batch: int) -> int:
         """Most tokens that may be drafted one after the other."""
         left = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
         own = left if self.drafting.most is None else min(left, self.drafting.most)
         if self.row_seconds > 0:
             own = min(own, max(0, int(JUDGING / self.row_seconds) - 1))
-        return min(own, target.deepest(company))
+        return min(own, target.deepest(batch))
 
-    def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
+    def ask(self, step: DraftStep, target: Target, batch: int) -> Ask:
         """The ask to a drafter for one step of a plan."""
         guided = self.guided and self.processor.constraint is not None
         return Ask(
@@ -163,7 +163,7 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
-            room=self._room(target, company) if guided else 0,
+            room=self._room(target, batch) if guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
             prediction=self.drafting.prediction,

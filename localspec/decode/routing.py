@@ -79,8 +79,8 @@ def propose(
     requests in the same passes. A probe is no draft: the steps after it are carried out. Under a
     grammar, a draft goes on through what the grammar forces, also an empty one.
     """
-    company = len(requests)
-    plans = [r.limited(plan, target, company) for r, plan in zip(requests, plans, strict=True)]
+    batch = len(requests)
+    plans = [r.limited(plan, target, batch) for r, plan in zip(requests, plans, strict=True)]
     drafts = [no_draft(drafter.name) for _ in requests]
     for rank in range(max((len(plan.steps) for plan in plans), default=0)):
         for member in drafter.members:
@@ -93,7 +93,7 @@ def propose(
                 and requests[i].drafting.may_use(member.name)
             ]
             if chosen:
-                asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]
+                asks = [requests[i].ask(plans[i].steps[rank], target, batch) for i in chosen]
                 for i, draft in zip(
                     chosen, _proposed(member, [requests[i] for i in chosen], asks), strict=True
                 ):
@@ -101,7 +101,7 @@ def propose(
                     drafts[i] = _probed(draft) if probe else _beside(drafts[i].probed, draft)
     for i, r in enumerate(requests):
         if r.guided and r.processor.constraint is not None:
-            found = r.attempt(partial(_guided, r, drafts[i], target, company))
+            found = r.attempt(partial(_guided, r, drafts[i], target, batch))
             drafts[i] = drafts[i] if found is None else found  # it may be empty
     return [
         draft if not len(draft) or draft.tokens.min() >= 0 else _of_text(draft) for draft in drafts
@@ -126,8 +126,8 @@ def _of_text(draft: Draft) -> Draft:
     )
 
 
-def _guided(r: Request, draft: Draft, target: Target, company: int) -> Draft:
-    return guided(draft, r.ask(_NO_STEP, target, company))
+def _guided(r: Request, draft: Draft, target: Target, batch: int) -> Draft:
+    return guided(draft, r.ask(_NO_STEP, target, batch))
 
 
 def _proposed(member: Drafter, requests: Sequence[Request], asks: Sequence[Ask]) -> list[Draft]:

@@ -82,13 +82,13 @@ class Prefill:
         drafter: Drafter,
         policy: Policy,
         most: int = PART,
-        company: int = 1,
+        batch: int = 1,
         pause: float | None = None,
     ) -> list[ReplyEvent]:
         """Read about ``most`` further tokens of the prompt; once none is left, decoding may begin.
         A drafter that has much to read begins after the first token (`resume_drafts`).
 
-        ``company`` requests run, this one included; others wait for ``pause`` seconds, where it is
+        ``batch`` requests run, this one included; others wait for ``pause`` seconds, where it is
         not None. A picture is encoded and read in such parts.
 
         Raises:
@@ -101,7 +101,7 @@ class Prefill:
         left = min([len(prompt) - 1, *checkpoints]) - at
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
         end = media_rows.after(prompt, at + min(part, left))
-        drafts = self._expects_drafts(generation, drafter, policy, company)
+        drafts = self._expects_drafts(generation, drafter, policy, batch)
         if at < end:
             start = time.perf_counter()
             if scorer is None:
@@ -147,13 +147,13 @@ class Prefill:
             self.sizes.learn(len(part), waited)
         self._prefix_cache.has_read(seq, part, None if seen else seconds)
 
-    def resume_drafts(self, generation: Generation, drafter: Drafter, company: int) -> None:
+    def resume_drafts(self, generation: Generation, drafter: Drafter, batch: int) -> None:
         """Let a drafter read what was postponed until the first token was there: a part of it,
-        where ``company`` requests wait for that. Drafts begin once it has read it all.
+        where ``batch`` requests wait for that. Drafts begin once it has read it all.
         """
         seq, tokens = generation.seq, generation.tokens
         unread = drafter.unread(seq, tokens)
-        self._read_on(generation, drafter, unread if company == 1 else self._part(unread))
+        self._read_on(generation, drafter, unread if batch == 1 else self._part(unread))
         left = drafter.unread(seq, tokens)
         if left <= _BEHIND or left >= unread:  # or what is left cannot be read
             generation.resume_drafts()
@@ -169,20 +169,20 @@ class Prefill:
         drafter.catch_up(seq, tokens, media_rows.after(tokens, upto))
 
     def _expects_drafts(
-        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+        self, generation: Generation, drafter: Drafter, policy: Policy, batch: int
     ) -> bool:
         tokens = generation.tokens
         unread = drafter.unread(generation.seq, tokens)
-        return policy.expects_drafts(generation.request.state(unread=unread, batch=company))
+        return policy.expects_drafts(generation.request.state(unread=unread, batch=batch))
 
     def catch_up(
-        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+        self, generation: Generation, drafter: Drafter, policy: Policy, batch: int
     ) -> None:
         """Let a drafter read a part of what it has missed, where the policy has come to expect
         drafts: the others have ended, or the text is such as it knows.
         """
         unread = drafter.unread(generation.seq, generation.tokens)
-        if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, company):
+        if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, batch):
             self._read_on(generation, drafter, self._part(unread))
 
     def _scored(

@@ -140,13 +140,13 @@ class RunningReplies:
                 self._give_up(running)
                 return
             most = min(most, sizes.within(left))
-        company = len(self.running)
+        batch = len(self.running)
         events = self._prefill.read(
             generation,
             running.drafter,
             running.policy,
             most,
-            company,
+            batch,
             pause if waited_for else None,
         )
         running.reading = self._prefill.unread(generation) > 0
@@ -220,8 +220,8 @@ class RunningReplies:
                     self._guarded(running, self._let_catch_up)
 
     def _let_catch_up(self, running: Running) -> None:
-        company = sum(not other.reading for other in self.running)
-        self._prefill.catch_up(running.generation, running.drafter, running.policy, company)
+        batch = sum(not other.reading for other in self.running)
+        self._prefill.catch_up(running.generation, running.drafter, running.policy, batch)
 
     def _deliver(self, decoding: Sequence[Running], results: Sequence[RoundResult]) -> None:
         """Hand over the events of a round; end the replies that are complete or have failed."""

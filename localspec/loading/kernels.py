@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from localspec.config import paths
+from localspec.core.speed_formula import best_fixed
 from localspec.errors import Interrupted, OutOfMemoryError
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
@@ -32,7 +33,6 @@ from localspec.llama.model import Model
 from localspec.llama.timing import compare, pass_seconds
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
-from localspec.policy.gain import best_fixed
 from localspec.policy.storage import name_of, write
 
 SECONDS = 2.0

@@ -11,6 +11,7 @@ from localspec.config import paths
 from localspec.core.adapter_list import Blend
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
+from localspec.decode.exercise import Exercise
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
@@ -20,7 +21,6 @@ from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.exercise import Exercise
 from localspec.policy.prices import bucket_of
 from localspec.policy.storage import Knowledge, load, name_of, save
 

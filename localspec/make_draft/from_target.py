@@ -18,6 +18,7 @@ from localspec.bench.speedup import Answered, answer
 from localspec.bench.workloads import WORKLOADS
 from localspec.config import paths
 from localspec.core.logits import Sampling
+from localspec.core.speed_formula import best_fixed
 from localspec.errors import LocalspecError, UsageError
 from localspec.files.new_file import require_free
 from localspec.llama.file_errors import check_file
@@ -26,7 +27,6 @@ from localspec.loading.options import Options
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shards
 from localspec.models.memory.report import size_text
-from localspec.policy.gain import best_fixed
 from localspec.runtime import Runtime
 
 _K = 4

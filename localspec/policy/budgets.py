@@ -18,15 +18,13 @@ START = 1.5
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
 LOOKS = 0.2
-"""Tokens that a reply may spend to find out from its first one on."""
-OWED = 0.3
-"""Tokens that the session may owe for a look."""
+"""Tokens that it may spend to find out from its first one on, and that the session may owe."""
 SAVED = 0.008
 """Share of every round that the session saves for looks."""
 AT_FIRST = 1.0
-"""Saved at the start, in plain tokens."""
-AT_MOST = 3.0
-"""Largest savings."""
+"""Savings at the start, in plain tokens."""
+LONGEST = 256
+"""Most rounds between two looks."""
 
 
 @dataclass(slots=True)
@@ -62,17 +60,15 @@ class ReplyBudget:
 class SessionBudget:
     """The account of a session, in plain tokens."""
 
-    left: float = AT_FIRST
+    left: float = field(default_factory=lambda: AT_FIRST)
 
     def save(self, rounds: float) -> None:
         """Plain decoding would have made so many rounds in the time, for all requests together."""
-        self.left = min(AT_MOST, self.left + SAVED * rounds)
+        self.left += SAVED * rounds
 
     def spend(self, tokens: float) -> None:
-        """A look has cost that. The session owes no more than it began with: where costs are in
-        doubt, so are debts.
-        """
-        self.left = max(-AT_FIRST, self.left - tokens)
+        """A look has cost that. The debt is bounded: where costs are in doubt, so are debts."""
+        self.left = max(-LOOKS, self.left - tokens)
 
 
 @dataclass(slots=True)
@@ -85,13 +81,11 @@ class Look:
 
     first: int
     """Rounds until the first look."""
-    last: int
-    """Most rounds between two."""
-    wait: int = 0
-    since: int = 0
+    since: int
     """The round from which on that is counted."""
-    made: float = 0.0
-    useful: float = 0.0
+    wait: int = 0
+    made: int = 0
+    useful: int = 0
     """Looks so far, and those after which something else was done."""
     open: bool = False
     """Whether the last one may still turn out to be useful."""
@@ -100,7 +94,7 @@ class Look:
         """What is looked at may have changed: begin with the first interval again, which is longer
         the less looks have been of use.
         """
-        self.wait, self.since = min(self.last, round(self.first / self.chance)), now
+        self.wait, self.since = min(LONGEST, round(self.first / self.chance)), now
 
     def due(self, now: int) -> bool:
         """Whether as much is unseen as was seen."""
@@ -108,17 +102,13 @@ class Look:
 
     def look(self, now: int) -> None:
         """It is looked at in this round."""
-        self.wait, self.since = min(self.last, max(self.first, 2 * self.wait)), now
+        self.wait, self.since = min(LONGEST, max(self.first, 2 * self.wait)), now
         self.made += 1
         self.open = True
 
     def later(self, now: int) -> None:
         """A look that is due would not be worth it: ask again after the first interval."""
         self.since = now - self.wait + self.first
-
-    def seen(self, now: int) -> None:
-        """It was seen in this round, with or without a look."""
-        self.wait, self.since = min(self.last, 2 * self.wait), now
 
     def used(self, now: int) -> None:
         """What it showed is acted on."""
@@ -132,18 +122,4 @@ class Look:
         return (1 + self.useful) / (1 + self.made)
 
 
-@dataclass(slots=True)
-class Looks:
-    """All looks of a session."""
-
-    _known: dict[tuple[object, ...], Look] = field(default_factory=dict)
-
-    def at(self, key: tuple[object, ...], first: int, last: int, now: int) -> Look:
-        """The one of that key; it begins in this round if there was none."""
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Look(first, last, first, now)
-        return found
-
-
-__all__ = ["Look", "Looks", "ReplyBudget", "SessionBudget"]
+__all__ = ["LOOKS", "Look", "ReplyBudget", "SessionBudget"]

@@ -15,24 +15,22 @@ from collections.abc import Collection, Mapping, Sequence
 
 from localspec.core.branching import Branching
 from localspec.core.events import Speculation
-from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
+from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
-from localspec.policy.budgets import OWED, Look
+from localspec.policy.budgets import LOOKS
 from localspec.policy.costs import Costs
-from localspec.policy.decide import Budgets, decide
-from localspec.policy.options import TRIAL, Options, Reply
+from localspec.policy.decide import decide
+from localspec.policy.gain import Budgets
+from localspec.policy.options import Options, Reply
 from localspec.policy.prices import RECENT, PriceList, row_factors
 from localspec.policy.reasons import Guesses, Seen, Status
 from localspec.policy.storage import Knowledge
 
 UNPADDED = 32
-"""Rounds from one whose pass may not be padded to the next, so that the cost of widths that are
-padded stays measured."""
+"""Rounds from one whose pass is not padded to the next, so that the cost of widths that are padded
+stays measured."""
 KEPT_UP = 2
 """Tokens that a drafter reads at most in its first pass of a draft, where it drafts every round."""
-FIRST_ANSWER = 1e-4
-"""Most seconds that count of the first answer of a drafter that copies: it may include the time for
-indexing a long text."""
 
 
 class Controller:
@@ -63,11 +61,8 @@ class Controller:
         self._status: dict[int, Status] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
         """Length of the prompt that is being read, and whether drafters read it too."""
-        self._reads: dict[int, bool] = {}
-        """Whether drafters were to read the text when that was decided last."""
         self._round = 0
         self._requests = 1
-        self._last: int | None = None
 
     @property
     def costs(self) -> Costs:
@@ -80,11 +75,6 @@ class Controller:
 
     # -- why -----------------------------------------------------------------------------------
 
-    @property
-    def speculation(self) -> Speculation:
-        """The state of the request that was planned last; on before any was."""
-        return Speculation("on") if self._last is None else self.speculation_of(self._last)
-
     def speculation_of(self, seq: int) -> Speculation:
         """On, parked or off, and why, for the request in a sequence, as of its last round."""
         status, reply = self._status.get(seq), self._replies.get(seq)
@@ -94,13 +84,11 @@ class Controller:
 
     def _seen(self, reply: Reply) -> Seen:
         """What a sentence about the reply needs besides its candidates."""
-        guesses, reading, state = {}, {}, reply.state
+        guesses = {}
         for source, text in reply.texts.items():
             here = reply.guesses.get(source, (0, 0))
             guesses[source] = Guesses(*here, sum(text.verdicts), len(text.verdicts))
-            reading[source] = self._prices.reading(source, state.unread, self._requests)
-        reads = self._reads.get(state.seq)
-        return Seen(self._requests, guesses, state.unread, reads, reading)
+        return Seen(self._requests, guesses, reply.state.unread)
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -116,7 +104,6 @@ class Controller:
         for source in self._options.sources:
             if source not in self._options.copies and state.may_use(source):
                 reads = self._options.worth_reading(state, source, reply) or reads
-        self._reads[state.seq] = reads
         if not state.emitted:
             self._prompts[state.seq] = state.length, reads
         return reads
@@ -129,8 +116,6 @@ class Controller:
         own = [self._running(s) for s in states if not s.other_policy]
         factors = row_factors([r.frequency for r in own])
         plans = [self._plan(r, f, own) for r, f in zip(own, factors, strict=True)]
-        if self._plain_look().due(self._round):
-            return [PLAIN] * len(states)
         if len(own) == len(states):
             return plans
         following = iter(plans)
@@ -154,35 +139,22 @@ class Controller:
     def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
         options, now, state = self._options, self._round, reply.state
         others = [r.budget.left for r in running if r is not reply]
-        bearable = factor * max(0.0, min(others)) if others else math.inf
-        saved = options.session.left - TRIAL * self._prices.doubtful  # trials come first then
-        looks = min(reply.budget.spare, saved + OWED)
-        budgets = Budgets(reply.budget.left, bearable, looks)
+        most = factor * max(0.0, min(others)) if others else math.inf
+        looks = min(reply.budget.spare, options.session.left + LOOKS)
+        budgets = Budgets(reply.budget.left, most, looks)
         found = [options.option(reply, source, factor, now) for source in reply.texts]
         reply.decision = decide(found, state.unread, budgets)
-        self._last = state.seq
         for c in reply.decision.candidates:
             key = c.source, state.sampling
             if c.decided == "asked":
                 options.probing(key, now).used(now)
                 options.trying(key, now).used(now)
-                options.reading(key, self._requests).used(0)
             elif c.probes:
                 options.probing(key, now).look(now)
             if c.option.at_best is not None and c.decided != "trial":
                 options.trying(key, now).later(now)
-        steps = reply.decision.steps
-        if self._requests > 1:
-            return DraftPlan(steps)
-        if now % UNPADDED:
-            return DraftPlan(steps, self._prices.widths)
-        plan, untried = DraftPlan(steps), self._prices.untried()
-        return plan.within(untried - 1, NO_LIMIT) if untried else plan
-
-    def _plain_look(self) -> Look:
-        """When a round without a draft measures again what one costs."""
-        key = "plain", self._prices.bucket, self._requests
-        return self._options.looks.at(key, 8, 128, self._round)
+        steps, pads = reply.decision.steps, self._requests == 1 and now % UNPADDED > 0
+        return DraftPlan(steps, self._prices.widths if pads else ())
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -209,18 +181,13 @@ class Controller:
         for e in evidence:
             reply = self._replies.get(e.seq)
             if reply is not None and e.source in reply.texts:
-                reply.texts[e.source].learn(e.index, e.confidence, e.accepted)
-                reply.guessed(e.source, right=e.accepted)
+                reply.learn(e.source, e.confidence, right=e.accepted)
 
     def _learn_pass(self, outcomes: Sequence[Outcome]) -> None:
-        """The seconds of the pass. Tokens that a grammar forces count as plain, or where many
-        requests have some in every round, none would ever be plain and nothing drafted.
-        """
+        """The seconds of the pass, and its rows: all requests have as many as the widest."""
         width = max(o.width for o in outcomes)
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
         self.costs.passed(len(outcomes) * width, seconds)
-        if all(o.other_policy or not (o.proposed or o.padding) for o in outcomes):
-            self._plain_look().seen(self._round)
 
     def _learn_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
         """Whether the draft was a trial. The session pays for it, and where costs are in doubt, so
@@ -228,13 +195,12 @@ class Controller:
         """
         if all(c.source != o.source or c.decided != "trial" for c in reply.decision.candidates):
             return False
+        look = self._options.trying((o.source, reply.state.sampling), self._round)
         doubtful = self._prices.doubtful
-        self._options.session.spend(max(0.0, min(cost, TRIAL) if doubtful else cost))
-        if o.proposed:
-            look = self._options.trying((o.source, reply.state.sampling), self._round)
-            look.look(self._round)
-            if doubtful:
-                look.wait = look.first
+        self._options.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
+        look.look(self._round)
+        if doubtful:
+            look.wait = look.first
         return True
 
     def _learn_draft(self, o: Outcome) -> float:
@@ -257,8 +223,7 @@ class Controller:
                 reply.budget.spent += spent / n
         if source in self._options.copies:
             if o.draft_s > 0:
-                known = costs.draft(source) > 0
-                costs.answered(source, o.draft_s if known else min(o.draft_s, FIRST_ANSWER))
+                costs.answered(source, o.draft_s)
             return spent + o.draft_s * plain
         if o.considered:
             each = self._prices.token(source, n)

@@ -10,14 +10,13 @@ pass of another kind settles what the first one left open (Kalman 1960). Two thi
   changed become uncertain, so few passes correct even a curve that is wrong by a factor of fifty.
 
 While nothing is drafted, only plain passes and drafted tokens are seen. A slower machine and
-offsets that all grew look alike then, and a neighbour that comes and goes could move both apart
-without end. So what the offsets of both kinds have in common becomes slowness.
+offsets that all grew look alike then, and a neighbour that comes and goes could drive one up and
+the other down without end. So what the offsets of both kinds have in common becomes slowness.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -31,43 +30,26 @@ class Kind(Enum):
     DRAFT = "drafted token"
 
 
-@dataclass(frozen=True, slots=True)
-class CostFilterTuning:
-    """Constants of `CostFilter`: standard deviations of logarithms, those of drift for each
-    observation.
-    """
-
-    slowness: float = 1.0
-    steepness: float = 0.15
-    """Slowness and steepness have these two before any observation."""
-    coupling: float = 1.0
-    """Share of a change in slowness that steepness may have changed by too."""
-    slowness_drift: float = 0.015
-    steepness_drift: float = 0.01
-    offset_drift: float = 0.003
-    steepness_most: float = 0.3
-    offset_most: float = 0.3
-    """Largest that drift makes of them."""
-    common: float = 1.0
-    """Offset that plain passes and drafts have in common from which on it is slowness."""
-    noise: float = 0.06
-    """Deviation of an observation, before any was made."""
-    noise_least: float = 0.02
-    noise_most: float = 0.6
-    noise_weight: float = 0.1
-    """Weight of an observation in that."""
-    far: float = 3.0
-    """Standard deviations from which on an observation is far off."""
-    farther: float = 0.25
-    """Least logarithm that is far off."""
-    leap: float = 0.8
-    """Largest logarithm by which one observation may lengthen a time that was as expected before:
-    2.2 times, since a neighbour on the cores doubles it. Passes that the machine interrupts twice
-    in a row take much longer than that, and what follows need not tell whether the machine was slow
-    or that one kind.
-    """
-    near: int = 8
-    """Observations within which another kind says that the machine as a whole is as expected."""
+OFFSET = 0.1
+"""Standard deviation of what was measured at load; like all here, of a logarithm."""
+DRIFT = 0.01
+"""What slowness and steepness drift by with each observation, and offsets by a third of it."""
+MOST = 0.3
+"""Largest deviation that drift makes of steepness and of an offset."""
+NOISE = 0.02
+"""Least deviation of an observation."""
+WEIGHT = 0.1
+"""Weight of a new observation in an average: of the noise, of answers."""
+FAR, FARTHER = 3.0, 0.25
+"""Standard deviations, and the least logarithm, from which on an observation is far off."""
+LEAP = 0.8
+"""Largest logarithm by which one observation may lengthen a time that was as expected before, and
+that offsets may have in common: 2.2 times, since a neighbour on the cores doubles it. Passes that
+the machine interrupts twice in a row take much longer than that, and what follows need not tell
+whether the machine was slow or that one kind.
+"""
+NEAR = 8
+"""Observations within which another kind says that the machine as a whole is as expected."""
 
 
 class CostFilter:
@@ -75,18 +57,15 @@ class CostFilter:
 
     SLOWNESS, STEEPNESS = 0, 1
 
-    def __init__(self, tuning: CostFilterTuning = CostFilterTuning()) -> None:
-        self._tuning = tuning
+    def __init__(self) -> None:
         self._x = np.zeros(2)
-        self._p = np.diag([tuning.slowness**2, tuning.steepness**2])
-        self._drifts = np.array([tuning.slowness_drift**2, tuning.steepness_drift**2])
+        self._p = np.diag([1.0, OFFSET**2])
+        self._drifts = np.array([DRIFT**2, DRIFT**2])
         """Variance that each part gains with an observation, while it has less than `_most`."""
-        self._most = np.array([math.inf, tuning.steepness_most**2])
-        self._noise = dict.fromkeys(Kind, tuning.noise**2)
+        self._most = np.array([math.inf, MOST**2])
+        self._noise = dict.fromkeys(Kind, NOISE**2)
         self._drafts: list[int] = []
         """Offsets of drafts, which may have been measured at another time than passes."""
-        self.changes = 0
-        """Observations that counted although they were far off."""
         self._made = 0
         self._as_expected: dict[Kind, int] = {}
         """Kind -> number of the last observation of it that was not far off."""
@@ -101,8 +80,8 @@ class CostFilter:
         """Another offset, of that standard deviation; its index."""
         n = len(self._x)
         self._x = np.append(self._x, 0.0)
-        self._drifts = np.append(self._drifts, self._tuning.offset_drift**2)
-        self._most = np.append(self._most, self._tuning.offset_most**2)
+        self._drifts = np.append(self._drifts, (DRIFT / 3) ** 2)
+        self._most = np.append(self._most, MOST**2)
         p = np.zeros((n + 1, n + 1))
         p[:n, :n] = self._p
         p[n, n] = deviation**2
@@ -126,7 +105,6 @@ class CostFilter:
         """``seen`` is the logarithm of a time over what was measured: the sum of the parts. It may
         be the mean of ``count`` of them.
         """
-        tuning = self._tuning
         self._made += count
         self._drift(count)
         surprise = seen - float(self._x[parts].sum())
@@ -134,7 +112,7 @@ class CostFilter:
         expected = float(together[parts].sum())
         noise = self._noise[kind] / count
         variance = expected + noise
-        limit = max(tuning.far * math.sqrt(variance), tuning.farther)
+        limit = max(FAR * math.sqrt(variance), FARTHER)
         if abs(surprise) > limit:
             self._adapt(kind, surprise, variance)
             if surprise > 0:
@@ -144,7 +122,7 @@ class CostFilter:
                     return
                 surprise = min(surprise, before)
                 if kind in self._as_expected:
-                    surprise = min(surprise, tuning.leap)
+                    surprise = min(surprise, LEAP)
             self._open(kind, parts, surprise)
             together = self._p[:, parts].sum(axis=1)
             variance = float(together[parts].sum()) + noise
@@ -156,7 +134,7 @@ class CostFilter:
         gain = together / variance
         self._x += gain * surprise
         self._p -= np.outer(gain, together)
-        more = (tuning.coupling * float(gain[0]) * surprise) ** 2
+        more = (float(gain[0]) * surprise) ** 2  # steepness may have changed as much
         self._p[1, 1] += more
         if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
             self._p[0, 0] += more
@@ -173,7 +151,7 @@ class CostFilter:
         both = list(self._latest.values())
         least, most = sorted(float(self._x[i]) for i in both)
         common = max(least, 0.0) + min(most, 0.0)
-        if abs(common) > self._tuning.common:
+        if abs(common) > LEAP:
             self._x[both] -= common
             self._x[self.SLOWNESS] += common
 
@@ -183,18 +161,15 @@ class CostFilter:
 
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
         """Adapt the noise to the size of surprises relative to their expected variance."""
-        tuning = self._tuning
-        change = min(surprise**2 / variance, tuning.far**2) - 1
-        noise = self._noise[kind] * (1 + tuning.noise_weight * change)
-        self._noise[kind] = min(max(noise, tuning.noise_least**2), tuning.noise_most**2)
+        noise = self._noise[kind] * (1 + WEIGHT * (min(surprise**2 / variance, FAR**2) - 1))
+        self._noise[kind] = max(noise, NOISE**2)
 
     def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
         """Make uncertain whatever could explain a large surprise. If computations of another kind
         have just lasted as long as expected, the machine as a whole has not changed.
         """
-        self.changes += 1
         p, square, own = self._p, surprise**2, parts[-1]
-        near = self._made - self._tuning.near
+        near = self._made - NEAR
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
         if whole:
             p[0, 0] += square
@@ -207,4 +182,4 @@ class CostFilter:
         p[own, own] += square * (0.02 if whole else 0.2 if kind is Kind.SEVERAL else 1.0)
 
 
-__all__ = ["CostFilter", "CostFilterTuning", "Kind"]
+__all__ = ["CostFilter", "Kind"]

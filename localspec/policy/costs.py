@@ -19,39 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.policy.cost_filter import CostFilter, CostFilterTuning, Kind
+from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, OFFSET, WEIGHT, CostFilter, Kind
 
-
-@dataclass(frozen=True, slots=True)
-class CostsTuning:
-    """Constants of `Costs`."""
-
-    offset: float = 0.08
-    """Standard deviation of the logarithm of a swept time."""
-    between: float = 0.12
-    """The same for a width that was interpolated."""
-    draft: float = 0.15
-    """The same for a drafted token."""
-    answer_weight: float = 0.1
-    """Weight of a new answer of a drafter that copies."""
-    answer_step: float = math.log(3.0)
-    """Logarithm of the largest surprise that counts in it."""
-    usual: float = 0.2
-    """Logarithm by which a plain pass may differ from what was expected to count as expected."""
-    together: int = 8
-    """Plain passes that are observed together."""
-    confirmed: int = 4
-    """Passes over several tokens after which a curve is not only what was measured before."""
-    settle: int = 2
-    """First passes of a width in this process that may be slow, since graphs are being built."""
-    filter: CostFilterTuning = CostFilterTuning()  # noqa: RUF009 - frozen
-
-
+SETTLE = 2
+"""First passes of a width in this process that may be slow, since graphs are being built."""
+FIRST_ANSWER = 1e-4
+"""Most seconds that count of the first answer of a drafter that copies: it may include the time for
+indexing a long text."""
 _LEAST = 1e-9
 """Seconds that anything lasts."""
 _STEEPEST = 1.5
@@ -75,17 +53,15 @@ class Costs:
         self,
         sweep: Mapping[int, float],
         drafts: Mapping[str, float] | None = None,
-        tuning: CostsTuning = CostsTuning(),
     ) -> None:
         """``sweep`` maps a number of tokens to seconds; ``drafts`` a drafter to seconds per token.
 
         Raises:
             ValueError: the sweep is empty, or a time is not positive and finite.
         """
-        self.tuning = tuning
         if not sweep or not all(n > 0 and 0 < s < math.inf for n, s in sweep.items()):
             raise ValueError("a sweep needs at least one positive time")
-        self._filter = CostFilter(tuning.filter)
+        self._filter = CostFilter()
         self._base: dict[int, float] = {}
         self._drafts: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -93,7 +69,7 @@ class Costs:
         self._states: dict[int | str, int] = {}
         """Width or drafter -> its offset in the filter."""
         for n, seconds in plausible(sweep).items():
-            self._know(n, seconds, tuning.offset)
+            self._know(n, seconds)
         for source, seconds in (drafts or {}).items():
             self._know_draft(source, seconds)
         self._now: dict[int, float] = {}
@@ -105,13 +81,13 @@ class Costs:
         self._several = 0
         """Passes over several tokens."""
 
-    def _know(self, width: int, seconds: float, deviation: float) -> None:
+    def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
-        self._states[width] = self._filter.add(deviation)
+        self._states[width] = self._filter.add(OFFSET)
 
     def _know_draft(self, source: str, seconds: float) -> None:
         self._drafts[source] = max(seconds, _LEAST)
-        self._states[source] = self._filter.add(self.tuning.draft, draft=True)
+        self._states[source] = self._filter.add(OFFSET, draft=True)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -167,19 +143,10 @@ class Costs:
             return 0.0
         return self._drafts[source] * math.exp(self._filter[self._states[source]] + self._slowness)
 
-    def seen(self, width: int) -> int:
-        """Passes of that width in this process."""
-        return self._seen.get(width, 0)
-
-    @property
-    def changes(self) -> int:
-        """How often times were so far from what was expected that something had changed."""
-        return self._filter.changes
-
     @property
     def confirmed(self) -> bool:
         """Whether some passes over several tokens were seen in this process."""
-        return self._several >= self.tuning.confirmed
+        return self._several >= NEAR
 
     def doubt(self, width: int) -> float:
         """Standard deviation of the logarithm of what a pass over ``width`` tokens costs in passes
@@ -210,17 +177,17 @@ class Costs:
             return
         if width not in self._base:
             several = math.exp(self._steepness * (width > 1))
-            self._know(width, self._quiet(width) / several, self.tuning.between)
+            self._know(width, self._quiet(width) / several)
         count = self._seen.get(width, 0)
         self._seen[width] = count + 1
         self._several += width > 1
-        settling = count < self.tuning.settle and len(self._seen) > 1
+        settling = count < SETTLE and len(self._seen) > 1
         if settling and seconds > self.verify(width):
             return
         if width == 1:
             self._waiting.append(math.log(seconds / self._base[1]))
-            usual = abs(math.log(seconds / self.verify(1))) < self.tuning.usual
-            if not usual or len(self._waiting) >= self.tuning.together:
+            usual = abs(math.log(seconds / self.verify(1))) < FARTHER
+            if not usual or len(self._waiting) >= NEAR:
                 self._observe_waiting()
             return
         self._observe_waiting()
@@ -259,14 +226,10 @@ class Costs:
 
     def answered(self, source: str, seconds: float) -> None:
         """Record an answer of a drafter that copies from the text."""
-        before = self.draft(source)
-        if before <= 0:
-            self._answers[source] = seconds
-            return
-        most = self.tuning.answer_step
-        surprise = math.log(max(seconds, _LEAST) / before)
-        step = self.tuning.answer_weight * max(-most, min(most, surprise))
-        self._answers[source] = before * math.exp(step)
+        before = self._answers.get(source) or min(seconds, FIRST_ANSWER)
+        surprise = math.log(max(seconds, _LEAST) / max(before, _LEAST))
+        step = WEIGHT * max(-LEAP, min(LEAP, surprise))
+        self._answers[source] = max(before, _LEAST) * math.exp(step)
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -285,7 +248,7 @@ class Costs:
             n: seconds * math.exp(float(np.interp(math.log(n), where, moved)))
             for n, seconds in self.curve().items()
         }
-        return Costs(curve | dict(seen), self.drafts() | dict(drafts), self.tuning)
+        return Costs(curve | dict(seen), self.drafts() | dict(drafts))
 
     def drafts(self) -> dict[str, float]:
         """Seconds per token by drafter, for saving."""
@@ -296,4 +259,4 @@ class Costs:
         return computed | self._answers
 
 
-__all__ = ["Costs", "CostsTuning"]
+__all__ = ["Costs"]

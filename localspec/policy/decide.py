@@ -3,6 +3,7 @@
 For each drafter there is one candidate: to draft, to draft although that does not pay by what is
 believed (a trial), to read what it has missed and compare (a probe), or nothing. What it is
 expected to gain, what it may lose, and what the budgets have decide, and stand in the candidate.
+How far a draft goes is decided while it grows, by `GainPace`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from localspec.core.branching import Branching
 from localspec.core.plan import NOTHING, Budget, DraftStep
-from localspec.policy.gain import MARGIN, Expected, Weighed, weigh
-from localspec.policy.pace import GainPace
-from localspec.policy.prices import Prices
+from localspec.policy.acceptance import bin_of
+from localspec.policy.gain import MARGIN, PLENTY, Budgets, Expected
+from localspec.policy.prices import Prices, zero_to
 
 BEHIND = 32
 """Tokens that a drafter may have missed without being charged for reading them."""
 QUICK = 0.01
 """Share of a plain pass that an answer of a drafter that copies may always take."""
+STEADY = 0.5
+"""How far copied tokens beyond the one in question are accepted like it, not like the mean: a
+long copy goes on being right, which matters where the curve has steps."""
+TRIED = 3
+"""Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
 Decided = Literal["asked", "trial", "copies", "breadth", "answer", "unread", "gain", "budget"]
 """What a drafter does, or what keeps it from drafting: it is asked, since that pays; it is asked to
 measure what passes cost; it copies, and its matches decide; its trees cost too much; its answer
@@ -49,18 +57,6 @@ class Option:
     """Prices as low as they may well be, where a trial is due that would measure them."""
     probe: float = math.inf
     """What reading the text that it missed costs, where a probe is due that is worth it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budgets:
-    """What may be lost in the next round, in plain tokens."""
-
-    reply: float
-    """By drafts that are expected to pay, in the cautious case."""
-    others: float
-    """By the other requests of the round, if the draft is rejected; in all."""
-    looks: float
-    """For certain, by what is done to find out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +106,15 @@ def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision
     candidates: list[Candidate] = []
     instead = 1.0
     for option in reversed(options):
-        candidate = _copying(option, budgets) if option.copies else None
-        weighed = None
-        if candidate is None:
-            candidate, weighed = _computing(option, unread, budgets, rated=len(options) > 1)
+        copies = option.copies
+        candidate = _copying(option, budgets) if copies else _computing(option, unread, budgets)
         candidates.append(candidate)
         if candidate.probes:
             probes = (DraftStep(option.source, NOTHING, probe=True),)
         if candidate.decided in {"asked", "trial", "copies"}:
-            steps.append(_step(candidate, weighed, instead))
-        if candidate.decided == "asked" and weighed is not None:
-            instead = max(instead, weighed.rate)
+            steps.append(_step(candidate, instead))
+        if candidate.decided == "asked" and len(options) > 1:
+            instead = max(instead, option.expected().rate(option.prices))
     return Decision((*probes, *reversed(steps)), tuple(reversed(candidates)))
 
 
@@ -131,51 +125,139 @@ def _copying(option: Option, budgets: Budgets) -> Candidate:
         decided = "breadth"
     elif option.answer > max(QUICK, budgets.reply):
         decided = "answer"
-    elif option.at_best is not None:
-        tried = weigh(option.expected(), option.at_best, budgets.reply, budgets.others)
-        decided = "trial" if tried.tokens > MARGIN else "copies"
+    elif _may_try(option, budgets):
+        decided = "trial"
     return Candidate(option.source, decided, option, budgets)
 
 
-def _computing(
-    option: Option, unread: int, budgets: Budgets, *, rated: bool
-) -> tuple[Candidate, Weighed | None]:
+def _computing(option: Option, unread: int, budgets: Budgets) -> Candidate:
     """It is asked where that is expected to gain, and else only to find out."""
-    source = option.source
-    if not option.breadth:
-        return Candidate(source, "breadth", option, budgets), None
+    source, prices = option.source, option.prices
     decided: Decided = "gain"
-    prices, gain, expected = option.prices, -option.prices.cost, option.expected()
-    weighed = None
-    if prices.most_gain > MARGIN and expected.may_gain(prices):
-        weighed = weigh(expected, prices, budgets.reply, budgets.others, rated=rated)
-        gain = weighed.unlimited
-        if gain > MARGIN:
-            paying = weighed.tokens > MARGIN
-            decided = "unread" if unread > BEHIND else "asked" if paying else "budget"
-    if decided in {"gain", "budget"} and option.at_best is not None and unread <= BEHIND:
-        tried = weigh(expected, option.at_best, budgets.reply, budgets.others)
-        if tried.tokens > MARGIN:
-            return Candidate(source, "trial", option, budgets, gain), tried
-    probes = decided != "asked" and option.probe <= budgets.looks
-    return Candidate(source, decided, option, budgets, gain, probes), weighed
+    if not option.breadth:
+        return Candidate(source, "breadth", option, budgets)
+    gain = option.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
+    if gain > MARGIN:
+        paying = unread > BEHIND or _affordable(option.expected(), prices, budgets)
+        decided = "budget" if not paying else "unread" if unread > BEHIND else "asked"
+    if decided in {"gain", "budget"} and unread <= BEHIND and _may_try(option, budgets):
+        decided = "trial"
+    probes = decided not in {"asked", "trial"} and option.probe <= budgets.looks
+    return Candidate(source, decided, option, budgets, gain, probes)
 
 
-def _step(candidate: Candidate, weighed: Weighed | None, instead: float) -> DraftStep:
-    option, budgets = candidate.option, candidate.budgets
-    prices = option.prices
+def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
+    """Whether it gains what is expected within the budgets: in any case if these have what a
+    rejected token loses, since how far a draft may go is for `GainPace`.
+    """
+    if prices.losses[0] <= min(budgets.reply, budgets.others):
+        return True
+    return expected.gain(prices, budgets) > MARGIN
+
+
+def _may_try(option: Option, budgets: Budgets) -> bool:
+    """Whether a draft is due and worth it that measures what passes cost."""
+    if option.at_best is None:
+        return False
+    expected = option.expected()
+    return expected.gain(option.at_best) > MARGIN and _affordable(expected, option.at_best, budgets)
+
+
+def _step(candidate: Candidate, instead: float) -> DraftStep:
+    option, prices, breadth = candidate.option, candidate.option.prices, candidate.option.breadth
+    depth = len(prices.costs)
     if option.at_best is not None and candidate.decided == "trial":
         prices = option.at_best
         instead = instead if option.copies else 1.0
-    pace = GainPace(option.expected, prices, instead, budgets.reply, budgets.others)
-    if weighed is None:  # what it costs to look further is nothing
-        return DraftStep(option.source, Budget.chain(len(prices.costs)), pace)
-    # Where nothing is affordable the pace refuses, but the refused token is evidence.
-    depth, breadth = max(1, weighed.depth), option.breadth
+        depth = min(TRIED, depth)
     budget = Budget.chain(depth)
     if breadth > 1:
         budget = Budget(breadth * depth, depth, breadth * option.branching.leaves)
-    return DraftStep(option.source, budget, pace)
+    return DraftStep(
+        option.source, budget, GainPace(option.expected, prices, instead, candidate.budgets)
+    )
 
 
-__all__ = ["BEHIND", "UNDECIDED", "Budgets", "Candidate", "Decided", "Decision", "Option", "decide"]
+class GainPace:
+    """A `localspec.core.plan.Pace`: includes a token where it is expected to gain."""
+
+    __slots__ = (
+        "_budgets", "_cost", "_curve", "_expected", "_first", "_instead", "_longest", "_make",
+        "_prices", "_rate",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        make: Callable[[], Expected],
+        prices: Prices,
+        instead: float = 1.0,
+        budgets: Budgets = PLENTY,
+    ) -> None:
+        """``instead`` is the rate that this round would reach without this drafter. Nothing is
+        computed before a drafter has something to propose.
+        """
+        self._make, self._prices, self._instead, self._budgets = make, prices, instead, budgets
+        self._first = -1
+        self._curve: list[float] = []
+
+    def _start(self, first: int) -> None:
+        """Find the rate that a draft sets out for whose first token is in this bin."""
+        if not self._curve:
+            self._expected, self._cost = self._make(), self._prices.cost
+            self._curve = self._prices.curve.tolist()
+        expected, prices = self._expected, self._prices
+        self._first, self._longest, self._rate = first, 0, 1.0
+        chance = expected.table[first]
+        emitted = expected.emitted(chance)
+        if not len(emitted) or (emitted - prices.costs).max() <= 0:
+            return
+        fits = expected.fits(prices, chance, self._budgets)
+        lengths = zero_to(len(emitted))[1:][fits]
+        if len(lengths):
+            self._longest = int(lengths[-1])
+            self._rate = max(1.0, float(np.max(emitted[fits] / prices.costs[fits])))
+
+    def more(self, confidences: Sequence[float]) -> bool:
+        """Whether to include the last token. The first one: if any length beats drafting nothing.
+        Later ones: if going on from there is expected to pay.
+        """
+        k, first = len(confidences), bin_of(confidences[0])
+        if first != self._first:
+            self._start(first)
+        if k > self._longest or self._rate <= self._instead:
+            return False
+        if k == 1:
+            return True
+        table, mean = self._expected.table, self._expected.mean
+        here = table[bin_of(confidences[-1])]
+        later = mean if self._cost else mean + STEADY * max(0.0, here - mean)
+        return self._pays(confidences[:-1], here, later, 0.0)
+
+    def further(self, confidences: Sequence[float]) -> bool:
+        """Whether computing one more q is expected to pay; its confidence is not known yet."""
+        first = bin_of(confidences[0])
+        if first != self._first:
+            self._start(first)
+        mean = self._expected.mean
+        return self._pays(confidences, mean, mean, self._cost)
+
+    def _pays(self, before: Sequence[float], chance: float, later: float, paid: float) -> bool:
+        """Whether any number of further tokens, of which the first is accepted with ``chance``,
+        beats stopping after those of ``before``, at the rate that the draft set out for: to
+        maximise a ratio is to maximise E[emitted] - rate * time at the best ratio.
+        """
+        k, curve, table, rate = len(before), self._curve, self._expected.table, self._rate
+        reach, gained = math.prod(table[bin_of(confidence)] for confidence in before), 0.0
+        for longer in range(k + 1, self._longest + 1):
+            reach *= chance
+            gained += reach
+            if gained >= rate * (curve[longer] - curve[k] + paid):
+                return True
+            paid += self._cost
+            chance = later
+        return False
+
+
+__all__ = [
+    "BEHIND", "UNDECIDED", "Candidate", "Decided", "Decision", "GainPace", "Option", "decide",
+]  # fmt: skip

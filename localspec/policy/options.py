@@ -9,27 +9,17 @@ from functools import partial
 
 from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
-from localspec.policy.acceptance import COPIED, AcceptanceEstimate, AcceptanceTuning
-from localspec.policy.budgets import OWED, Look, Looks, ReplyBudget, SessionBudget
+from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
+from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
 from localspec.policy.decide import BEHIND, UNDECIDED, Decision, Option
 from localspec.policy.gain import DOUBT, ENOUGH, MARGIN, Expected, prospect
 from localspec.policy.prices import RECENT, PriceList, Prices, row_factors
 from localspec.policy.storage import Knowledge
 
-COPYING = AcceptanceTuning(prior=8.0, spread=0.5, expected=COPIED)
-"""Acceptance of what is copied from the text."""
-USUAL = 96.0
+USUAL_LENGTH = 96.0
 """Tokens of a reply before any was seen."""
-JUDGED = 100.0
-"""Judged tokens from which on a drafter is known."""
-READING = 0.12
-"""Share of a reply's time for which a drafter reads the prompt of which little is known."""
-TRIED = 3
-"""Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
-TRIAL = 0.5
-"""Savings that such a draft needs, and most that one is charged while costs are in doubt."""
-LONGEST = 1024
-"""Most missed tokens that a probe reads: a reply waits for them."""
+PROBE, TRIAL = 2, 16
+"""Rounds until the first probe of a drafter, and until the first trial."""
 
 Key = tuple[str, str]
 """(Drafter, kind of sampling)."""
@@ -49,20 +39,19 @@ class Reply:
     """That of the last round."""
     guesses: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(Predictions that were right, predictions in all) by drafter."""
-    _expected: dict[str, tuple[int, int, Expected]] = field(default_factory=dict)
-    """(Version of the text's estimate, longest draft, what follows) by drafter."""
+    _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
+    """(Version of the text's estimate, what follows) by drafter."""
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
         text, known = self.texts[source], self._expected.get(source)
-        if known is not None and known[0] == text.version and known[1] == lengths:
-            return known[2]
-        found = Expected(text, lengths)
-        self._expected[source] = text.version, lengths, found
-        return found
+        if known is None or known[0] != text.version or known[1].lengths != lengths:
+            known = self._expected[source] = text.version, Expected(text, lengths)
+        return known[1]
 
-    def guessed(self, source: str, *, right: bool) -> None:
+    def learn(self, source: str, confidence: float, *, right: bool) -> None:
         """A prediction was compared with the token emitted."""
+        self.texts[source].learn(confidence, right)
         before, judged = self.guesses.get(source, (0, 0))
         self.guesses[source] = before + right, judged + 1
 
@@ -83,15 +72,14 @@ class Options:
         self._knowledge, self._branching = knowledge, dict(branching)
         self.prices = prices
         self.session = SessionBudget()
-        self.looks = Looks()
-        self.usual = USUAL
+        self._looks: dict[tuple[str, ...], Look] = {}
+        self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
     def drafter(self, key: Key) -> AcceptanceEstimate:
         """A drafter's acceptance under a kind of sampling, over all texts."""
-        tuning = COPYING if key[0] in self.copies else AcceptanceTuning()
-        estimate = self._knowledge.acceptance.setdefault(key, AcceptanceEstimate(tuning=tuning))
-        estimate.tuning = tuning
+        estimate = self._knowledge.acceptance.setdefault(key, AcceptanceEstimate())
+        estimate.kind = COPIES if key[0] in self.copies else COMPUTES
         return estimate
 
     def begin(self, state: RequestState, now: int) -> Reply:
@@ -116,21 +104,11 @@ class Options:
 
     def probing(self, key: Key, now: int) -> Look:
         """When a drafter that is not asked reads what it has missed, and compares."""
-        return self.looks.at(("probe", *key), 2, 256, now)
+        return self._looks.setdefault(("probe", *key), Look(PROBE, now, PROBE))
 
     def trying(self, key: Key, now: int) -> Look:
         """When drafts that do not pay by known costs measure these again."""
-        return self.looks.at(("trial", *key), 16, 256, now)
-
-    def reading(self, key: Key, requests: int) -> Look:
-        """When a drafter reads a prompt, of so many requests; its rounds are prompts."""
-        return self.looks.at(("prompt", *key, requests), 1, 8, 0)
-
-    def worth(self, key: Key, look: Look, prices: Prices, tokens: float) -> float:
-        """What it is worth to look at a drafter, if it may then draft for so many tokens: what it
-        would gain with luck, by the share of looks that were of use.
-        """
-        return tokens * look.chance * prospect(self.drafter(key), prices, (DOUBT,))
+        return self._looks.setdefault(("trial", *key), Look(TRIAL, now, TRIAL))
 
     # -- options -------------------------------------------------------------------------------
 
@@ -140,11 +118,9 @@ class Options:
         breadth = self._breadth(source, reply.texts[source]) if source in self._branching else 1
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
         at_best, probe = None, math.inf
-        if not copies or prices.unconfirmed:
-            look = self.trying(key, now)
-            soon = 12 if prices.doubtful and not look.made else 0
-            if look.due(now + soon) and self.session.left + OWED >= TRIAL:
-                at_best = prices.at_best(source, own).upto(TRIED)
+        trying = not copies or prices.unconfirmed  # what copies is asked in any case
+        if trying and self.trying(key, now).due(now) and self.session.left > 0:
+            at_best = prices.at_best(source, own)
         if not copies and breadth and self.probing(key, now).due(now):
             probe = self._probe(reply, key, own, now)
         return Option(
@@ -160,15 +136,17 @@ class Options:
         )
 
     def _probe(self, reply: Reply, key: Key, prices: Prices, now: int) -> float:
-        """The price of a probe that is due, if it is worth it; else infinite."""
+        """The price of a probe that is due, if it is worth it; else infinite. It is worth what the
+        drafter would gain with luck, by the share of looks that were of use.
+        """
         state, look = reply.state, self.probing(key, now)
         best = self.prices.at_best(key[0], prices)
-        if state.unread <= LONGEST and best.most_gain > MARGIN:
+        if best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
             if state.unread <= BEHIND and prices.cost:  # else it would cost too much if it is not
                 price *= best.cost / prices.cost
             idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
-            if price <= self.worth(key, look, best, idle):
+            if price <= idle * look.chance * prospect(self.drafter(key), best, (DOUBT,)):
                 return price
         look.later(now)
         return math.inf
@@ -191,41 +169,36 @@ class Options:
 
     def worth_reading(self, state: RequestState, source: str, reply: Reply | None) -> bool:
         """Whether a drafter should read what it has not read: what it is expected to win in the
-        rest of the reply is worth the time, or what it would show is. ``reply`` is the one that
-        runs, if it does.
+        rest of the reply is worth the time; or at the beginning, what it would win with luck, if
+        the session can pay. ``reply`` is the one that runs, if it does.
         """
         key, n, tokens = (source, state.sampling), state.batch, self.left(state)
         prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])
         price = self.prices.reading(source, state.unread, n)
-        look = self.reading(key, n)
-        if prices.most_gain > MARGIN:
-            whole = self.prices.reading_alone(state.unread) + tokens
-            known = self.drafter(key).evidence >= JUDGED
-            limit = math.inf if known else READING * whole / n
-            worth = tokens * look.chance * self._gain(key, prices, reply)
-            if price <= min(worth, limit):
-                if reply is None:
-                    look.look(0)
-                return True
+        if price <= tokens * self._gain(key, prices, reply):
+            return True
         if reply is not None:
             return False  # a probe reads too, and shows something
-        look.since -= 1  # its rounds are prompts
         best = self.prices.at_best(source, prices)
         price *= best.cost / prices.cost if prices.cost else 1.0
-        if look.due(0) and price <= min(self.session.left, self.worth(key, look, best, tokens)):
-            look.look(0)
-            self.session.spend(price)
-            return True
-        return False
+        chance = self.probing(key, 0).chance
+        if price > min(
+            self.session.left, tokens * chance * prospect(self.drafter(key), best, (DOUBT,))
+        ):
+            return False
+        self.session.spend(price)
+        return True
 
     def _gain(self, key: Key, prices: Prices, reply: Reply | None) -> float:
         """Tokens that a drafter is expected to win for each one of the text."""
+        if prices.most_gain <= MARGIN:
+            return 0.0
         source = key[0]
         if reply is not None and source in reply.texts:
             gain = reply.expected(source, len(prices.costs)).gain(prices)
             if gain <= MARGIN or reply.guesses.get(source, (0, 0))[1] >= ENOUGH:
-                return max(0.0, gain) / (1 + max(0.0, gain)) if gain > MARGIN else 0.0
+                return max(0.0, gain) / (1 + max(0.0, gain))
         return prospect(self.drafter(key), prices, (0.0, DOUBT))
 
 
-__all__ = ["LONGEST", "TRIAL", "Key", "Options", "Reply"]
+__all__ = ["Options", "Reply"]

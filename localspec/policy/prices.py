@@ -18,15 +18,17 @@ from localspec.policy.costs import Costs
 Curve = NDArray[np.float64]
 """(K + 1,) cost of a target pass by draft length 0..K, in plain passes; the first is 1."""
 
-PADDED = 0.97
-"""A pass is padded to a wider one that takes this share of its time at most: measurements differ
-by as much."""
+MARGIN = 0.03
+"""Tokens per round that a drafter that computes must be expected to gain, and share of a pass that
+a wider one must take less to pad to it: measurements differ by as much."""
 READ_EVERY = 16
 """Rounds between two readings of the cost curve."""
 DOUBTFUL = 0.35
 """Standard deviation of a cost's logarithm from which on it may well be much less."""
 UNSEEN = 0.4
 """Share of the extra time of wide passes that may be left, if the machine has got faster."""
+DOUBT = 2.0
+"""Standard deviations by which a belief may well be wrong."""
 RECENT = 0.25
 """Weight of what was seen last in an estimate that follows it."""
 
@@ -50,7 +52,6 @@ class Prices:
         """
         self.curve, self.cost = curve, cost
         self.measured = curve if measured is None else measured
-        self._upto: dict[int, Prices] = {}
         self.costs = curve[1:] + zero_to(len(curve) - 1)[1:] * cost
         """(K,) cost of rounds with drafts of 1 to K tokens."""
         self.losses = np.maximum(self.costs - 1, 0.0)
@@ -66,26 +67,15 @@ class Prices:
         return most_gain(self.curve, self.cost)
 
     def at_best(self, curve_doubt: float, cost_doubt: float) -> Prices:
-        """Prices as low as they may well be: never confirmed, of a disturbed sweep, of a machine
-        that has got faster. The doubts are standard deviations of logarithms.
+        """Prices as low as they may well be, by the standard deviations of their logarithms: never
+        confirmed, of a disturbed sweep, of a machine that has got faster.
         """
         factor = min(UNSEEN, _lowest(curve_doubt))
         return Prices(1 + factor * (self.curve - 1), self.cost * _lowest(cost_doubt))
 
-    def upto(self, depth: int) -> Prices:
-        """Those of drafts of at most so many tokens."""
-        if depth >= len(self.costs):
-            return self
-        found = self._upto.get(depth)
-        if found is None:
-            found = self._upto[depth] = Prices(
-                self.curve[: depth + 1], self.cost, self.measured[: depth + 1]
-            )
-        return found
-
 
 def _lowest(doubt: float) -> float:
-    return math.exp(-2 * max(0.0, doubt - DOUBTFUL))
+    return math.exp(-DOUBT * max(0.0, doubt - DOUBTFUL))
 
 
 def most_gain(curve: Curve, cost: float) -> float:
@@ -115,7 +105,7 @@ def quickest(seconds: NDArray[np.float64]) -> list[int]:
     rows = [*range(1, len(seconds) + 1)]
     best = len(seconds) - 1
     for i in range(len(seconds) - 2, 0, -1):
-        if seconds[best] <= PADDED * seconds[i]:
+        if seconds[best] <= (1 - MARGIN) * seconds[i]:
             rows[i] = best + 1
         elif seconds[i] <= seconds[best]:
             best = i
@@ -156,8 +146,6 @@ class PriceList:
         self.costs = self._curves[self.bucket]
         """The costs for the context length that was read last."""
         self.requests = 0
-        self._changes = 0
-        self._padded_from: tuple[int, ...] = ()
         self._prices: dict[tuple[str, float, int], Prices] = {}
         self._at_best: dict[int, tuple[Prices, Prices]] = {}
         self.doubt = 0.0
@@ -174,22 +162,14 @@ class PriceList:
         curves, bucket = self._curves, bucket_of(length)
         if bucket not in curves:  # start from the current one: a longer context changes it slowly
             known = {n: self.costs.verify(n) for n in self.costs.curve()}
-            curves[bucket] = Costs(known, self.costs.drafts(), self.costs.tuning)
-        if (
-            bucket == self.bucket
-            and requests == self.requests
-            and now % READ_EVERY != 1
-            and (now % 4 != 1 or curves[bucket].changes == self._changes)
-        ):
+            curves[bucket] = Costs(known, self.costs.drafts())
+        if bucket == self.bucket and requests == self.requests and now % READ_EVERY != 1:
             return
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
-        self._changes = self.costs.changes
         seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
         self.curve = self.unpadded = seconds / seconds[0]
         self.doubt = self.costs.doubt(4)
         self.widths = quickest(seconds) if self._pads and requests == 1 else ()
-        rows = enumerate(self.widths[:8], 1)
-        self._padded_from = tuple(n for n, wider in rows if wider > n)
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]
         self._prices.clear()
@@ -204,12 +184,6 @@ class PriceList:
     def unconfirmed(self) -> bool:
         """Whether too few passes over several tokens have shown what they cost now."""
         return self.doubtful or not self.costs.confirmed
-
-    def untried(self) -> int:
-        """The narrowest width that passes are padded from although none of it was seen: it may have
-        been measured wrongly. 0 if there is none.
-        """
-        return next((n for n in self._padded_from if not self.costs.seen(n)), 0)
 
     def token(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the requests, summed up."""
@@ -243,12 +217,9 @@ class PriceList:
         nothing else was measured.
         """
         share = self._read_shares.get(source)
-        times = self.reading_alone(unread) if share is None else max(1.0, share * unread)
+        alone = self.costs.verify(max(1, unread)) / self.costs.verify(1)
+        times = alone if share is None else max(1.0, share * unread)
         return self.token(source, requests) * times * self._dearer.get(source, 1.0)
-
-    def reading_alone(self, unread: int) -> float:
-        """Expected time of the target for reading so many tokens, in plain passes."""
-        return self.costs.verify(max(1, unread)) / self.costs.verify(1)
 
     def has_read(self, source: str, times: float) -> None:
         """Reading took so many times as long as `reading` said."""

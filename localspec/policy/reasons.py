@@ -13,7 +13,7 @@ import numpy as np
 from localspec.core.events import Speculation
 from localspec.core.plan import Outcome
 from localspec.policy.decide import Candidate, Decision
-from localspec.policy.gain import ENOUGH, MARGIN
+from localspec.policy.gain import ENOUGH, MARGIN, Expected
 from localspec.policy.prices import Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
@@ -84,13 +84,6 @@ class Seen:
     """By drafter."""
     unread: int = 0
     """Tokens that drafters have not read."""
-    reads: bool | None = None
-    """Whether they will read them; None where that was not decided yet."""
-    reading: Mapping[str, float] = field(default_factory=dict)
-    """What that takes, in plain tokens, by drafter."""
-
-
-NOTHING_SEEN = Seen()
 
 
 class Status:
@@ -141,29 +134,42 @@ def why_parked(
     return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
 
 
-def sentence(c: Candidate, seen: Seen = NOTHING_SEEN, *, considered: bool = False) -> Speculation:
+def sentence(c: Candidate, seen: Seen, *, considered: bool = False) -> Speculation:
     """Why one drafter drafts nothing; ``considered``: although it was asked and has computed."""
-    prices, copies = c.option.prices, c.option.copies
-    guesses = seen.guesses.get(c.source, Guesses(0, 0))
-    margin = 0.0 if copies else MARGIN
-    if c.decided == "breadth":
-        return _breadth_costs(c)
-    if c.decided == "answer":
-        return _slow_answer(c.option.answer)
-    if c.decided in {"gain", "trial", "copies"} and prices.most_gain <= margin:
-        return hopeless(prices, seen.requests, c.option.breadth, margin)
+    prices, margin = c.option.prices, 0.0 if c.option.copies else MARGIN
     match c.decided:
-        case _ if copies:
-            why = nothing_likely(guesses)
+        case "breadth":
+            why = _breadth_costs(c)
+        case "answer":
+            why = _slow_answer(c.option.answer)
         case "unread":
-            why = not_read(seen.unread, seen.reads, seen.reading.get(c.source, 0.0))
-        case "asked":
-            why = unsure(guesses) if considered else NO_ROOM
+            text = f"the draft has not read {seen.unread} tokens of this text"
+            why = Speculation("parked", text, "the draft has not read this text")
         case "budget":
             why = not_affordable(c, seen.requests)
+        case "gain" | "trial" | "copies" if prices.most_gain <= margin:
+            why = hopeless(prices, seen.requests, c.option.breadth, margin)
         case _:
-            why = gains_too_little(guesses, c, seen.requests)
+            why = _guessed(c, seen, considered=considered)
     return why
+
+
+def _guessed(c: Candidate, seen: Seen, *, considered: bool) -> Speculation:
+    """Why one drafter drafts nothing that might pay: what its guesses have shown."""
+    guesses = seen.guesses.get(c.source, Guesses(0, 0))
+    if c.option.copies and not guesses.judged:
+        return NOTHING_YET
+    if c.option.copies:
+        why = f"no match in the text is likely enough now: {guesses}"
+        return Speculation("parked", why, "no likely match in the text now")
+    if c.decided == "asked" and not considered:
+        return NO_ROOM
+    if not guesses.judged and not guesses.judged_lately:
+        return MEASURING
+    if c.decided == "asked":
+        why = f"the draft is asked, but is not confident enough of its next guess: {guesses}"
+        return Speculation("parked", why, "the draft is not confident now")
+    return gains_too_little(guesses, c, seen.requests)
 
 
 def _together(requests: int) -> str:
@@ -223,11 +229,8 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
 
 def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
     """Why a drafter that computes does not draft: too few of its guesses are right."""
-    if not guesses.judged and not guesses.judged_lately:
-        return MEASURING
     expected, prices = c.option.expected(), c.option.prices
-    gains = expected.firsts @ expected.emitted(prices, _column(expected.table)) - prices.costs
-    depth = int(np.argmax(gains)) + 1
+    depth = _best_depth(expected, prices, float(expected.firsts @ expected.table))
     times = prices.measured[depth] + depth * prices.cost / requests
     why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
@@ -242,48 +245,9 @@ def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculati
     )
 
 
-def _column(table: Sequence[float]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    return np.array(table).reshape(-1, 1)
-
-
-def unsure(guesses: Guesses) -> Speculation:
-    """Why a drafter that is asked drafts nothing: it is not confident of its next guess."""
-    if not guesses.judged and not guesses.judged_lately:
-        return MEASURING
-    return Speculation(
-        "parked",
-        f"the draft is asked, but is not confident enough of its next guess: {guesses}",
-        "the draft is not confident now",
-    )
-
-
-def not_read(unread: int, reads: bool | None, tokens: float) -> Speculation:
-    """Why a drafter that may pay does not draft: it has not read the text.
-
-    ``reads`` tells whether it will, None where that was not decided yet; reading takes the time of
-    so many ``tokens``.
-    """
-    why = f"the draft has not read {unread} tokens of this text"
-    if reads:
-        return Speculation("parked", f"{why} yet", "the draft is reading the text")
-    if reads is False:
-        why += (
-            f": reading them takes the time of {tokens:.1f} tokens, more than it is expected to "
-            "save in this reply, or than may be risked for it"
-        )
-    return Speculation("parked", why, "the draft has not read this text")
-
-
-def nothing_likely(guesses: Guesses) -> Speculation:
-    """Why a drafter that copies from the text drafts nothing: how its guesses did in this reply."""
-    if not guesses.judged:
-        return NOTHING_YET
-    return Speculation(
-        "parked",
-        f"no match in the text is likely enough now: {guesses.right} of {guesses.judged} guesses "
-        "were right in this reply",
-        "no likely match in the text now",
-    )
+def _best_depth(expected: Expected, prices: Prices, chance: float) -> int:
+    """The draft that gains most where its first token is accepted with this chance."""
+    return int((expected.emitted(chance) - prices.costs).argmax()) + 1
 
 
 def nothing_proposed(rounds: int) -> Speculation:
@@ -306,43 +270,29 @@ def _slow_answer(share: float) -> Speculation:
 
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
-    """Why a drafter does not draft that is expected to pay: of the drafts that would gain most, by
-    the confidence of their first token, those that are refused may lose more than there is.
+    """Why a drafter does not draft that is expected to pay: its best draft may lose more than there
+    is.
     """
     expected, prices, budgets = c.option.expected(), c.option.prices, c.budgets
-    gains = expected.emitted(prices, _column(expected.table)) - prices.costs
-    best, rows = gains.argmax(axis=1), zero_to(len(gains) - 1)
-    worth = expected.firsts * np.maximum(0.0, gains[rows, best])
-    risks = expected.risk(prices, _column(expected.table))[rows, best]
-    losses = prices.losses[best]
-    risky = _mean(risks, worth * (risks > budgets.reply))
-    delaying = _mean(losses, worth * (losses > budgets.others))
+    usual = float(expected.firsts @ expected.table)
+    best = _best_depth(expected, prices, usual) - 1
+    risk, loss = expected.risk(prices, usual)[best], prices.losses[best]
     delays = (
-        f"{_DELAYS}{_together(requests)}: a rejected one delays them by {delaying:.1f} tokens in "
+        f"{_DELAYS}{_together(requests)}: a rejected one delays them by {loss:.1f} tokens in "
         f"all, and they can bear {budgets.others:.1f} now"
     )
-    if not risky:
+    if risk <= budgets.reply and loss > budgets.others:
         return Speculation("parked", delays, _DELAYS)
     why = (
-        f"a draft may lose {risky:.1f} tokens if fewer guesses are right than expected, and this "
+        f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and this "
         f"reply can lose {max(0.0, budgets.reply):.1f} now"
     )
-    if delaying:
+    if loss > budgets.others:
         why += f"; besides, {delays}"
     return Speculation("parked", why, _RISK)
 
 
-def _mean(
-    values: np.ndarray[tuple[int], np.dtype[np.float64]],
-    weights: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> float:
-    """Their weighted mean; 0 where none has a weight."""
-    total = float(weights.sum())
-    return float(values @ weights) / total if total > 0 else 0.0
-
-
 __all__ = [
     "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "QUIET", "Guesses", "Seen", "Status",
-    "gains_too_little", "hopeless", "not_affordable", "not_read", "nothing_likely",
-    "nothing_proposed", "sentence", "unsure", "why_parked",
+    "gains_too_little", "hopeless", "not_affordable", "nothing_proposed", "sentence", "why_parked",
 ]  # fmt: skip

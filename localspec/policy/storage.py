@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from localspec.files import whole_file
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
-FORMAT = 3
+FORMAT = 4
 _LARGEST = 1 << 20
 """Most bytes of a valid file."""
 
@@ -80,14 +77,13 @@ def _plain(knowledge: Knowledge) -> dict[str, Any]:
             str(bucket): {"verify": costs.curve(), "draft": costs.drafts()}
             for bucket, costs in knowledge.costs.items()
         },
-        "survival": [
+        "acceptance": [
             {
                 "source": source,
                 "kind": kind,
-                "stood": estimate.accepted.tolist(),
-                "judged": estimate.judged.tolist(),
-                "first": estimate.first.tolist(),
-                "lately": estimate.recent.tolist(),
+                "accepted": estimate.accepted,
+                "judged": estimate.judged,
+                "seen": estimate.seen,
                 "verdicts": "".join("01"[right] for right in estimate.verdicts),
             }
             for (source, kind), estimate in knowledge.acceptance.items()
@@ -109,13 +105,12 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
         raise ValueError("no costs")
     acceptance = {
         (str(saved["source"]), str(saved["kind"])): AcceptanceEstimate(
-            accepted=_counts(saved["stood"]),
+            accepted=_counts(saved["accepted"]),
             judged=_counts(saved["judged"]),
-            first=_counts(saved["first"]),
-            recent=_counts(saved["lately"]),
+            seen=_counts(saved["seen"]),
             verdicts=_verdicts(saved["verdicts"]),
         )
-        for saved in data["survival"]
+        for saved in data["acceptance"]
     }
     return Knowledge(costs, acceptance)
 
@@ -132,10 +127,7 @@ def _verdicts(saved: object) -> deque[bool]:
     return deque((right == "1" for right in saved), maxlen=LATEST)
 
 
-def _counts(values: list[object]) -> NDArray[np.float64]:
-    if not all(isinstance(x, int | float) for x in values):
+def _counts(values: list[float]) -> list[float]:
+    if len(values) != BINS or not all(0 <= x < math.inf for x in values):
         raise ValueError("not counts")
-    counts = np.array(values, np.float64)
-    if counts.shape != (BINS,) or not np.isfinite(counts).all() or (counts < 0).any():
-        raise ValueError("not counts")
-    return counts
+    return [float(x) for x in values]

@@ -6,11 +6,12 @@ Ratios are to plain decoding. The bound knows what would be accepted, and cannot
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 
-from policy_lab import hindsight
+from policy_lab import hindsight, sensitivity
 from policy_lab.beliefs import BELIEFS, healed
-from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN
-from policy_lab.evidence import load
+from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, Curve, Disturbance
+from policy_lab.evidence import Recorded, load
 from policy_lab.gpus import GPU_CURVES, GPU_DISTURBANCES
 from policy_lab.report import SETS, lines
 from policy_lab.world import with_constructed
@@ -36,28 +37,45 @@ def main() -> None:
         action="store_true",
         help="beside the draft length that was best for each kind of work",
     )
+    parser.add_argument(
+        "--sensitivity",
+        action="store_true",
+        help="with half and one and a half times each constant",
+    )
     args = parser.parse_args()
     replies = [with_constructed(reply) for reply in load()[:: args.every]]
     (disturbance,) = [d for d in _DISTURBANCES if d.name == args.disturbance]
     print(f"{len(replies)} replies, {sum(r.length for r in replies)} tokens")
+    if args.sensitivity:
+        print(*sensitivity.lines(replies), sep="\n")
+        return
     for curve in _CURVES:
         if args.curve and curve.name not in args.curve:
             continue
         for sources in SETS:
             if args.drafters and "+".join(sources) not in args.drafters:
                 continue
-            if args.beliefs:
-                print(f"{curve.name}, {disturbance.name}, {' + '.join(sources)}")
-                print(f"  {'COSTS':24} {'EARLY':>6} {'LATE':>6} {'WORST':>6}")
-                for belief in BELIEFS:
-                    found = healed(replies, curve, disturbance, sources, belief)
-                    print(f"  {belief.name:24} {found}", flush=True)
-            elif args.workloads:
-                for line in hindsight.lines(replies, curve, disturbance, sources):
-                    print(line, flush=True)
-            else:
-                for line in lines(replies, curve, disturbance, sources, args.requests):
-                    print(line, flush=True)
+            for line in _lines(args, replies, curve, disturbance, sources):
+                print(line, flush=True)
+
+
+def _lines(
+    args: argparse.Namespace,
+    replies: Sequence[Recorded],
+    curve: Curve,
+    disturbance: Disturbance,
+    sources: tuple[str, ...],
+) -> Iterable[str]:
+    """The report of one machine and one set of drafters."""
+    if args.workloads:
+        return hindsight.lines(replies, curve, disturbance, sources)
+    if not args.beliefs:
+        return lines(replies, curve, disturbance, sources, args.requests)
+    return [
+        f"{curve.name}, {disturbance.name}, {' + '.join(sources)}",
+        f"  {'COSTS':24} {'EARLY':>6} {'LATE':>6} {'WORST':>6}",
+        *(f"  {b.name:24} {healed(replies, curve, disturbance, sources, b)}" for b in BELIEFS),
+    ]
 
 
 if __name__ == "__main__":

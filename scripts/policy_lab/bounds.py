@@ -5,13 +5,14 @@ that knows how often what looks like it is accepted in this very reply.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from localspec.policy.acceptance import AcceptanceEstimate, AcceptanceTuning, bin_of
+from localspec.policy.acceptance import BINS, COMPUTES, AcceptanceEstimate, bin_of
+from localspec.policy.decide import GainPace
 from localspec.policy.gain import Expected
-from localspec.policy.pace import GainPace
 from localspec.policy.prices import Prices
 from policy_lab.curves import Curve, relative
 from policy_lab.evidence import LONGEST, Recorded
@@ -44,8 +45,8 @@ def clairvoyant(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
     return rest[0]
 
 
-KNOWN = AcceptanceTuning(prior=0.5, caution=0.0, spread=1e-6)
-"""Tuning for rates that are counted, not estimated."""
+KNOWN = replace(COMPUTES, prior=0.5, spread=1e-6)
+"""For rates that are counted, not estimated."""
 
 
 def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
@@ -89,15 +90,14 @@ def _same(expected: Expected) -> Expected:
 
 def _rates(reply: Recorded, name: str) -> AcceptanceEstimate:
     """Acceptance by confidence in the whole reply."""
-    found = AcceptanceEstimate(tuning=KNOWN)
+    found = AcceptanceEstimate(kind=KNOWN, seen=[1e-9] * BINS)
     for at in range(reply.length):
         chain = reply.sources[name].at(at)
         for i, confidence in enumerate(chain.confidences[: chain.accepted + 1]):
             b = bin_of(confidence)
             found.judged[b] += 1
             found.accepted[b] += i < chain.accepted
-            found.recent[b] += 1
-            found.first[b] += i == 0
+            found.seen[b] += 1
     return found
 
 

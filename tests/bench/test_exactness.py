@@ -17,7 +17,7 @@ from localspec.core.branching import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, RequestState
-from localspec.policy.exercise import Exercise
+from localspec.decode.exercise import Exercise
 from localspec.verifiers.near_tie import Choice
 
 ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)

@@ -1,4 +1,4 @@
-"""Replies in company, compared with plain ones alone."""
+"""Replies in a batch, compared with plain ones alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def comparing(runtime: Runtime) -> ComparingTogether:
     return ComparingTogether(runtime, PROMPTS, SETTINGS, together=3, max_tokens=20, seed=1)
 
 
-def test_strict_mode_computes_the_same_bits_in_company(options: Options) -> None:
+def test_strict_mode_computes_the_same_bits_in_a_batch(options: Options) -> None:
     with Runtime.open(dataclasses.replace(options, strict=True)) as runtime:
         found = comparing(runtime)
         rows = list(found.steps())
@@ -44,7 +44,7 @@ def test_strict_mode_computes_the_same_bits_in_company(options: Options) -> None
     assert all(c.shared > 6 for c in result.comparisons)  # others come as others leave
 
 
-def test_a_reply_that_company_changed_is_found(
+def test_a_reply_that_a_batch_changed_is_found(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: one token becomes the least likely one."""
@@ -69,7 +69,7 @@ def test_a_reply_that_company_changed_is_found(
 
 
 @pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
-def test_a_state_that_is_taken_back_only_so_far_is_measured_in_company(
+def test_a_state_that_is_taken_back_only_so_far_is_measured_in_a_batch(
     tmp_path: Path, kind: str
 ) -> None:
     target = KINDS[kind](tmp_path / "target.gguf")

@@ -172,7 +172,7 @@ def test_positions_beyond_the_end_are_not_judged(k: int) -> None:
 
 
 def test_requests_in_one_round_do_not_touch_each_other() -> None:
-    """The same request gives the same text in any company."""
+    """The same request gives the same text in any batch."""
 
     def run(seqs: list[int]) -> dict[int, list[int]]:
         target = TableTarget(TABLE)

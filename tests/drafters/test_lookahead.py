@@ -192,9 +192,9 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     )
     (plan,) = policy.plan([RequestState(0, 10, 0, "greedy")])
     assert bool(plan.steps) is drafts
-    assert (policy.speculation.state == "parked") or drafts
+    assert (policy.speculation_of(0).state == "parked") or drafts
     if not drafts:
-        assert "costs too much" in str(policy.speculation.reason)
+        assert "costs too much" in str(policy.speculation_of(0).reason)
 
 
 def test_several_requests_in_a_round_are_not_drafted_trees() -> None:

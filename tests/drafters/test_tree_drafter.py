@@ -231,7 +231,7 @@ def test_breadth_is_used_where_it_brings_more_than_it_costs_and_nowhere_else() -
     for curve, stands, breadth in ((CPU, 6, 1), (GPU, 6, 2), (GPU, 10, 1), (flat, 6, 4)):
         known = AcceptanceEstimate()
         for i in range(60):
-            known.learn(0, 0.6, accepted=i % 10 < stands)
+            known.learn(0.6, accepted=i % 10 < stands)
         knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
         knowledge.acceptance["tree", "greedy"] = known
         policy = Controller(knowledge, ["tree"], branching={"tree": Branching()})

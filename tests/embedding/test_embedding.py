@@ -72,7 +72,7 @@ def test_vectors_are_those_of_llama_cpp_python(
         together = embedder.embed(TEXTS, normalize=normalize)
     assert np.array(alone) == pytest.approx(wanted, abs=1e-5)
     assert together.vectors.shape == (len(TEXTS), embedder.info.dimensions)
-    # ggml's GELU looks its input up in 16 bits, so the last bits of a sum show in company.
+    # ggml's GELU looks its input up in 16 bits, so the last bits of a sum show in a batch.
     assert together.vectors == pytest.approx(np.tile(wanted, (8, 1)), abs=1e-3)
 
 

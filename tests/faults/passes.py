@@ -163,9 +163,9 @@ class Passes(Search):
         times: PassTimes = Curve(case.curve, rng)
         target = LlamaTarget(context, times=times)
         for _ in range(case.rounds):
-            company = rng.randint(1, case.sequences)
-            seqs = sorted(rng.sample(range(case.sequences), company))
-            work = [_work(case, context, seq, target.deepest(company), rng) for seq in seqs]
+            batch = rng.randint(1, case.sequences)
+            seqs = sorted(rng.sample(range(case.sequences), batch))
+            work = [_work(case, context, seq, target.deepest(batch), rng) for seq in seqs]
             try:
                 found = target.score(work)
             except (DecodeError, ContextFullError) as error:

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from faults.batch_chances import BatchChances
+from faults.batches import Batches
 from faults.cases import CASES
 from faults.chances import Chances
-from faults.company import Company
-from faults.company_chances import CompanyChances
 from faults.kill_interface import KillInterface
 from faults.kill_windows import KillWindows
 from faults.kills import Kills
@@ -28,9 +28,9 @@ from faults.soak import Soak
 
 SEARCHES: dict[str, Callable[[Path], Search]] = {
     "tables": OnTables,
-    "company": Company,
+    "batches": Batches,
     "chances": Chances,
-    "company_chances": CompanyChances,
+    "batch_chances": BatchChances,
     "models": Models,
     "passes": Passes,
 }

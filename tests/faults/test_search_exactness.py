@@ -13,7 +13,7 @@ import pytest
 import tables
 from frequencies import FALSE_ALARM
 
-from faults import company_chances, guests
+from faults import batch_chances, guests
 from faults.registry import SEARCHES
 from faults.runner import Runner
 from localspec.core import kernel
@@ -30,7 +30,7 @@ from localspec.llama.pass_layout import PassTimes, padded
 from localspec.llama.team import team
 from localspec.verifiers import VERIFIERS, Match, rejection
 
-FIRST = {"tables": 20, "company": 60, "chances": 1, "company_chances": 1, "passes": 150}
+FIRST = {"tables": 20, "batches": 60, "chances": 1, "batch_chances": 1, "passes": 150}
 """Cases of each search that are quick enough for every run."""
 
 
@@ -124,24 +124,24 @@ DEFECTS = {
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_company_finds(defect: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_batches_finds(defect: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     place, name, wrong = DEFECTS[defect]
     if isinstance(place, dict):
         monkeypatch.setitem(place, name, wrong)
     else:
         monkeypatch.setattr(place, name, wrong)
-    search = SEARCHES["company"](tmp_path)
+    search = SEARCHES["batches"](tmp_path)
     assert any(is_wrong(search, seed) for seed in range(40))
 
 
-def test_company_finds_rows_that_are_mixed_up_where_several_are_processed_together(
+def test_batches_finds_rows_that_are_mixed_up_where_several_are_processed_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if kernel.loaded() is None or team(2) is None:
         pytest.skip("the kernel is not compiled, or llama.cpp computes without OpenMP")
     ahead = LogitsProcessor.ahead
     monkeypatch.setattr(LogitsProcessor, "ahead", lambda self, rows: ahead(self, rows)[::-1])
-    search = SEARCHES["company"](tmp_path)
+    search = SEARCHES["batches"](tmp_path)
     assert any(is_wrong(search, seed) for seed in range(200) if search.case(seed).together > 1)
 
 
@@ -169,7 +169,7 @@ SAMPLED = guests.Wish(
     own=False,
 )
 RULED = dataclasses.replace(SAMPLED, rule=5, sampling=dataclasses.replace(tables.WARM, top_p=0.9))
-SHARED = company_chances.Case(
+SHARED = batch_chances.Case(
     seed=4,
     v=5,
     sharpness=1.0,
@@ -182,12 +182,12 @@ SHARED = company_chances.Case(
 """Sampled drafts, that are unlike the target, in every request."""
 
 
-def least_p(case: company_chances.Case = SHARED, draws: int = 800) -> float:
-    return min(company_chances.p_values(case, draws, 0)[:2])
+def least_p(case: batch_chances.Case = SHARED, draws: int = 800) -> float:
+    return min(batch_chances.p_values(case, draws, 0)[:2])
 
 
 @pytest.mark.parametrize("shape", ["sampled chain", "distinct tree", "chain"])
-def test_rejection_in_company_is_exact_for_sampled_drafts(shape: str) -> None:
+def test_rejection_in_a_batch_is_exact_for_sampled_drafts(shape: str) -> None:
     assert least_p(dataclasses.replace(SHARED, drafters=(shape,))) > FALSE_ALARM
 
 
@@ -256,7 +256,7 @@ def test_a_q_that_knows_no_grammar_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         return dataclasses.replace(draft, probs=probs)
 
     monkeypatch.setattr(guests.Shaped, "_one", unmasked)
-    assert company_chances.p_values(SHARED, 800, 0)[1] < 1e-9
+    assert batch_chances.p_values(SHARED, 800, 0)[1] < 1e-9
 
 
 SHAPED = guests.Shaped._one
@@ -278,12 +278,12 @@ def test_a_residual_of_the_target_alone_is_found(monkeypatch: pytest.MonkeyPatch
     assert least_p(draws=1300) < 1e-9
 
 
-def test_company_chances_finds_a_wrong_residual(
+def test_batch_chances_finds_a_wrong_residual(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The search itself, not its test alone: it draws again, and has a bound to stay below."""
     monkeypatch.setattr(rejection, "residual", lambda p, _: p)
-    search = SEARCHES["company_chances"](tmp_path)
-    monkeypatch.setattr(company_chances, "_DRAWS", 300)
-    monkeypatch.setattr(company_chances, "_AGAIN", 3)
+    search = SEARCHES["batch_chances"](tmp_path)
+    monkeypatch.setattr(batch_chances, "_DRAWS", 300)
+    monkeypatch.setattr(batch_chances, "_AGAIN", 3)
     assert search.wrong(SHARED) is not None

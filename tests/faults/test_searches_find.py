@@ -107,9 +107,9 @@ def test_interface_finds_what_was_drawn_and_is_not_saved(
 
 SHOWN_BY = {
     "tables": "test_search_faults.py::test_a_verifier_that_lets_the_draft_win_is_found",
-    "company": "test_search_exactness.py::test_company_finds",
+    "batches": "test_search_exactness.py::test_batches_finds",
     "chances": "test_search_faults.py::test_draws_from_a_wrong_distribution_are_found",
-    "company_chances": "test_search_exactness.py::test_company_chances_finds_a_wrong_residual",
+    "batch_chances": "test_search_exactness.py::test_batch_chances_finds_a_wrong_residual",
     "models": "test_search_faults.py::test_a_lax_verifier_is_found_on_real_models",
     "passes": "test_search_exactness.py::test_passes_that_are_padded_beyond_the_batch_are_found",
     "pipe": "test_searches_find.py::test_pipe_finds_answers_that_are_not_the_reply",

@@ -78,7 +78,7 @@ def check(found: Sequence[Token], plain: Sequence[Token], tolerance: float) -> N
 
 
 def compare(options: Options, tolerance: float) -> None:
-    """Alone and in company, with a cold and a warm cache, drafted and plain."""
+    """Alone and in a batch, with a cold and a warm cache, drafted and plain."""
     plain: list[list[Token]] = []
     with Runtime.open(dataclasses.replace(options, drafter=("off",), draft=None)) as runtime:
         for request in asked(len(TEXTS)):
@@ -182,13 +182,13 @@ def test_prompts_are_scored_as_llama_cpp_itself_does(files: Files, *, strict: bo
         cold = prompt_scores(answered(runtime, [request])[0])
         warm = prompt_scores(answered(runtime, [request])[0])
         given = dataclasses.replace(request, prompt=None, prompt_tokens=tuple(ids))
-        company = answered(runtime, [given, *asked(3)])[0]
+        batched = answered(runtime, [given, *asked(3)])[0]
     assert cold[0] is None
     assert [p.chosen.token for p in cold[1:] if p] == ids[1:]
     found = [p.chosen.logprob for p in cold[1:] if p]
     assert found == pytest.approx(reference(files.target, ids, strict=strict), abs=1e-6)
     assert warm == cold
-    assert prompt_scores(company) == cold
+    assert prompt_scores(batched) == cold
 
 
 @pytest.mark.parametrize("name", ["mtp", "mtp on a hybrid", "eagle3, owning"])

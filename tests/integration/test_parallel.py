@@ -48,7 +48,7 @@ def together(runtime: Runtime, asked: Sequence[ReplyRequest]) -> list[Reply]:
 
 
 def check(options: Options, drafter: str) -> None:
-    """Replies in company are those of plain decoding alone, and drafts were accepted."""
+    """Replies in a batch are those of plain decoding alone, and drafts were accepted."""
     asked = requests()
     with Runtime.open(dataclasses.replace(options, parallel=3)) as runtime:
         assert runtime.info.parallel == 3
@@ -62,7 +62,7 @@ def check(options: Options, drafter: str) -> None:
 
 
 @pytest.mark.parametrize("drafter", ["model", "suffix"])
-def test_replies_in_company_are_those_of_plain_decoding(files: Files, drafter: str) -> None:
+def test_replies_in_a_batch_are_those_of_plain_decoding(files: Files, drafter: str) -> None:
     draft = str(files.draft) if drafter == "model" else None
     options = Options(
         str(files.target), draft, drafter=(drafter,), draft_max=3, context=256, threads=1

@@ -1,4 +1,4 @@
-"""Models that see: positions, drafts, caches and company give what plain decoding alone gives."""
+"""Models that see: positions, drafts, caches and batches give what plain decoding alone gives."""
 
 from __future__ import annotations
 

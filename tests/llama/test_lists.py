@@ -50,7 +50,7 @@ def replies(files: Files, prompts: tuple[str, ...]) -> list[list[int]]:
     return [[e.token for e in r.emitted] for r in requests]
 
 
-def test_a_request_has_the_same_text_in_any_company(files: Files) -> None:
+def test_a_request_has_the_same_text_in_any_batch(files: Files) -> None:
     """Weights of 32 bits and one thread: batch noise is too small here to part the texts."""
     together = replies(files, PROMPTS)
     assert [len(r) for r in together] == [TOKENS] * len(PROMPTS)

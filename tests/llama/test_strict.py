@@ -66,8 +66,8 @@ def test_the_test_reaches_as_far_as_drafts_and_replies_do(files: Files, n_seq: i
     made = context(Model(files.target), Counted, n_seq)
     assert list(SelfTest(made).differences(lambda _: None)) == []
     target = LlamaTarget(made)
-    for company in (1, 2, n_seq):
-        assert (company, 1 + target.deepest(company)) in seen
+    for batch in (1, 2, n_seq):
+        assert (batch, 1 + target.deepest(batch)) in seen
 
 
 class Rounding(StrictContext):

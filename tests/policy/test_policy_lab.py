@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from policy_lab import sensitivity
 from policy_lab.beliefs import BELIEFS, Belief, healed
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
 from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, swept
@@ -198,3 +199,9 @@ def test_the_best_fixed_length_of_a_kind_of_work_is_at_least_that_of_all(
     assert session.ours == pytest.approx(
         session.tokens / sum(found.tokens / found.ours for found in kinds)
     )
+
+
+def test_every_constant_is_tuned_in_the_laboratory_or_says_what_it_is() -> None:
+    known = set(sensitivity.constants())
+    assert known == {*sensitivity.TUNED, *sensitivity.FIXED}
+    assert len(sensitivity.TUNED) <= 30

@@ -153,7 +153,7 @@ async def test_no_help_is_cut_and_no_name_is_one_of_the_code(chat, width):
     async with chat(size=(width, 30)) as c:
         c.session.engine.options = Options()
         await c.pilot.press("ctrl+s")
-        await c.sees("bit-identical replies in any company")
+        await c.sees("bit-identical replies in any batch")
         assert "…" not in c.screen_text
         assert "_" not in c.screen_text
         assert c.app.screen.query_one("#strict", Input).value == "no"

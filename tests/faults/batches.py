@@ -58,7 +58,7 @@ class _Guest:
     rounds: int = 0
 
 
-class Company(Search):
+class Batches(Search):
     """Every reader gets the tokens of plain decoding, as far as the reply goes."""
 
     def __init__(self, folder: Path) -> None:
@@ -200,7 +200,7 @@ def _wrong(case: Case, table: Table, guest: _Guest) -> str | None:
     elif end == "interrupt":
         right, why = right[: len(said)], end
     if (said, end) != (right, why):
-        return f"plain {right} ({why}), in company {said} ({end}: {request.error!r})"
+        return f"plain {right} ({why}), in a batch {said} ({end}: {request.error!r})"
     return None
 
 

@@ -1,4 +1,4 @@
-"""`rejection` on small real models in company: what four requests that share their passes say first
+"""`rejection` on small real models in a batch: what four requests that share their passes say first
 follows the distributions of `faults.by_the_papers`, on logits of plain decoding.
 """
 

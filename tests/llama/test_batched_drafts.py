@@ -100,7 +100,7 @@ def alone(model: Model, prompt: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("times", [EveryPassEqual(), Linear()], ids=["padding", "splitting"])
-def test_replies_in_company_are_those_of_plain_decoding_alone(model: Model, times: object) -> None:
+def test_replies_in_a_batch_are_those_of_plain_decoding_alone(model: Model, times: object) -> None:
     """More requests than sequences: they leave gaps among the ids, and others fill them."""
     right = [alone(model, prompt) for prompt in PROMPTS]
     made = context(model)
@@ -265,7 +265,7 @@ class Long(Far):
         return chain([*tokens[:right], *wrong]) if tokens else no_draft(self.name)
 
 
-def test_drafts_of_up_to_62_tokens_in_company_are_those_of_plain_decoding(model: Model) -> None:
+def test_drafts_of_up_to_62_tokens_in_a_batch_are_those_of_plain_decoding(model: Model) -> None:
     """Where memory is for many sequences, four requests have as much of a pass as one has alone."""
     right = []
     for prompt in PROMPTS[:4]:
@@ -289,8 +289,8 @@ def test_drafts_of_up_to_62_tokens_in_company_are_those_of_plain_decoding(model:
         assert request.error is None
         assert request.tokens == text[: len(request.tokens)]
     if model.partial_removal:  # a recurrent state is taken back by a few tokens
-        assert max(drafted for company, drafted, _ in rounds if company == 4) == 62
-        assert max(accepted for company, _, accepted in rounds if company == 4) > 32
+        assert max(drafted for batch, drafted, _ in rounds if batch == 4) == 62
+        assert max(accepted for batch, _, accepted in rounds if batch == 4) > 32
 
 
 class Hasty(Far):

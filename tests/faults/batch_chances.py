@@ -1,4 +1,4 @@
-"""Rejection sampling in company: the first tokens of requests that share their passes, under
+"""Rejection sampling in a batch: the first tokens of requests that share their passes, under
 grammars, biases and penalties, are distributed as the papers say they must be.
 
 The chance that any case that is ever run is called a fault though nothing is wrong is at most
@@ -59,7 +59,7 @@ class Case:
     wishes: tuple[Wish, ...]
 
 
-class CompanyChances(Search):
+class BatchChances(Search):
     """Chi-square of every request against its exact distribution."""
 
     def __init__(self, folder: Path) -> None:

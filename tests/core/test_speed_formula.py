@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.policy.gain import best_fixed, expected_tokens
+from localspec.core.speed_formula import best_fixed, expected_tokens
 
 
 @given(st.floats(0, 0.999), st.integers(0, 40))

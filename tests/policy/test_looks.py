@@ -1,0 +1,197 @@
+"""What is spent to find out: budgets, probes, trials, and prompts that a draft model reads."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import pytest
+from policy_world import CPU, GPU, auto, plain_seconds, play, steady
+
+from localspec.core.plan import Outcome, RequestState
+from localspec.core.values import Probed
+from localspec.policy.budgets import LOOKS, Look, ReplyBudget, SessionBudget
+from localspec.policy.controller import Controller
+from localspec.policy.costs import Costs
+from localspec.policy.storage import Knowledge
+
+
+def test_what_a_reply_may_lose_grows_with_its_tokens_and_with_what_was_won() -> None:
+    budget = ReplyBudget()
+    start = budget.left
+    budget.settle(50, 0.0)
+    assert budget.left == pytest.approx(start + 1.0)
+    budget.settle(1, -start - 2.0)
+    assert budget.left < 0
+    for _ in range(50):
+        budget.settle(4, 2.0)
+    assert budget.left > 90
+
+
+def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:
+    look, made = Look(2, 0, 2), []
+    for now in range(800):
+        if look.due(now):
+            look.look(now)
+            made.append(now)
+    assert made == [2, 6, 14, 30, 62, 126, 254, 510, 766]
+    look.used(900)
+    assert look.due(902)
+
+
+def test_looks_that_never_change_anything_are_worth_less_and_less() -> None:
+    vain, useful = Look(1, 0), Look(1, 0)
+    for now in range(9):
+        vain.look(now)
+        useful.look(now)
+        useful.used(now)
+    assert vain.chance == pytest.approx(0.1)
+    assert useful.chance == pytest.approx(1.0)
+
+
+def test_the_session_saves_for_looks_a_small_share_of_its_time() -> None:
+    budget = SessionBudget()
+    budget.spend(budget.left)
+    for _ in range(100):
+        budget.save(1)
+    assert budget.left == pytest.approx(0.8)
+    budget.spend(99.0)
+    assert budget.left == -LOOKS  # it owes no more than the price of a look
+
+
+def test_the_first_thing_that_happens_with_an_unknown_draft_is_a_probe() -> None:
+    """The median of 15 sessions; in one of 16 the draft is late. False alarm: 3e-5."""
+    firsts = []
+    for seed in range(15):
+        policy = auto(CPU, 1.6)
+        played = play(policy, steady(0.95, seed=seed), CPU, 1.6, tokens=40)
+        assert played.probes >= 1
+        firsts.append(next(i for i, k in enumerate([*played.lengths, 1]) if k))
+    assert 2 <= statistics.median(firsts) <= 8
+
+
+def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:
+    policy = auto(GPU, 0.5)
+    play(policy, steady(0.0, confidence=0.9), GPU, 0.5)
+    play(policy, steady(0.0, confidence=0.9), GPU, 0.5)
+    assert policy.speculation_of(0).state == "parked"
+    played = play(policy, steady(1.0, confidence=0.9), GPU, 0.5)
+    assert plain_seconds(GPU) / played.seconds > 1.5
+    assert policy.speculation_of(0).state == "on"
+
+
+def test_a_probe_never_costs_more_than_was_saved_for_it() -> None:
+    """A hopeless draft is not read a long prompt to: short replies stay as fast as plain ones."""
+    policy = auto(CPU, 1.5)
+    for seed in range(4):
+        play(policy, steady(0.0, seed=seed), CPU, 1.5)
+    for seed in range(20):
+        played = play(policy, steady(0.0, seed=seed), CPU, 1.5, tokens=16, prompt=2000)
+        assert played.seconds <= plain_seconds(CPU, 16) / 0.99
+
+
+def test_probes_in_vain_do_not_starve_another_kind_of_sampling() -> None:
+    """The median of nine sessions: in one of ten, a trial has just spent what was saved, and the
+    first reply of the other kind is plain.
+    """
+    drafted, probed = [], 0
+    for session in range(9):
+        policy = auto(CPU, 1.5)
+        for seed in range(30):
+            says = steady(0.5, confidence=0.95, seed=100 * session + seed)
+            play(policy, says, CPU, 1.5, tokens=24)
+        played = play(policy, steady(0.99, seed=session), CPU, 1.5, kind="1.0")
+        probed += played.probes > 0
+        drafted.append(sum(played.lengths))
+    assert statistics.median(drafted) > 40
+    assert probed >= 7
+
+
+def test_a_probe_of_a_draft_takes_no_round_from_a_drafter_that_copies() -> None:
+    policy = Controller(
+        Knowledge({0: Costs(CPU, {"model": 1.7})}), ["suffix", "model"], free=["suffix"]
+    )
+    for emitted in range(20):
+        (plan,) = policy.plan([RequestState(0, 10 + emitted, emitted, "greedy")])
+        if any(step.probe for step in plan.steps):
+            break
+        policy.learn([Outcome(0, "suffix", 0, 0, 0, 0, 0.0, CPU[1])], [])
+    assert [(step.source, step.probe) for step in plan.steps] == [
+        ("model", True),
+        ("suffix", False),
+    ]
+    before = policy.costs.verify(4)
+    for _ in range(9):  # a pass over four tokens, and as long again for the probe
+        probed = Probed("model", CPU[4])
+        policy.learn([Outcome(0, "suffix", 3, 3, 3, 3, 0.0, 2 * CPU[4], probed=probed)], [])
+    assert policy.costs.verify(4) == pytest.approx(before, rel=0.01)
+
+
+PROMPT = RequestState(0, 50, 0, "greedy", unread=50)
+
+
+def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
+    policy = auto(CPU, 1.5)
+    assert policy.expects_drafts(PROMPT)  # nothing is known of it
+    for seed in range(6):
+        play(policy, steady(0.0, confidence=0.9, seed=seed), CPU, 1.5)
+    assert not policy.expects_drafts(PROMPT)
+    assert not auto(CPU, 60.0).expects_drafts(PROMPT)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(replace(PROMPT, batch=4), id="among four"),
+        pytest.param(replace(PROMPT, batch=8), id="among eight"),
+        pytest.param(replace(PROMPT, left=4), id="a reply of 4 tokens"),
+        pytest.param(replace(PROMPT, length=4000, unread=4000), id="a prompt of 4,000 tokens"),
+    ],
+)
+def test_a_draft_does_not_read_a_prompt_that_it_cannot_win_back(state: RequestState) -> None:
+    assert not auto(CPU, 1.5).expects_drafts(state)
+
+
+def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
+    """A small draft that waits for a core's overhead with one token reads many of them quickly."""
+    costs, prompt = Costs(CPU, {"model": 1.5}), replace(PROMPT, length=1500, unread=1500)
+
+    def reads(shares: dict[str, float]) -> bool:
+        policy = Controller(Knowledge({0: costs}), ["model"], read_shares=shares)
+        return policy.expects_drafts(prompt)
+
+    assert not reads({})  # as the target's passes do
+    assert not reads({"model": 0.9})
+    assert reads({"model": 0.01})
+
+
+def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
+    state = replace(PROMPT, length=4000, unread=40)
+    assert auto(CPU, 1.5).expects_drafts(state)
+
+
+def test_a_draft_that_has_not_read_the_text_is_parked_until_it_has() -> None:
+    """Or the first draft would have to read all of it, and everybody would wait."""
+    policy = auto(GPU, 0.5)
+    for seed in range(3):
+        play(policy, steady(0.99, seed=seed), GPU, 0.5)
+    policy = Controller(policy.knowledge, ["model"])
+    for unread in (1000, 10):
+        state = RequestState(0, 1000, 1, "greedy", unread=unread)
+        (plan,) = policy.plan([state])
+        assert bool(plan.steps) == (unread == 10)
+        assert ("1000 tokens" in (policy.speculation_of(0).reason or "")) == (unread == 1000)
+
+
+def test_a_sequence_that_another_drafter_drafted_for_before_tells_nothing_of_this_one() -> None:
+    found = []
+    for before in (True, False):
+        costs = Costs(GPU, {"model": 0.1})
+        policy = Controller(Knowledge({0: costs}), ["suffix", "model"], free=["suffix"])
+        if before:
+            first = RequestState(0, 50, 0, "greedy", drafters=frozenset({"suffix"}))
+            policy.expects_drafts(replace(first, unread=49))
+            policy.plan([first])
+        policy.expects_drafts(RequestState(0, 500, 0, "greedy", unread=499))
+        found.append(policy.expects_drafts(RequestState(0, 501, 1, "greedy", unread=500)))
+    assert found[0] == found[1]
