@@ -58,7 +58,7 @@ class Teacher:
     """Makes lessons without end."""
 
     def __init__(
-        self, coder: Tokenizer, held: HeldOut, rng: Random, own: float = 0.1, longest: int = 150
+        self, coder: Tokenizer, held: HeldOut, rng: Random, own: float = 0.15, longest: int = 125
     ) -> None:
         """``own``: share of the demo's own talks behind a picture; ``longest``: tokens and rows of
         a conversation.

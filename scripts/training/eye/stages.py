@@ -27,6 +27,16 @@ def look(args: Namespace, log: Log) -> None:
     train(args.minutes or 13, args.seed, args.work, log)
 
 
+def spell(args: Namespace, log: Log) -> None:
+    from demo import tokenizer as tok
+
+    from .training import spell as train
+
+    _threads(args)
+    coder = tok.load(DATA / "tokenizer.json")
+    train(DEMO / "target.gguf", coder, args.minutes or 3, args.seed, args.work, log)
+
+
 def talk(args: Namespace, log: Log) -> None:
     from demo import tokenizer as tok
     from demo.batches import Diet, batches

@@ -48,6 +48,18 @@ def caption(seen: Scene) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
+def note(seen: Scene) -> list[str]:
+    """What a scene shows, in eight words: number; colour, name and place of the first thing and of
+    the second; background. Empty where there is nothing to say.
+    """
+    first, *others = seen.things
+    places = _places(seen) if seen.kind == "two" else ("", "")
+    found = [NUMBERS[len(seen.things)], first.colour, first.name, places[0].split(" ")[-1]]
+    second = others[0] if seen.kind == "two" else None
+    found += [second.colour, second.name, places[1].split(" ")[-1]] if second else ["", "", ""]
+    return [f" {word}" if word else "" for word in (*found, seen.ground)]
+
+
 def detail(seen: Scene) -> str:
     """A description in sentences."""
     first, number = seen.things[0], len(seen.things)
