@@ -118,8 +118,9 @@ def beside_a_picture(options: Options, heldout: Path, log: Log) -> None:
                 runtime.answer(ReplyRequest((message,), sampling=GREEDY, max_tokens=160))
                 for message in (Message("user", text), shown)
             ]
-            alone.add(replies[0])
-            behind.add(replies[1])
-            same += replies[0].text == replies[1].text
-    log(f"the demo's held-out prompts alone: {alone}")
-    log(f"the same behind a picture: {behind}; the same reply in {same} of {len(talks)}")
+            if replies[0].text == replies[1].text:
+                same += 1
+                alone.add(replies[0])
+                behind.add(replies[1])
+    log(f"the demo's held-out prompts: the same reply behind a picture in {same} of {len(talks)}")
+    log(f"these alone: {alone}; behind the picture: {behind}")
