@@ -109,12 +109,15 @@ class Model(nn.Module):
         self, tokens: Tensor, talk: Tensor | None = None, quant: bool = False
     ) -> list[Tensor]:
         """The residual stream as it enters each layer, and as it leaves the last one."""
-        t = tokens.shape[1]
+        return self.through(functional.embedding(tokens, self.embed), talk, quant)
+
+    def through(self, x: Tensor, talk: Tensor | None = None, quant: bool = False) -> list[Tensor]:
+        """The same for rows (B, T, width) in place of embedded tokens."""
+        t = x.shape[1]
         cos, sin = turns(t)
         mask = torch.ones(t, t, dtype=torch.bool).tril()[None]
         if talk is not None:
             mask = mask & (talk[:, :, None] == talk[:, None, :])
-        x = functional.embedding(tokens, self.embed)
         if torch.is_autocast_enabled("cpu"):
             x = x.bfloat16()
         found = [x]

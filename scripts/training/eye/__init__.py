@@ -1,0 +1,1 @@
+"""A tower and projector with which the demo sees synthetic pictures, and the target that knows them."""
