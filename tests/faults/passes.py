@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from faults.runner import Search
+from localspec.core.adapter_list import AS_LOADED
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents
 from localspec.errors import ContextFullError, DecodeError
@@ -75,7 +76,11 @@ class _Counting(Context):
 
     def __init__(self, case: Case, rng: random.Random) -> None:
         model: Any = SimpleNamespace(
-            offloads=False, gives_every_row=case.every_row, n_vocab=_VOCABULARY, remote="elsewhere"
+            offloads=False,
+            gives_every_row=case.every_row,
+            n_vocab=_VOCABULARY,
+            remote="elsewhere",
+            adapters=SimpleNamespace(usual=AS_LOADED),
         )
         params = context_params(
             model,
