@@ -92,7 +92,7 @@ class _Counting(Context):
             threads=1,
             kv_type="f16",
         )
-        self.model = model
+        self.model, self._blend = model, AS_LOADED
         self.n_batch = case.batch
         self._outputs = int(params.n_outputs_max)
         self._widest = case.widest
