@@ -13,6 +13,7 @@ import click
 
 from localspec.cli.output import tell, write, write_json, write_line
 from localspec.core.units import size
+from localspec.errors import LocalspecError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.offers import FIT_SHORT, best, of_pair
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
@@ -133,8 +134,23 @@ def fit_verdict(pair: Pair) -> str | None:
     target = pair.target.size
     if target is None:
         return None
-    draft = pair.draft
-    return quick_verdict(target, (draft.size or 0) if draft is not None else 0)
+    draft = 0 if pair.draft is None else pair.draft.size or 0
+    return quick_verdict(target, draft + projector_bytes(pair))
+
+
+def projector_bytes(pair: Pair) -> int:
+    """Bytes of the projector beside a pair's target; 0 where there is none on this machine."""
+    from localspec.models.catalog.projectors import find_projector
+    from localspec.models.gguf.model_file import ModelFile
+
+    target = pair.target.found() if pair.sees else None
+    if target is None:
+        return 0
+    try:
+        path = find_projector(ModelFile(target).header, target)
+        return 0 if path is None else path.stat().st_size
+    except (LocalspecError, OSError):  # loading it says what is wrong
+        return 0
 
 
 def describe(pair: Pair) -> dict[str, Any]:
@@ -146,6 +162,7 @@ def describe(pair: Pair) -> dict[str, Any]:
         "draft": describe_file(pair.draft) if pair.draft else None,
         "drafting": pair.drafting,
         "sees": pair.sees,
+        "projector_bytes": projector_bytes(pair),
         "licence": pair.licence,
         "context": pair.context,
         "draft_length": pair.draft_length,

@@ -180,6 +180,8 @@ def _rate(stats: Sequence[Stats]) -> float:
 
 def fit() -> Finding:
     """How the model that is used when none is named fits here: the user's own, else demo."""
+    from localspec.loading.options import Options
+    from localspec.loading.sight import projector_memory, projector_of
     from localspec.models.catalog.resolve import resolve
     from localspec.models.memory.fit import fit_files
     from localspec.models.memory.planner import Wishes
@@ -188,7 +190,9 @@ def fit() -> Finding:
     try:
         name = str(settings.settings().get("model", name))
         files = resolve(name, None)
-        found = fit_files(files.target, files.draft, Wishes(), measure=True)
+        path = projector_of(files.target, Options())
+        beside = 0 if path is None else projector_memory(path)
+        found = fit_files(files.target, files.draft, Wishes(), measure=True, beside=beside)
     except LocalspecError as error:
         fix = f"localspec show {name}"
         return Finding("fit", "note", f"{name} cannot be fitted: {error}", fix)
