@@ -1,6 +1,8 @@
-"""Take a picture of the interface: the real app and engine, without a terminal, as an SVG.
+r"""Take a picture of the interface: the real app and engine, without a terminal, as an SVG.
 
 python scripts/screenshot.py "Write a function that adds two numbers." --colours
+python scripts/screenshot.py --model demo-sees --out docs/pictures.svg \
+    "@tests/data/eye/01.png What is in this picture?" "What is on the right?"
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from localspec.core.logits import Sampling
 from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from tui.app import ChatApp
+from tui.input.attachments import attach, names_files
 from tui.session.ports import Phase, Settings
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
             await pilot.press("ctrl+t")
         turns = session.chat.conversation.turns
         for question in arguments.questions:
-            session.send(question)
+            session.send(attach(question) if names_files(question) else question)
         replies = 2 * len(arguments.questions)
         await until(pilot, lambda: len(turns) == replies and bool(turns[-1].end))
         await until(pilot, lambda: session.idle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
@@ -87,7 +88,7 @@ class Greeting:
     def reply_ended(self) -> None:
         """After the first reply of the embedded pair, say once what it is."""
         info = self._session.engine.info
-        if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
+        if not self._told_of_toy and info is not None and Path(info.target).parent == FOLDER:
             self._told_of_toy = True
             self._screen.run_worker(self._tell_of_toy(), group="toy")
 

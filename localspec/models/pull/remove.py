@@ -77,7 +77,7 @@ def plan_removal(name: str) -> Removal:
 def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
     """Files of a catalogue pair, and lines about those that another installed pair needs."""
     if not any(isinstance(file, HubFile) for file in pair.files):
-        if Path(pair.target.where).parent == FOLDER:
+        if Path(pair.target.where).is_relative_to(FOLDER):
             raise UsageError(f"{pair.name!r} is a part of localspec and is not removed")
         raise UsageError(
             f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"
