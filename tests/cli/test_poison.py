@@ -158,6 +158,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         ],
         "make-draft": [["make-draft", str(titled)], ["make-draft", model, "--layers", POISON]],
         "tune": [["tune", str(titled)], ["tune", POISON]],
+        "build-llama": [["build-llama", POISON]],
         "demo": [["demo", "--plain", POISON]],
         "completion": [["completion", POISON], ["completion", "bash"]],
         "embed": [["embed", str(titled)], ["embed", POISON], ["embed", model, "--query", POISON]],

@@ -89,7 +89,8 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, link):
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "models.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    for name in ("localspec/demo/MODEL_CARD.md", "localspec/engine/protocol.py"):
+    cards = (f"localspec/{folder}/MODEL_CARD.md" for folder in ("demo", "demo/sees"))
+    for name in (*cards, "localspec/engine/protocol.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     assert build(tmp_path, tmp_path / "before").returncode == 0
