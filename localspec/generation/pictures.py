@@ -124,8 +124,8 @@ class Pictures:
     def _seen(
         self, message: Message, picture: Picture, cancelled: Callable[[], bool], tell: Tell
     ) -> tuple[str, PicturePart | None]:
-        """What stands for a picture in the text, and its part; None for one of a tool's result that
-        cannot be seen.
+        """The mark of a picture, and its part of the prompt. For a picture in a tool's result that
+        cannot be seen: `UNSEEN`, and None.
         """
         try:
             return self._known(picture, cancelled, tell)

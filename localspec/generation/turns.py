@@ -40,7 +40,7 @@ class Turns:
         """Rounds in a row that a sequence was not in, since its rows would have taken too long."""
 
     def take(self, decoding: Sequence[Running]) -> list[Running]:
-        """Those of the replies that decode now: all of one blend, which waited longest."""
+        """The replies that decode in this round: all of one blend, the one that waited longest."""
         blends = {running.generation.prepared.blend: None for running in decoding}
         if len(blends) < 2:
             self._present = next(iter(blends), None)
@@ -58,8 +58,8 @@ class Turns:
         )
 
     def _affordable(self, decoding: Sequence[Running]) -> list[Running]:
-        """Those whose rows take `JUDGING` together, by their last rounds: the cheapest are always
-        in it, and at least one of the others, whichever was left out most often.
+        """The replies whose rows take `JUDGING` together, by their last rounds: always the cheapest
+        ones, and at least one other, which was left out most often.
         """
         left_out, self._left_out = self._left_out, {}
         if sum(one.generation.request.judging for one in decoding) <= JUDGING:

@@ -118,8 +118,8 @@ class MeasuredControl(Control):
     another: Callable[[Knowledge], Controller]
     """Makes a controller of the same drafters."""
     adapted: dict[Blend, tuple[Path, Knowledge, Controller]] = field(default_factory=dict)
-    """Those of requests with adapters of their own, which move the text away from the drafters in
-    another way, and their files; the one used last is the last."""
+    """Controllers of requests with adapters of their own, whose texts differ from the drafters' in
+    another way, with what they know and its files; the one used last is the last."""
 
     @property
     def proof(self) -> Policy:

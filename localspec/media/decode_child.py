@@ -30,7 +30,7 @@ MOST_PIXELS = 64_000_000
 KEPT_PIXELS = 4_000_000
 """Larger pictures are made smaller: encoders read fewer pixels than that."""
 MOST_SECONDS = 1200
-"""Of a sound."""
+"""Longest sound."""
 _LONGEST_SIDE = 16_384
 Image.MAX_IMAGE_PIXELS = None  # we look ourselves, before anything is decoded
 

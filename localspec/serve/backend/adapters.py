@@ -39,8 +39,8 @@ class ServedAdapter:
 
 
 class ServedAdapters:
-    """Those of ``--lora``, and those that requests loaded. All methods belong to one asyncio loop,
-    but for `uses`, which a thread may call.
+    """The adapters of ``--lora``, and of requests that loaded one. Methods belong to one asyncio
+    loop, but for `uses`, which a thread may call.
     """
 
     def __init__(self, slot: EngineSlots, folders: Sequence[Path] = ()) -> None:

@@ -144,11 +144,13 @@ class MediaPlaces:
         try:
             async with (
                 httpx2.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client,
-                client.stream("GET", url, headers={"Accept": "image/*"}) as response,
+                client.stream(
+                    "GET", url, headers={"Accept": "image/*", "Accept-Encoding": "identity"}
+                ) as response,
             ):
                 if response.status_code != httpx2.codes.OK:
                     raise MediaError(f"{name} answers with status {response.status_code}")
-                async for part in response.aiter_bytes(_STEP):
+                async for part in response.aiter_raw(_STEP):  # what is packed could be far larger
                     data += part
                     if len(data) > LARGEST_FILE:
                         raise MediaError(f"{name} {_TOO_LARGE}")

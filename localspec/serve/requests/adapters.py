@@ -23,7 +23,7 @@ class AdapterScale(Fields, kw_only=True):
 
     @property
     def use(self) -> AdapterUse:
-        """The same as requests have it on their way to the engine: its number stands for a file."""
+        """The adapter on its way to the engine, with its number in place of its file."""
         return AdapterUse(str(self.id), self.scale)
 
 

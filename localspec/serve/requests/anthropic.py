@@ -113,7 +113,7 @@ class ResultBlock(Fields):
     source: Any = None
 
     def part(self) -> str | Picture:
-        """The text or the picture, or what stands for it."""
+        """The text or the picture; `UNSEEN` for anything else."""
         if self.type == "text":
             return self.text or ""
         source = self.source if isinstance(self.source, dict) else {}
