@@ -100,7 +100,7 @@ class ModelSight:
             raise MediaError(
                 f"{name} cannot see pictures or hear sounds: there is no projector (mmproj file) "
                 "beside it; if its repository has one, `localspec pull` fetches it, and --mmproj "
-                "FILE names one elsewhere; or choose a model that does (demo-sees is a toy that sees)"
+                "FILE names one elsewhere; or choose a model that does (demo-sees is a toy)"
             )
         from localspec.media import mtmd_library
 
