@@ -239,6 +239,3 @@ class StopAt(StopRule):
     def take(self, token: int) -> tuple[str, FinishReason | None]:
         """The token's id as text."""
         return f"{token} ", "stop" if token == self._end else None
-
-
-__all__ = ["Fixed", "StopAt", "Table", "TableModel", "TableTarget"]

@@ -280,6 +280,3 @@ def after_calls(
     """The request of the reply that follows the results."""
     told = reply_messages(written.text, calls, written.at)
     return dataclasses.replace(request, messages=(*request.messages, *told))
-
-
-__all__ = ["Acting", "acting", "after_calls", "require_alone", "tool_flags"]

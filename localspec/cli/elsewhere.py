@@ -250,18 +250,3 @@ def require_no_loading(url: str) -> None:
             raise UsageError(
                 f"{spec.flag} is for a model that is loaded here; {url} decides that itself"
             )
-
-
-__all__ = [
-    "AUTO",
-    "Elsewhere",
-    "chosen",
-    "compared",
-    "connect_flag",
-    "connected",
-    "offered",
-    "opened",
-    "plain_url_flag",
-    "require_no_loading",
-    "url_flag",
-]

@@ -66,6 +66,3 @@ def _answers(
         values = row.tolist()
         said = {"embedding": values} if query is None else {"score": values[0]}
         yield {"index": i, "text": line, "tokens": tokens} | said
-
-
-__all__ = ["command"]

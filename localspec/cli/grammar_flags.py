@@ -60,6 +60,3 @@ def take_grammar(flags: dict[str, Any]) -> GrammarSpec | None:
         case "grammar":
             return reading.grammar(value)
     return GrammarSpec.json_object()
-
-
-__all__ = ["grammar_flags", "take_grammar"]

@@ -64,6 +64,3 @@ def require_messages(pictures: Sequence[Picture], *, raw: bool, url: str | None)
         raise UsageError("--image needs the chat template, which --raw leaves out")
     if pictures and url is not None:
         raise UsageError("--image is for a model of this machine; leave out --url")
-
-
-__all__ = ["asking", "image_flag", "read_images", "require_messages"]

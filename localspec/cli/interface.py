@@ -48,6 +48,3 @@ def _register(folder: Path) -> None:
     except BaseException:
         del sys.modules[_NAME]
         raise
-
-
-__all__ = ["module"]

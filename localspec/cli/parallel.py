@@ -165,6 +165,3 @@ class ParallelRun:
         if left_out:
             parts.append(f"{left_out} left out")
         say(" · ".join(parts), dim=True)
-
-
-__all__ = ["JOBS", "ParallelRun"]

@@ -135,6 +135,3 @@ def _is_object(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-__all__ = ["Around", "PromptLine", "read_prompts"]

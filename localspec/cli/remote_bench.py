@@ -151,6 +151,3 @@ def _report(
         ],
         "model": facts,
     }
-
-
-__all__ = ["bench"]

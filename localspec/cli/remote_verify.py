@@ -106,6 +106,3 @@ def _line(d: RemoteDivergence) -> str:
         f"  {kind}: logit gap {gap} at token {d.position} of {d.prompt!r} "
         f"(emitted {d.emitted}, expected {d.expected})"
     )
-
-
-__all__ = ["verify"]

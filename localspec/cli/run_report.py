@@ -97,6 +97,3 @@ class Partial:
             self._due = self._tokens + 1 + self._tokens // _ALL
             found = report(self._tally.finished("interrupt").reply, self._info)
             self._unfinished.hold(json_line(found | {"complete": False}))
-
-
-__all__ = ["Partial", "report"]

@@ -92,6 +92,3 @@ def read_prediction(place: str | None, url: str | None) -> str | None:
             return decode(read_within(file, place), place)
     except OSError as error:
         raise UsageError(f"{place} cannot be read: {error.strerror}") from None
-
-
-__all__ = ["ScoredOutput", "read_prediction", "require_json"]

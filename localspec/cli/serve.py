@@ -323,6 +323,3 @@ class Terminal:
         with contextlib.suppress(OSError):
             for line in banner(service, address, quote=shlex.quote):
                 say(line)
-
-
-__all__ = ["command"]

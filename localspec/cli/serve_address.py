@@ -34,6 +34,3 @@ def is_local(host: str) -> bool:
     return all(
         ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found
     )
-
-
-__all__ = ["is_local", "require_key_for"]

@@ -137,6 +137,3 @@ def _explain(endpoint: Endpoint) -> None:
     tell("whoever reaches this address can run code here; end the worker when it is not needed")
     name = socket.gethostname() if endpoint.host == "0.0.0.0" else endpoint.host  # noqa: S104 - compared only
     say(f"on another machine: localspec chat --rpc {name}:{port}")
-
-
-__all__ = ["COMPILING", "command"]

@@ -95,6 +95,3 @@ def _exists(pid: int) -> bool:
     except OSError:
         return True
     return True
-
-
-__all__ = ["RunningServer", "announce", "running", "withdraw"]

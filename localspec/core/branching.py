@@ -19,6 +19,3 @@ class Branching:
     misses: float = 0.82
     """Share of a chain's misses that remain with breadth: measured on the demo pair, three nodes
     at each depth, temperature 0 and 1 (docs/drafters.md)."""
-
-
-__all__ = ["Branching"]

@@ -105,6 +105,3 @@ class Constraint(Protocol):
     def complete(self) -> bool:
         """Whether the emitted tokens may end here."""
         ...
-
-
-__all__ = ["Constraint", "TokenMask", "Words"]

@@ -47,6 +47,3 @@ def normalized(vectors: Vectors) -> Vectors:
     lengths = np.sqrt(np.sum(vectors.astype(np.float64) ** 2, axis=1, keepdims=True))
     found: Vectors = (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
     return found
-
-
-__all__ = ["Embedded", "EmbeddingInfo", "Vectors", "normalized"]

@@ -140,15 +140,3 @@ def _too_deep() -> UsageError:
         f"this schema is nested too deep: at most {MAX_DEPTH} objects inside each other; move "
         'inner parts to "$defs" and refer to them with "$ref"'
     )
-
-
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_GRAMMAR",
-    "MAX_KEYS",
-    "MAX_TEXT",
-    "GrammarKind",
-    "GrammarSpec",
-    "HasSchema",
-    "require_shallow",
-]

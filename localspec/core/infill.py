@@ -66,6 +66,3 @@ class Infill:
         """All its texts."""
         chunks = (text for chunk in self.extra for text in (chunk.filename, chunk.text))
         return (self.prefix, self.prompt, self.suffix, *chunks)
-
-
-__all__ = ["Chunk", "Infill"]

@@ -98,6 +98,3 @@ def _kept(found: Distribution, probs: np.ndarray, keep: np.ndarray) -> Distribut
     """The distribution of the tokens that are kept and have any probability."""
     keep = keep & (probs > 0)
     return Distribution(found.ids[keep], probs[keep] / probs[keep].sum())
-
-
-__all__ = ["InfillProcessor"]

@@ -59,6 +59,3 @@ class Interrupt:
             told = self._is_set
         if told and watcher is not None:
             watcher.interrupted()
-
-
-__all__ = ["Interrupt", "StopSignal", "Watcher"]

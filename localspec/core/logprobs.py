@@ -56,12 +56,3 @@ class PromptScored:
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]
     """One for each of the tokens; None for the first of the prompt, which nothing precedes."""
-
-
-__all__ = [
-    "MOST_ALTERNATIVES",
-    "LogprobsMode",
-    "PromptScored",
-    "TokenLogprob",
-    "TokenLogprobs",
-]

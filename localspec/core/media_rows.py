@@ -88,6 +88,3 @@ def has_rows(tokens: Sequence[int]) -> bool:
 def count(tokens: Sequence[int]) -> int:
     """Rows among the tokens."""
     return sum(token <= _HIGHEST for token in tokens)
-
-
-__all__ = ["after", "before", "begins", "count", "has_rows", "is_row", "row_ids", "runs"]

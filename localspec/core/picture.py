@@ -43,6 +43,3 @@ def is_sound(begins: bytes) -> bool:
     """Whether a file that begins with these twelve bytes is a sound: WAV, FLAC, Ogg or MP3."""
     wave = begins[:4] == b"RIFF" and begins[8:12] == b"WAVE"
     return wave or begins.startswith((b"fLaC", b"OggS", b"ID3", *_MP3_FRAMES))
-
-
-__all__ = ["LARGEST_FILE", "MOST_PICTURES", "UNSEEN", "Picture", "is_sound"]

@@ -43,6 +43,3 @@ class Samples:
 
 
 Decoded = Pixels | Samples
-
-
-__all__ = ["Decoded", "Pixels", "Samples"]

@@ -198,6 +198,3 @@ def _require_json(name: str, text: str | None, kind: type) -> None:
     if not isinstance(data, kind):
         wanted = "an object" if kind is dict else "a list"
         raise UsageError(f"the {name} are not {wanted} in JSON")
-
-
-__all__ = ["MOST_STOP", "ReplyRequest"]

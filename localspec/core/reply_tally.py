@@ -103,6 +103,3 @@ class ReplyTally:
             speedup=last.speedup if last else None,
             clock="request" if self._arrives else "engine",
         )
-
-
-__all__ = ["ReplyTally"]

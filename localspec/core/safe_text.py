@@ -104,16 +104,3 @@ def _escaped(character: str) -> str:
 def is_safe_name(name: str) -> bool:
     """Whether a name (of a file, a repository) holds only characters that are seen."""
     return safe_line(name) == name
-
-
-__all__ = [
-    "JOINERS",
-    "SIGN",
-    "begun",
-    "escape_json",
-    "is_safe",
-    "is_safe_name",
-    "safe_line",
-    "safe_text",
-    "without_harmful",
-]

@@ -126,6 +126,3 @@ def _largest(ids: np.ndarray[tuple[int], np.dtype[np.int64]], values: Logits, k:
         level = np.sort(ids[values == threshold])[: k - len(above)]
         ids = np.concatenate([above, level])
     return np.sort(ids).astype(np.int32)
-
-
-__all__ = ["allowed_ids", "require_finite", "top_ids"]

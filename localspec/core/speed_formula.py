@@ -43,6 +43,3 @@ def best_fixed(
         if ratio > best:
             best, chosen = ratio, k
     return best, chosen
-
-
-__all__ = ["best_fixed", "expected_tokens"]

@@ -236,6 +236,3 @@ class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
         One work waits at most: a second one takes its place.
         """
         ...
-
-
-__all__ = ["CacheableTarget", "SavesState", "ServingTarget", "Target", "Work"]

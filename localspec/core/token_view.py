@@ -45,6 +45,3 @@ class TokenView(Sequence[int]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         return self._text[index] if index < n else self._drafted[index - n]
-
-
-__all__ = ["TokenView"]

@@ -14,6 +14,3 @@ class Tokenized:
     pieces: tuple[str, ...]
     """The text of each token; control tokens by their name. Bytes that are not UTF-8 by themselves,
     parts of a character, are lone surrogates (PEP 383)."""
-
-
-__all__ = ["Tokenized"]

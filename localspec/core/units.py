@@ -29,6 +29,3 @@ def seconds(of: float) -> str:
 def speed(per_second: float) -> str:
     """Tokens per second, with a digit more below ten: 62 or 0.5."""
     return f"{per_second:.{1 if per_second < 9.95 else 0}f}"
-
-
-__all__ = ["duration", "seconds", "size", "speed"]

@@ -86,6 +86,3 @@ class Exercise:
         if breadth == 1:
             return Budget.chain(depth)
         return Budget(nodes=breadth * depth, depth=depth, leaves=breadth * branching.leaves)
-
-
-__all__ = ["Exercise"]

@@ -79,6 +79,3 @@ def _legal(draft: Draft, ask: Ask) -> Draft:
         tokens=draft.tokens[kept],
         parents=np.array([place[int(draft.parents[node])] for node in kept], np.int32),
     )
-
-
-__all__ = ["guided"]

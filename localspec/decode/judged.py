@@ -72,6 +72,3 @@ class Judged:
     emitted: list[Emitted]
     p: tuple[Distribution, ...]
     """The target's distributions along the accepted path."""
-
-
-__all__ = ["CachedRows", "Judged"]

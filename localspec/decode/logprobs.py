@@ -84,6 +84,3 @@ class TokenScorer:
 
     def _one(self, token: int, logprob: float) -> TokenLogprob:
         return TokenLogprob(token, self._text(token), logprob)
-
-
-__all__ = ["TokenScorer", "TokenText"]

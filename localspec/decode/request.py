@@ -295,6 +295,3 @@ class Request:
         emitted = Emitted(token, origin, source, text, place)
         self.emitted.append(emitted)
         return emitted
-
-
-__all__ = ["ANY_DRAFT", "MATCH", "DraftRules", "Request", "StopRule"]

@@ -191,6 +191,3 @@ def audit(requests: Sequence[Request], target: Target, drafter: Drafter) -> None
         cached = drafter.length(r.seq)
         if cached > tokens:
             raise AuditError(f"drafter has cached {cached} tokens; the request has only {tokens}")
-
-
-__all__ = ["RoundResult", "audit", "decode_round", "forget"]

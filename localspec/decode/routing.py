@@ -159,6 +159,3 @@ def _beside(probed: Probed | None, draft: Draft) -> Draft:
     if probed is None:
         return draft
     return replace(draft, seconds=draft.seconds + probed.seconds, probed=probed)
-
-
-__all__ = ["learn", "planned", "propose"]

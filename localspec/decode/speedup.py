@@ -70,6 +70,3 @@ class SpeedupEstimate:
         variance = max(0.0, self._surprise_squares / self._rounds - mean * mean)
         error = 2 * math.sqrt(variance * (1 / self._rounds + 1 / _KNOWN))
         return Speedup(plain / drafted, max(_LEAST_ERROR, error))
-
-
-__all__ = ["SpeedupEstimate"]

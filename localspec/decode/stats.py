@@ -62,6 +62,3 @@ class RequestStats:
             was.accepted + accepted,
             was.seconds + seconds,
         )
-
-
-__all__ = ["RequestStats"]

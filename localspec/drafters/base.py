@@ -222,6 +222,3 @@ class Off(Drafter):
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Empty drafts."""
         return [no_draft(self.name) for _ in asks]
-
-
-__all__ = ["Ask", "Committed", "DraftState", "Drafter", "Off", "compare"]

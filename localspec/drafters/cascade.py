@@ -95,6 +95,3 @@ class Cascade(Drafter):
         """Tell every drafter."""
         for drafter in self._drafters:
             drafter.forget_requests()
-
-
-__all__ = ["Cascade"]

@@ -146,6 +146,3 @@ class Embedder:
     ) -> None:
         """Free it."""
         self.close()
-
-
-__all__ = ["Embedder", "Text"]

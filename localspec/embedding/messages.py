@@ -49,6 +49,3 @@ def read_failed(message: dict[str, Any]) -> LocalspecError:
     if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
         kind = EngineError
     return kind(str(message["message"]))
-
-
-__all__ = ["MAX_LINE", "embedded", "encode", "failed", "read_embedded", "read_failed"]

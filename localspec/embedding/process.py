@@ -180,6 +180,3 @@ class EmbeddingProcess:
         if "error" in answer:
             raise read_failed(answer)
         return read_embedded(answer)
-
-
-__all__ = ["EmbeddingProcess"]

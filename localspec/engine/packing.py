@@ -221,6 +221,3 @@ def _logprob(data: object) -> TokenLogprob:
     if type(logprob) is not float or not math.isfinite(logprob):
         logprob = codec.decode(float, logprob, "logprob")
     return TokenLogprob(token, text, logprob)
-
-
-__all__ = ["packed", "packed_text", "unpacked", "unpacked_text"]

@@ -91,6 +91,3 @@ class EngineReply(AsyncIterator[ReplyEvent]):
     def _end(self) -> None:
         self._over = True
         self._client.forget_reply(self._id)
-
-
-__all__ = ["EngineReply"]

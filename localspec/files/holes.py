@@ -34,6 +34,3 @@ def keeps_holes(folder: Path) -> bool:
 
 def _taken(handle: int) -> int:
     return os.fstat(handle).st_blocks * 512
-
-
-__all__ = ["TRIAL", "keeps_holes"]

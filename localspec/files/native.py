@@ -202,6 +202,3 @@ def _owners() -> frozenset[int]:
 
 def _record(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
-
-
-__all__ = ["closed_libraries", "is_stored", "opened", "require_closed", "store", "trusted"]

@@ -103,6 +103,3 @@ def without_secrets(text: str) -> str:
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
-
-
-__all__ = ["make", "open_to_others", "opener", "require_own", "without_secrets"]

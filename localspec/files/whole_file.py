@@ -116,6 +116,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-__all__ = ["create", "replace", "replace_shared", "replacing", "sync_folder"]

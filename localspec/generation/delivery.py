@@ -71,6 +71,3 @@ class Deliveries:
         late, self._late = self._late, []
         for each in late:
             each.hand_over()
-
-
-__all__ = ["Deliveries", "Delivery"]

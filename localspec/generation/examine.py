@@ -59,6 +59,3 @@ def examine(
         )
 
     return scheduler.call(compute, needs_sequence=True)
-
-
-__all__ = ["examine"]

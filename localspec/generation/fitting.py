@@ -168,6 +168,3 @@ def _too_long(
     return ContextError(
         f"the message is too long: with the chat template it has {size}; {remedy(tokens, longest)}"
     )
-
-
-__all__ = ["Prompt", "fit", "remedy", "too_many"]

@@ -221,6 +221,3 @@ def incomplete(finish: FinishReason, stop_text: str | None) -> Notice:
         "interrupt": "the reply was stopped",
     }.get(finish, by_itself if stop_text is None else "a stop text ended the reply")
     return Notice(f"{why} before its grammar was complete: the text is not valid")
-
-
-__all__ = ["GrammarModel", "Grammars", "incomplete"]

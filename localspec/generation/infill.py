@@ -204,6 +204,3 @@ class InfillPrompts:
             if found[: len(before)] == before:
                 return found[len(before) :]
         return self._model.tokenize(text, special=False)
-
-
-__all__ = ["SUITABLE", "WINDOW", "InfillPrompt", "InfillPrompts"]

@@ -65,6 +65,3 @@ class LineLimits:
         if self._seconds is None or self._begun is None or "\n" not in text:
             return False
         return self._clock() - self._begun > self._seconds
-
-
-__all__ = ["LineLimits"]

@@ -78,6 +78,3 @@ class PartSizes:
         self._rate += (rate - self._rate) * (_WEIGHT if self._rate else 1.0)
         if tokens in self._rates:
             self._rates[tokens].append(rate)
-
-
-__all__ = ["FIRST_PART", "LEAST_PART", "PART", "PAUSE_S", "SIZES", "PartSizes"]

@@ -47,6 +47,3 @@ class PassStop:
         with self._lock:
             self._closed = True
             self._signal.set()
-
-
-__all__ = ["PassStop"]

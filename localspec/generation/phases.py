@@ -26,6 +26,3 @@ class Phases:
             seconds = time.thread_time() - began
             if seconds > self.longest.get(name, 0.0):
                 self.longest[name] = seconds
-
-
-__all__ = ["Phases"]

@@ -198,6 +198,3 @@ def without_marks(text: str) -> str:
 def shown(text: str) -> str:
     """A text with marks as a reader should see it."""
     return _MARK.sub(_SHOWN, text) if _OPENS in text else text
-
-
-__all__ = ["Encoder", "PicturePart", "Pictures", "Sight", "Tell", "shown", "without_marks"]

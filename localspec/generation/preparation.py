@@ -294,6 +294,3 @@ def _require_a_beginning(request: ReplyRequest) -> None:
             "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
             "continued under one; ask again"
         )
-
-
-__all__ = ["LARGE", "Preparation"]

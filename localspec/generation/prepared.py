@@ -86,6 +86,3 @@ class Prepared:
             scorer=self.scorer,
             drafting=self.drafting,
         )
-
-
-__all__ = ["Prepared", "new_seed"]

@@ -288,6 +288,3 @@ def _tools(request: ReplyRequest) -> list[dict[str, Any]]:
     if not all(isinstance(tool, dict) for tool in found):
         raise UsageError("the tools are not objects")
     return [t if "function" in t else {"type": "function", "function": t} for t in found]
-
-
-__all__ = ["PromptBuilder", "Tokenizer"]

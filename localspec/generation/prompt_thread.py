@@ -184,6 +184,3 @@ class PromptThread:
             job.fail(error)
         else:
             self._taker.ready(Ready(job, prepared))
-
-
-__all__ = ["PromptThread", "Ready", "TakesPrompts"]

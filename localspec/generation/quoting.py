@@ -110,6 +110,3 @@ class Quoting:
 def plain(text: str) -> str:
     """A rendered text as its reader wrote it."""
     return text.replace(_SIGN, "")
-
-
-__all__ = ["Quoting", "plain"]

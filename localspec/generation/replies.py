@@ -386,6 +386,3 @@ class RunningReplies:
         self._preparation.forget()
         for running in self.running:
             running.forgotten = True
-
-
-__all__ = ["PAUSE", "RunningReplies"]

@@ -166,6 +166,3 @@ class Running:
     def stopped(self) -> bool:
         """Whether it was told to end."""
         return self.job.interrupt.is_set()
-
-
-__all__ = ["Job", "Running", "Wakes"]

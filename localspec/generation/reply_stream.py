@@ -106,6 +106,3 @@ class ReplyStream(Iterator[ReplyEvent]):
     def __del__(self) -> None:
         """Nobody can read it any more."""
         self.close()
-
-
-__all__ = ["Mailbox", "ReplyStream", "TakesEvents"]

@@ -114,6 +114,3 @@ class RunnablePair(Protocol):
     def watchdog(self) -> WatchesPasses | None:
         """Watches the time of passes; None: nobody does."""
         ...
-
-
-__all__ = ["Controls", "RunnableModel", "RunnablePair", "WatchesPasses"]

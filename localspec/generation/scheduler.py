@@ -333,6 +333,3 @@ class Scheduler:
                 self.prefix_cache.rest(lambda: cancelled() or not self._messages.empty())
 
         self.call(save)
-
-
-__all__ = ["MOST_WAITING", "Scheduler"]

@@ -52,6 +52,3 @@ class StopCondition(StopRule):
     def finish(self) -> str:
         """See `StopRule.finish`."""
         return self.stream.finish()
-
-
-__all__ = ["Pieces", "StopCondition"]

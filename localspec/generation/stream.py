@@ -193,6 +193,3 @@ class Generation:
             stop_text=self.prepared.ending.stream.stop_text,
             valid=valid,
         )
-
-
-__all__ = ["Generation"]

@@ -78,6 +78,3 @@ class Suggestions:
         """Forget all of them."""
         with self._lock:
             self._owners.clear()
-
-
-__all__ = ["Suggestions"]

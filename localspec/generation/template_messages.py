@@ -145,6 +145,3 @@ def told_in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
 def _quoted(name: str, arguments: str) -> str:
     call = {"name": name, "arguments": json.loads(arguments)}
     return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
-
-
-__all__ = ["SYSTEM", "for_template", "kept", "one_by_one", "told_in_text"]

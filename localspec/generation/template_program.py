@@ -152,15 +152,3 @@ def _raise(message: str) -> None:
 
 def _to_json(value: object, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-__all__ = [
-    "LONGEST_SOURCE",
-    "RESERVED",
-    "THINKING",
-    "BrokenTemplateError",
-    "Program",
-    "RefusedError",
-    "is_bounded",
-    "names",
-]

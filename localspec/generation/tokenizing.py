@@ -81,6 +81,3 @@ def _require_few(size: int) -> None:
             f"the text has {size} bytes or more, and {MOST_BYTES} is the most whose tokens are "
             "counted; send it in parts"
         )
-
-
-__all__ = ["MOST_BYTES", "Tokenizing"]

@@ -48,6 +48,3 @@ def quotes(text: str, family: Family) -> bool:
             return family.open in text[:at]
         at = text.find("{", at + 1)
     return False
-
-
-__all__ = ["CALL", "NAME", "QUESTION", "TOOL", "quotes"]

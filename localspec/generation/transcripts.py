@@ -105,6 +105,3 @@ class Transcripts:
                     del self._of[oldest]
         while transcript.size > _TOKENS and transcript.forget_oldest():
             pass
-
-
-__all__ = ["Tokenize", "Transcript", "Transcripts"]

@@ -79,6 +79,3 @@ class Turns:
             seconds += cost if cost > _CHEAP else 0.0
             taken.append(one)
         return taken
-
-
-__all__ = ["TURN", "Turns"]

@@ -279,16 +279,3 @@ def _store(
 
     native.store(folder, NAME, make, shared=shared)
     return noted[0]
-
-
-__all__ = [
-    "EXPECTED_S",
-    "Built",
-    "Compiler",
-    "impossible",
-    "key",
-    "obtain",
-    "shipped_folder",
-    "store",
-    "stored",
-]

@@ -222,5 +222,3 @@ FORMATS: dict[str, Format] = {
     )
 }
 """The formats by name."""
-
-__all__ = ["FORMATS", "Format", "Numbers"]

@@ -38,6 +38,3 @@ def headers(*, offline: bool = False) -> Source:
     """
     wanted = Wanted("localspec's library of kernels", FILES, "start with the network once")
     return find(wanted, offline=offline)
-
-
-__all__ = ["FILES", "INCLUDED", "headers"]

@@ -42,6 +42,3 @@ def of_machine(machine: str | None = None) -> tuple[InstructionSet, ...]:
 def title(name: str) -> str:
     """The name of an instruction set for users."""
     return next((s.title for s in (*_X86, *_ARM) if s.name == name), name)
-
-
-__all__ = ["InstructionSet", "of_machine", "title"]

@@ -143,7 +143,5 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-__all__ = ["ABI", "BUFFER", "KernelLibrary"]
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

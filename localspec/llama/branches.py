@@ -53,6 +53,3 @@ class BranchSequences:
             if shared > common:
                 c_api.llama_memory_seq_rm(self._memory, 1 + branch, self._place(common), -1)
                 self.shared[branch] = common
-
-
-__all__ = ["BranchSequences"]

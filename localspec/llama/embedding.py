@@ -161,6 +161,3 @@ class EmbeddingModel:
             c_api.llama_free(self._ptr)
             self._ptr = None
         self._model.close()
-
-
-__all__ = ["LONGEST", "TEXTS", "EmbeddingModel"]

@@ -82,6 +82,3 @@ def _function(name: str, itanium: str, msvc: str, arguments: list[Any], result: 
             function.argtypes, function.restype = arguments, result
             return function
     return None
-
-
-__all__ = ["Calls", "calls", "required"]

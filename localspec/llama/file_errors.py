@@ -74,6 +74,3 @@ def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryErro
     found = _REASON.findall(text)
     reason = found[0] if found else (lines[0] if lines else "llama.cpp gave no reason")
     return ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")
-
-
-__all__ = ["check_file", "load_error"]

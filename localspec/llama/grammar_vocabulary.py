@@ -49,6 +49,3 @@ def _tokens(vocabulary: Any, n: int) -> list[bytes]:
         control = attributes & c_api.LLAMA_TOKEN_ATTR_CONTROL or named
         found.append(_CONTROL + piece if control else piece)
     return found
-
-
-__all__ = ["grammar_vocabulary"]

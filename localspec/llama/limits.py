@@ -57,15 +57,3 @@ def decode_error(code: int) -> LocalspecError | None:
     if code == _BAD_BATCH:
         return PassRefusedError(f"llama.cpp refused a batch: {reason[0]}")
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
-
-
-__all__ = [
-    "HANDED_OVER",
-    "KV_TYPES",
-    "LEAST_ROWS",
-    "OUTPUTS",
-    "OUTPUTS_EACH",
-    "ROLLBACK",
-    "STRICT_BATCH",
-    "decode_error",
-]

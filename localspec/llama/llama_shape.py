@@ -54,6 +54,3 @@ class LlamaShape:
                 f"blk.{i}.ffn_down": (hidden, width),
             }
         return shapes
-
-
-__all__ = ["LlamaShape"]

@@ -109,6 +109,3 @@ def _overrides(values: dict[str, int]) -> Any:
         entry.tag, entry.key = c_api.LLAMA_KV_OVERRIDE_TYPE_INT, key.encode()
         entry.value.val_i64 = value
     return array
-
-
-__all__ = ["LoadProgress", "experts_on_host", "is_extra", "load", "weight_buffers"]

@@ -48,6 +48,3 @@ class LastLogits:
             views.append(rows[at : at + count])
             at += count
         return views
-
-
-__all__ = ["LastLogits"]

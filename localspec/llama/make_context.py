@@ -90,6 +90,3 @@ def graph_splits(lines: Iterable[str]) -> int:
     """
     found = [match[2] or match[1] for line in lines if (match := _SPLITS.search(line))]
     return int(found[-1]) if found else 0
-
-
-__all__ = ["MadeContext", "context_params", "graph_splits", "make_context"]

@@ -101,6 +101,3 @@ def numbers(weight: Weight) -> Matrix:
         return weight.numbers()
     found = form.numbers(weight.data.reshape(-1).view(np.uint8))
     return found.astype(np.float32).reshape(weight.shape[::-1])
-
-
-__all__ = ["logits", "numbers"]

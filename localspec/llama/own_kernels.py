@@ -72,6 +72,3 @@ def build() -> list[str]:
     if _process.kernels is not None:
         found += [_process.kernels.path.parent.name, _process.unit]
     return found
-
-
-__all__ = ["build", "loading", "register", "unit"]

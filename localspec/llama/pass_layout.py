@@ -102,6 +102,3 @@ def _runs(ids: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([i])
     return runs
-
-
-__all__ = ["EveryPassEqual", "PassTimes", "padded", "seconds"]

@@ -169,6 +169,3 @@ class PassShapes:
             if len(rows) == 1 and max(streams) - min(streams) < len(streams):
                 self._observed.learn(len(streams) * rows.pop(), time.perf_counter() - began)
         return found
-
-
-__all__ = ["PassShapes", "pads_alone"]

@@ -46,6 +46,3 @@ class ObservedTimes:
             return known[above]
         share = (n - below) / (above - below)
         return (1 - share) * known[below] + share * known[above]
-
-
-__all__ = ["ObservedTimes"]

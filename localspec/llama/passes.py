@@ -102,6 +102,3 @@ class Passes:
         seconds = time.perf_counter() - began
         self._context.truncate(0, self._start)
         return seconds
-
-
-__all__ = ["Passes", "ordinary_tokens"]

@@ -34,6 +34,3 @@ class PictureRows:
             batch.seqs[:, 0] = self._stream
             batch.outputs[:] = 0
             yield batch, n
-
-
-__all__ = ["PictureRows"]

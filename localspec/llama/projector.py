@@ -350,6 +350,3 @@ def _repair_breaks(rows: Embeddings, between: Embeddings) -> None:
 
 def _key_of(ids: list[int]) -> bytes:
     return np.array(ids, np.int32).tobytes()
-
-
-__all__ = ["Embeddings", "Piece", "Projector", "Tokenized"]

@@ -186,6 +186,3 @@ def _reporting(available: Callable[[], tuple[int, int]]) -> Any:
         free[0], total[0] = available()
 
     return _MEMORY(memory)
-
-
-__all__ = ["RemoteDevices", "connect", "serve", "served"]

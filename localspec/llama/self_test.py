@@ -223,6 +223,3 @@ class SelfTest:
 
 def _passes_of(width: int) -> str:
     return f"passes of {width} token{'s' if width > 1 else ''}"
-
-
-__all__ = ["CELLS", "SEQUENCES", "WIDTHS", "Difference", "SelfTest"]

@@ -148,16 +148,3 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
         raise DecodeError("this model's state cannot be taken back")
     context.forget_spans(seq, before.length)
     context.adopt(seq)
-
-
-__all__ = [
-    "Snapshot",
-    "checkpoint",
-    "checkpoint_size",
-    "exchange",
-    "restore",
-    "revert",
-    "snapshot",
-    "state",
-    "state_size",
-]

@@ -90,6 +90,3 @@ class StreamOrder:
         """Seconds of the pass once ``a`` has the stream of ``b``."""
         stream = self._context.stream
         return self._shapes.seconds({stream(b if seq == a else seq): n for seq, n in rows.items()})
-
-
-__all__ = ["StreamOrder"]

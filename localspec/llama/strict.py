@@ -145,6 +145,3 @@ class OwnStrictContext(StrictContext):
 def strict_context(recipe: Recipe) -> type[StrictContext]:
     """The kind of context for a recipe."""
     return OwnStrictContext if recipe.own else StrictContext
-
-
-__all__ = ["OwnStrictContext", "Recipe", "StrictContext", "recipes", "strict_context"]

@@ -54,6 +54,3 @@ def _matrix(name: str, shape: tuple[int, ...], kind: str, rng: Random) -> Tensor
 
 def _tensor(name: str, shape: tuple[int, ...], ggml_type: int, data: bytes) -> Tensor:
     return Tensor(f"{name}.weight", shape, ggml_type, lambda: iter([data]))
-
-
-__all__ = ["OWN_TYPES", "TYPES", "VOCABULARY", "write_model"]

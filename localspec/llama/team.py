@@ -58,6 +58,3 @@ def _function(name: str) -> int | None:
         except (OSError, AttributeError):  # not the one that is loaded, or no OpenMP
             continue
     return None
-
-
-__all__ = ["disband", "team"]

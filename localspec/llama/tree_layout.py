@@ -60,6 +60,3 @@ def _in_order(draft: Draft, inner: set[int]) -> list[int]:
         else:
             found.append(node)
     return found
-
-
-__all__ = ["Tree", "tree_of"]

@@ -82,6 +82,3 @@ def curve(
     finally:
         model.close()
         path.unlink()
-
-
-__all__ = ["TYPES", "curve", "write_model"]

@@ -34,6 +34,3 @@ def build() -> Build | None:
         return codec.decode(Build, facts)
     except (OSError, ValueError, TypeError):
         return None
-
-
-__all__ = ["Build", "build", "rebuild_command"]

@@ -14,6 +14,3 @@ def left_device(context: Context) -> tuple[str, ...]:
         f"computed on the CPU ({context.graph_splits} graph splits), which is slow"
     )
     return (told,)
-
-
-__all__ = ["left_device"]

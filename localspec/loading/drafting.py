@@ -235,6 +235,3 @@ def _as_named(error: ModelFileError) -> LocalspecError:
     """The error for a head that was named: one that this build cannot run is not damaged."""
     unsupported = isinstance(error, UnsupportedModelError)
     return DraftIncompatibleError(str(error)) if unsupported else error
-
-
-__all__ = ["NO_TEXTS", "Drafters", "Drafting", "EarlierTexts"]

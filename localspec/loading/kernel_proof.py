@@ -229,6 +229,3 @@ def save(facts: dict[str, object]) -> None:
         except OSError:  # another user's folder, or a full disk: proved at every start
             continue
         return
-
-
-__all__ = ["Proved", "failed_before", "libraries", "prove", "recorded", "save", "timed"]

@@ -257,6 +257,3 @@ def speed(curve: Mapping[int, float], cost: float) -> float:
 def _room() -> int:
     """Bytes available without swapping, cached file pages included."""
     return int(psutil.virtual_memory().available)
-
-
-__all__ = ["NOT_COMPARED", "Kernels", "Trials", "speed"]

@@ -348,6 +348,3 @@ def _with_prediction(drafters: Sequence[Drafter]) -> Sequence[Drafter]:
     if any(drafter.name == drafter_registry.PREDICTION for drafter in drafters):
         return drafters
     return (PredictionDrafter(), *drafters)
-
-
-__all__ = ["LoadedPair", "load"]

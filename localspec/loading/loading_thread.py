@@ -50,6 +50,3 @@ def load_in_thread(
             if loading.exception() is None:  # an interrupt came first
                 loading.result().close()
             raise
-
-
-__all__ = ["load_in_thread"]

@@ -92,6 +92,3 @@ def read_headers(target: ModelFile, draft: ModelFile | None) -> PairHeaders:
         with contextlib.suppress(LocalspecError):  # loading it will say the same
             header = draft.header
     return PairHeaders(target.header, header)
-
-
-__all__ = ["PairHeaders", "read_headers"]

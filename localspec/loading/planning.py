@@ -79,6 +79,3 @@ class Planning:
         beside = projector_bytes(self.files.target, options)
         beside += sum(one.path.stat().st_size for one in options.adapters)
         return fit_files(self.files.target, draft, wishes, remote=self.remote, beside=beside)
-
-
-__all__ = ["Planning"]

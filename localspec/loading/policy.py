@@ -284,15 +284,3 @@ def _setting(target: Context) -> dict[str, object]:
         "kv": target.kv_type,
         "build": own_kernels.build(),
     }
-
-
-__all__ = [
-    "Control",
-    "MeasuredControl",
-    "OnPass",
-    "automatic",
-    "costs_file",
-    "fixed_length",
-    "off",
-    "state_identity",
-]

@@ -16,6 +16,3 @@ def recommended() -> Best | None:
     if speed is None:
         return None
     return best(offers().found, speed, ask_machine.memory())
-
-
-__all__ = ["recommended"]

@@ -203,6 +203,3 @@ class Parts:
         for part in self.loaded:
             part.close()
         self.loaded.clear()
-
-
-__all__ = ["Part", "Parts", "Progress"]

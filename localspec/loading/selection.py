@@ -142,6 +142,3 @@ def select(options: Options, headers: PairHeaders) -> Selection:
         asked = (trees if name == TREE else name for name in options.drafter)
         names = tuple(dict.fromkeys(asked))
     return Selection(options, headers, names)
-
-
-__all__ = ["Branches", "Selection", "select"]

@@ -127,7 +127,3 @@ class ModelSight:
         self._parts.loaded.insert(0, made)
         self._target.pictures = made
         return made
-
-
-__all__ = ["NO_PROJECTOR", "ModelSight", "projector_bytes", "projector_memory"]
-__all__ += ["projector_of"]

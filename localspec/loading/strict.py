@@ -192,6 +192,3 @@ def _refusal(name: str, differed: Sequence[Difference]) -> str:
         f"strict mode is not possible with {name} on this machine: the {backend()} backend "
         f"computes other last bits with {found} (up to {worst:.2g} in the logits); {advice}"
     )
-
-
-__all__ = ["Promise", "StrictLoading"]

@@ -129,6 +129,3 @@ class TargetLoading:
             return target.n_bytes // max(1, target.n_layer)
         draft = self.selection.headers.draft if self.selection.uses_draft_file else None
         return draft.size if draft is not None else 0  # a missing file is an error later
-
-
-__all__ = ["CacheOnHostError", "LoadedTarget", "TargetLoading"]

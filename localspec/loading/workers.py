@@ -43,6 +43,3 @@ def where(model: Model, devices: RemoteDevices) -> str:
     """A notice: how much of a model the workers, and GPUs if there are any, have."""
     place = f"on {devices}" if backend() == "cpu" else f"on {devices} and this machine's GPUs"
     return f"{model.gpu_layers} of {model.n_layer + 1} layers of {model.path.name} are {place}"
-
-
-__all__ = ["SOURCE", "connected", "where"]

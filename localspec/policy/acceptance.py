@@ -145,8 +145,3 @@ class AcceptanceEstimate:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""
         found = sum((n + share) * p for n, share, p in zip(self.seen, USUAL, table, strict=True))
         return found / (sum(self.seen) + 1)
-
-
-__all__ = [
-    "BINS", "COMPUTES", "COPIES", "LATEST", "AcceptanceEstimate", "Kind", "bin_of",
-]  # fmt: skip

@@ -234,6 +234,3 @@ class Controller:
                 spent += self._prices.reading(source, unread, n) - each
                 costs.bounded(source, o.draft_s / o.considered)
         return spent
-
-
-__all__ = ["Controller"]

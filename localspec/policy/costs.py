@@ -257,6 +257,3 @@ class Costs:
             for source, seconds in self._drafts.items()
         }
         return computed | self._answers
-
-
-__all__ = ["Costs"]

@@ -256,8 +256,3 @@ class GainPace:
             paid += self._cost
             chance = later
         return False
-
-
-__all__ = [
-    "BEHIND", "UNDECIDED", "Candidate", "Decided", "Decision", "GainPace", "Option", "decide",
-]  # fmt: skip

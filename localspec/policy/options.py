@@ -199,6 +199,3 @@ class Options:
             if gain <= MARGIN or reply.guesses.get(source, (0, 0))[1] >= ENOUGH:
                 return max(0.0, gain) / (1 + max(0.0, gain))
         return prospect(self.drafter(key), prices, (0.0, DOUBT))
-
-
-__all__ = ["Options", "Reply"]

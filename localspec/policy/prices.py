@@ -225,6 +225,3 @@ class PriceList:
         """Reading took so many times as long as `reading` said."""
         before = self._dearer.get(source, 1.0)
         self._dearer[source] = before * (1 + RECENT * (min(times, 10.0) - 1))
-
-
-__all__ = ["Curve", "PriceList", "Prices", "bucket_of", "most_gain", "quickest", "row_factors"]

@@ -290,9 +290,3 @@ def not_affordable(c: Candidate, requests: int) -> Speculation:
     if loss > budgets.others:
         why += f"; besides, {delays}"
     return Speculation("parked", why, _RISK)
-
-
-__all__ = [
-    "MEASURING", "NOTHING_YET", "NOT_ALLOWED", "NO_ROOM", "QUIET", "Guesses", "Seen", "Status",
-    "gains_too_little", "hopeless", "not_affordable", "nothing_proposed", "sentence", "why_parked",
-]  # fmt: skip

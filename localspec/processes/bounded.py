@@ -220,6 +220,3 @@ def _taken(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
-
-
-__all__ = ["STARTING_SECONDS", "BoundedPool", "BoundedProcess", "Bounds", "TooMuchError"]

@@ -54,6 +54,3 @@ def _arm(seconds: float, *, computing: bool) -> None:
     if hasattr(signal, "setitimer"):
         which = signal.ITIMER_PROF if computing else signal.ITIMER_REAL
         signal.setitimer(which, seconds)
-
-
-__all__ = ["address_space", "answer_lines", "limit_memory"]

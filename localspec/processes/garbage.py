@@ -26,6 +26,3 @@ def collect_new() -> None:
         gc.collect()
     gc.freeze()
     gc.set_threshold(*_RUNNING)
-
-
-__all__ = ["collect_new", "collect_rarely"]

@@ -72,6 +72,3 @@ def _ours() -> float:
             of_child = child.cpu_times()
             seconds += of_child.user + of_child.system
     return float(seconds)
-
-
-__all__ = ["BUSY", "Neighbours", "busy_now", "calm_within"]

@@ -38,6 +38,3 @@ def _until_orphaned(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-__all__ = ["end_with_parent", "watch"]

@@ -138,6 +138,3 @@ def _of_route(scope: Scope, error: HTTPException) -> ApiError:
             said = f"{scope['method']} is not possible at {path}"
             return ApiError(error.status_code, said, headers=error.headers)
     return ApiError(error.status_code, "the request cannot be answered")
-
-
-__all__ = ["ROUTES", "SHAPES", "Boundary", "Contribution", "all_routes", "build_app"]

@@ -29,6 +29,3 @@ def banner(service: Service, address: str, *, quote: Callable[[str], str]) -> li
         ]
     lines.append("Ctrl-C stops the server.")
     return lines
-
-
-__all__ = ["banner"]

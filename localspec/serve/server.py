@@ -206,6 +206,3 @@ def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener
         backlog=_BACKLOG,
     )
     return Listener(config)
-
-
-__all__ = ["Listener", "bind", "listener", "require_tls"]

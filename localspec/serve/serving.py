@@ -231,6 +231,3 @@ def address_of(settings: ServeSettings, name: object) -> str:
         host = f"[{host}]"
     scheme = "http" if settings.tls is None else "https"
     return f"{scheme}://{host}:{port}{settings.root_path}"
-
-
-__all__ = ["EngineProcesses", "Front", "Serving", "address_of", "text_models"]

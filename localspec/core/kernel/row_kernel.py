@@ -231,6 +231,3 @@ def _all_ids(n: int) -> Ids:
     found = np.arange(n, dtype=np.int32)
     found.flags.writeable = False
     return found
-
-
-__all__ = ["MOST", "Cut", "RowKernel", "Team"]

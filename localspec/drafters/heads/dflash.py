@@ -130,6 +130,3 @@ class BlockModel:
                 raise
             cached.read = end
         return end
-
-
-__all__ = ["BlockModel", "Filler"]

@@ -287,6 +287,3 @@ class HeadDrafter(ChainDrafter):
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Read along while the states of the prompt are stored."""
         self._read_prompt(seq, tokens, upto)
-
-
-__all__ = ["HeadDrafter", "HeadModel", "HiddenStates", "PairReader", "StateRows"]

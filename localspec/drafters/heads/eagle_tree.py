@@ -221,6 +221,3 @@ def best_of(tree: TreeBuilder, nodes: int, leaves: int) -> list[int]:
         inner.add(parent)
         kept.add(node)
     return sorted(kept)
-
-
-__all__ = ["GrowingModel", "HeadTreeDrafter", "HeadTreeModel", "TreeReader", "best_of"]

@@ -56,6 +56,3 @@ class ForwardOnlyDrafter(HeadDrafter):
         sure = confidence(q, row, ask.processor.allowed(ask.tokens))
         probe = Chain(ask, 0, proposal, ask.position, confidences=[sure], places=[0], refused=q)
         self._predicted[ask.seq] = probe
-
-
-__all__ = ["ForwardOnlyDrafter"]

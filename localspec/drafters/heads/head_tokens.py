@@ -31,6 +31,3 @@ class HeadTokens:
         except BaseException:
             del self.tokens[length:]
             raise
-
-
-__all__ = ["HeadTokens"]

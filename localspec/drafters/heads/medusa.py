@@ -228,6 +228,3 @@ def best_first(shares: Sequence[Sequence[float]], nodes: int, leaves: int) -> li
             below = negative * shares[level + 1][0]
             heapq.heappush(waiting, (below, level + 1, 0, -negative))
     return [width for width in widths if width]
-
-
-__all__ = ["MedusaChains", "MedusaDrafter", "MedusaHeads", "MedusaModel", "best_first"]

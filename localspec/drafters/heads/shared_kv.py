@@ -135,6 +135,3 @@ class SharedModel:
         found = chain.found
         rows = found[0][None] if len(found) == 1 else np.stack(found)
         return rows[:, : self.vocabulary]
-
-
-__all__ = ["Guesser", "SharedModel"]

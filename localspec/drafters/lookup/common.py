@@ -77,6 +77,3 @@ class PendingGuesses:
     def forget(self, seq: int) -> None:
         """Drop them."""
         self._guesses.pop(seq, None)
-
-
-__all__ = ["LookupTexts", "PendingGuesses", "copied", "legal_part"]

@@ -241,6 +241,3 @@ def open_drafter(texts: LookupTexts) -> Lookahead:
     """Open it; its n-grams are the target's own, so that it reads no other text."""
     del texts
     return Lookahead()
-
-
-__all__ = ["Lookahead", "open_drafter"]

@@ -38,6 +38,3 @@ class NgramPool:
             return []
         self._grams.move_to_end(token)
         return self._grams[token][: -most - 1 : -1]
-
-
-__all__ = ["Gram", "NgramPool"]

@@ -131,6 +131,3 @@ class PredictedText:
         here = unmatched & self._bits[token]
         whole = (1 << len(self.tokens)) - 1
         self._unmatched = ((unmatched + here) | (unmatched - here)) & whole
-
-
-__all__ = ["PredictedText"]

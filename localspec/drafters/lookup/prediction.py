@@ -60,6 +60,3 @@ def open_drafter(texts: LookupTexts) -> PredictionDrafter:
     """Open it; predictions come with requests."""
     del texts
     return PredictionDrafter()
-
-
-__all__ = ["PredictionDrafter", "open_drafter"]

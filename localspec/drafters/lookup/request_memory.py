@@ -259,6 +259,3 @@ def _codes(text: NDArray[np.int32], size: int, owner: _Owner) -> NDArray[np.uint
     codes *= np.uint64(_MIX)
     codes ^= codes >> np.uint64(32)
     return codes
-
-
-__all__ = ["LONGEST", "SIZES", "Passage", "RequestMemory"]

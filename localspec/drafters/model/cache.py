@@ -140,6 +140,3 @@ class DraftCache:
             self._model.truncate(seq, length)
             del sequence.tokens[length:]
             sequence.other = None
-
-
-__all__ = ["DraftCache"]

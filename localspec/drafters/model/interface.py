@@ -76,6 +76,3 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
         return 0
     differ = np.flatnonzero(np.asarray(a[:n]) != np.asarray(b[:n]))
     return int(differ[0]) if len(differ) else n
-
-
-__all__ = ["CANNOT", "DraftModel", "SavesDraftState", "common_prefix"]

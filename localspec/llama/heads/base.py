@@ -252,6 +252,3 @@ class Head(Context):
     def prune(self) -> None:
         """Forget the tree, if there is one."""
         self._tree_sequences.cut(self._lengths[0])
-
-
-__all__ = ["Head"]

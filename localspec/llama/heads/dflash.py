@@ -122,6 +122,3 @@ def block_seconds(head: Blocks, tries: int = 5) -> float:
         head.fill(0, position, 1)
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[1:]) / head.depth
-
-
-__all__ = ["Blocks", "block_seconds"]

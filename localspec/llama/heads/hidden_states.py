@@ -212,6 +212,3 @@ class Features:
         """(end - first, width) view of the states of the tokens at [first, end), all at hand."""
         stored = self._stored[seq]
         return stored.rows[first - stored.first : end - stored.first]
-
-
-__all__ = ["Features", "FinalStates", "LayerInputs", "NextStates", "Rows", "Tap"]

@@ -276,6 +276,3 @@ def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) ->
         library.logger.warning("the Medusa heads are computed by numpy")
         return Reckoned(made_of)
     return Computed(made_of, on_gpu=on_gpu, threads=threads)
-
-
-__all__ = ["Computed", "Medusa", "Reckoned", "opened"]

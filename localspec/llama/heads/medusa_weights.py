@@ -56,6 +56,3 @@ def parts(head: ModelFile, target: ModelFile) -> MedusaWeights:
         tuple(tuple((found[w], found[b]) for w, b in blocks) for blocks in pairs),
         tuple(found[name if name in found else "borrowed"] for name in outputs),
     )
-
-
-__all__ = ["MedusaWeights", "parts"]

@@ -84,6 +84,3 @@ class _Guessed:
     start: int
     tokens: tuple[int, ...] = ()
     states: tuple[Rows, ...] = ()
-
-
-__all__ = ["MtpLayers"]

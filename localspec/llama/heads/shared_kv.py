@@ -100,6 +100,3 @@ class Assistant(Head):
             rows = [self.guesses([(seq, int(token), state)])[0][0].copy() for token in tokens]
             found.append(np.stack(rows)[len(rows) - outputs :])
         return found
-
-
-__all__ = ["Assistant"]

@@ -81,5 +81,3 @@ _CONVERT: dict[int, Callable[[NDArray[np.uint8]], Matrix]] = {
     8: _q8_0,
     30: _bf16,
 }
-
-__all__ = ["Matrix", "Weight", "mapped"]

@@ -64,6 +64,3 @@ class TreeSequences:
             c_api.llama_memory_seq_rm(self._memory, seq, base, -1)
         self._used.clear()
         self._ends, self.depth = [], 0
-
-
-__all__ = ["TreeSequences"]

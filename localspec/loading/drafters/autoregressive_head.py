@@ -68,6 +68,3 @@ def check_words(head: ModelFile, vocabulary: int) -> None:
         raise ModelFileError(
             f"{head.name} is damaged: its {heads.VOCABULARY_MAP} names a token twice"
         )
-
-
-__all__ = ["check_width", "check_words", "head_drafter", "shared_vocabulary"]

@@ -27,6 +27,3 @@ def open_drafter(opening: Opening) -> Opened:
         blocks = BlockModel(head, features, vocabulary)
         drafter = ForwardOnlyDrafter(blocks, opening.favoured, opening.spec.name, head.depth)
         return opening.opened(drafter, TimedBlocks(head), features, head)
-
-
-__all__ = ["open_drafter"]

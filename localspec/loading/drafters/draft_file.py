@@ -103,6 +103,3 @@ def short_training(draft: Model, target: Model, context: int) -> tuple[str, ...]
         "beyond that fewer of its drafts may be accepted"
     )
     return (told,)
-
-
-__all__ = ["DraftFile", "Refused", "load_draft", "short_training"]

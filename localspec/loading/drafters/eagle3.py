@@ -25,6 +25,3 @@ def open_drafter(opening: Opening) -> Opened:
         head = opening.head(Eagle, model)
         check_words(opening.head_file, shared_vocabulary(opening, head))
         return head_drafter(opening, head, tap)
-
-
-__all__ = ["open_drafter"]

@@ -28,6 +28,3 @@ def open_drafter(opening: Opening) -> Opened:
         threads=opening.parts.medusa_threads(target),
     )
     return Opened(MedusaDrafter(model, opening.favoured), timed, features, uses_file=True)
-
-
-__all__ = ["open_drafter"]

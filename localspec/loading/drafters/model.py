@@ -67,6 +67,3 @@ def _kv_type(opening: Opening) -> str:
     if fit.draft is not None:
         return fit.draft.kv_type
     return draft_kv_type(None, fit.target.kv_type)  # only llama.cpp could read its header
-
-
-__all__ = ["open_chain", "open_tree"]

@@ -48,6 +48,3 @@ def _assistant(opening: Opening, model: Model, tap: NextStates) -> Opened:
     shared = SharedModel(head, features, vocabulary)
     drafter = ForwardOnlyDrafter(shared, opening.favoured, opening.spec.name)
     return opening.opened(drafter, TimedContext(head), features, head)
-
-
-__all__ = ["open_drafter"]

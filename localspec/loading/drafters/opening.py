@@ -112,6 +112,3 @@ class Opening:
             uses_file=self.sidecar is not None,
             notices=short_training(head.model, self.target.model, self.parts.fit.context),
         )
-
-
-__all__ = ["Opened", "Opening"]

@@ -21,6 +21,3 @@ def portable(name: str | None) -> str | None:
     except LocalspecError:  # loading the model reports an unreadable catalogue
         is_path = True
     return str(path.resolve()) if is_path else name
-
-
-__all__ = ["portable"]

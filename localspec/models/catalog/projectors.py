@@ -109,7 +109,3 @@ def _alike(one: str, other: str) -> int:
     one, other = (name.lower().replace("mmproj", "").strip("-_.") for name in (one, other))
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-__all__ = ["ARCHITECTURE", "NOT_CAUSAL", "find_projector", "kind", "require_projector"]
-__all__ += ["Senses", "is_projector", "senses", "why_useless"]

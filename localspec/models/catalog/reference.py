@@ -93,6 +93,3 @@ def _unknown(name: str) -> ModelNotFoundError:
     close = difflib.get_close_matches(name, catalog(), n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`localspec models` lists all"
     return ModelNotFoundError(f"no model called {name!r}; {hint}")
-
-
-__all__ = ["LocalRef", "ModelRef", "PairRef", "on_hub", "reference", "require_on_hub"]

@@ -127,6 +127,3 @@ def _in_cache(pair: Pair, file: PairFile) -> ModelFile:
     raise ModelNotFoundError(
         f"the files of {pair.name!r} are not downloaded: {file.where} is missing"
     )
-
-
-__all__ = ["NO_DRAFT", "Resolved", "cached", "draft_file", "resolve"]

@@ -121,6 +121,3 @@ def _may_be_head(opening: Mapping[str, object]) -> bool:
     architecture = _architecture(opening)
     ahead = opening.get(f"{architecture}.nextn_predict_layers", 0)
     return architecture in _HEAD_ARCHITECTURES or ahead != 0
-
-
-__all__ = ["Sidecars", "find_sidecars", "only_model"]

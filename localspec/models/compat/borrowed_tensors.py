@@ -66,6 +66,3 @@ def _too_wide(head: Header, target: Header, what: str, verb: str) -> str | None:
         f"it uses the {what} of the target, which {verb} {target.n_embd} wide, and its own width "
         f"is {head.n_embd}"
     )
-
-
-__all__ = ["borrowing_problem", "borrows_output"]

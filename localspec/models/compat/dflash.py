@@ -52,6 +52,3 @@ def _block_problem(head: Header, target: Header) -> str | None:
         return f"its mask is token {mask}, and {target.name} has {target.n_vocab} tokens"
     parts = [*_TENSORS, *(f"blk.{i}.{part}" for i in range(head.n_layer) for part in _BLOCK)]
     return missing(head, [f"{part}.weight" for part in parts])
-
-
-__all__ = ["ARCHITECTURE", "problem"]

@@ -71,6 +71,3 @@ def _cell(header: Header, layer: int) -> tuple[int, int, int]:
 def _shown(cell: tuple[int, int, int]) -> str:
     heads, keys, values = cell
     return f"{heads} key heads of {keys}" + (f", values of {values}" if values != keys else "")
-
-
-__all__ = ["ARCHITECTURE", "problem"]

@@ -43,6 +43,3 @@ def missing(head: Header, names: Iterable[str]) -> str | None:
     named = {tensor.name for tensor in head.tensors}
     lacking = [name for name in names if name not in named]
     return f"it lacks {lacking[0]}" if lacking else None
-
-
-__all__ = ["missing", "other_size", "target_layers", "unpublished"]

@@ -41,6 +41,3 @@ def cut_short(header: Header) -> str | None:
     if header.shards > 1 or header.size >= header.end:
         return None
     return f"{header.name} is cut short: {header.size} of {header.end} bytes; fetch it again"
-
-
-__all__ = ["VOCABULARY_MAP", "cut_short", "invalid_head", "unsupported_type"]

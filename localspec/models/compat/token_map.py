@@ -166,6 +166,3 @@ def too_little(common: TokenMap, mismatch: str) -> str | None:
         f"{mismatch}; they have {common.shared:.0%} of their tokens in common, and drafting across "
         f"vocabularies needs {ENOUGH:.0%}"
     )
-
-
-__all__ = ["ENOUGH", "TokenMap", "meaning", "too_little", "translate", "why_incompatible"]

@@ -223,6 +223,3 @@ class SmallModel:
 def _kind(name: str) -> str:
     """The part of a tensor's name that says what it is."""
     return name.removesuffix(".weight").rsplit(".", 1)[-1]
-
-
-__all__ = ["Shape", "SmallModel"]

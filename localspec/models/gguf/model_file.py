@@ -55,6 +55,3 @@ class ModelFile:
             return first
         tensors = itertools.chain(first.tensors, *(part.tensors for part in others))
         return dataclasses.replace(first, tensors=tuple(tensors))
-
-
-__all__ = ["ModelFile"]

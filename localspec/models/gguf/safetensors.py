@@ -109,6 +109,3 @@ def _stored(file: str, name: str, entry: Any, content: NDArray[np.uint8]) -> Saf
     if end - begin != math.prod(shape) * _BYTES[dtype] or end == begin:
         raise ModelFileError(f"{file} is damaged: the bytes of {name} do not match its shape")
     return SafeTensor(name, dtype, shape, content[begin:end])
-
-
-__all__ = ["SafeTensor", "read_safetensors"]

@@ -74,6 +74,3 @@ def _missing_special_token(metadata: Mapping[str, object], n: int) -> str | None
         if added is True and not known:
             return f"it requires {name} in front of texts, and has no such token"
     return None
-
-
-__all__ = ["vocabulary_damage"]

@@ -101,6 +101,3 @@ def _padded(n: int) -> int:
 def _text(text: str) -> bytes:
     raw = text.encode()
     return struct.pack("<Q", len(raw)) + raw
-
-
-__all__ = ["RawValue", "Tensor", "Zeros", "total", "write_gguf"]

@@ -212,7 +212,3 @@ def _whole_first(found: Sequence[RepoModel]) -> list[RepoModel]:
         if known is None or (c.count, c.prefix) < (known.count, known.prefix):
             best[base] = c
     return list(best.values())
-
-
-__all__ = ["PREFERENCE", "RepoFile", "RepoModel", "candidates", "choose", "projector"]
-__all__ += ["listing"]

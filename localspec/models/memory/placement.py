@@ -98,6 +98,3 @@ def most(high: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-__all__ = ["Placement", "most"]

@@ -175,6 +175,3 @@ def _at(curve: Mapping[int, float], width: int) -> float:
     above = min(n for n in curve if n >= width)
     share = (width - below) / (above - below) if above > below else 0.0
     return curve[below] + share * (curve[above] - curve[below])
-
-
-__all__ = ["SLOW", "Expected", "MachineSpeed", "Reads", "expected", "rounded", "weight_type"]

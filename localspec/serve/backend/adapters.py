@@ -219,6 +219,3 @@ def _require_adapter(file: Path, target: Path) -> None:
         raise bad_request(str(error), "lora_path") from None
     except LocalspecError:
         raise bad_request(f"{file.name} cannot be read", "lora_path") from None
-
-
-__all__ = ["ServedAdapter", "ServedAdapters"]

@@ -241,6 +241,3 @@ class Answering:
         elif error is not None and not self.record.error:
             self.record.error = "the client left"
         self._server.left(self)
-
-
-__all__ = ["Answering", "Batch"]

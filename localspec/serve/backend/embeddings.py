@@ -132,6 +132,3 @@ class Embeddings:
                 "not_supported",
             )
         return process
-
-
-__all__ = ["Embeddings"]

@@ -59,6 +59,3 @@ class EngineFactory(Protocol):
     def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> Engine:
         """An engine for a model, not started; it calls ``on_death`` when it dies."""
         ...
-
-
-__all__ = ["Engine", "EngineFactory"]

@@ -367,6 +367,3 @@ class EngineSlot:
     def _unload_now(self) -> None:
         if self._changing is None and not self.users:
             self._change(self._end())
-
-
-__all__ = ["EngineSlot"]

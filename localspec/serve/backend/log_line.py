@@ -34,6 +34,3 @@ def texts_line(caller: Caller, path: str, model: str, found: Embedded, seconds: 
     parts = [time.strftime("%H:%M:%S"), caller.label, path, model]
     parts += [f"{len(found.counts)} texts", f"{found.tokens} tokens", f"{seconds:.2f} s"]
     return "  ".join(parts)
-
-
-__all__ = ["log_line", "texts_line"]

@@ -150,6 +150,3 @@ class Metrics:
             self.decode_seconds += stats.decode_seconds
             self.predicted_accepted += stats.accepted_prediction_tokens
             self.predicted_rejected += stats.rejected_prediction_tokens
-
-
-__all__ = ["MOST_POSITIONS", "Histogram", "Metrics", "TextCounts"]

@@ -183,6 +183,3 @@ def downloaded_from_hub(name: str) -> str | None:
         return found if ref is not None and cached(ref) is not None else None
     except LocalspecError:  # it matches several files
         return None
-
-
-__all__ = ["ListedModel", "ModelNames", "downloaded_from_hub", "hub_name"]

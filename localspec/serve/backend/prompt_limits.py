@@ -45,6 +45,3 @@ def _too_long(found: int, most: int, what: str) -> ApiError:
     return too_long(
         f"the prompt has {found} {what}, which exceeds the available context size: at most {most}"
     )
-
-
-__all__ = ["CHARACTERS_PER_TOKEN", "require_room"]

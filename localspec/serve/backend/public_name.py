@@ -10,6 +10,3 @@ def public(model: str) -> str:
     if model.endswith(".gguf") or PurePath(model).is_absolute():
         return PurePath(model).name.removesuffix(".gguf")
     return model
-
-
-__all__ = ["public"]

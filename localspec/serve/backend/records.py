@@ -60,6 +60,3 @@ class RequestRecord:
     def emitted(self) -> int:
         """Tokens of all its replies so far."""
         return sum(reply.emitted for reply in self.replies)
-
-
-__all__ = ["ReplyRecord", "RequestRecord"]

@@ -32,6 +32,3 @@ class Silent:
 
     def defect(self, error: BaseException) -> None:
         """Drop it."""
-
-
-__all__ = ["Reporter", "Silent"]

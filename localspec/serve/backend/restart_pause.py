@@ -33,6 +33,3 @@ class RestartPause:
     def end(self) -> None:
         """The next attempt begins at once."""
         self.failures, self._until = 0, 0.0
-
-
-__all__ = ["RestartPause"]

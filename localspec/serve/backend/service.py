@@ -276,6 +276,3 @@ class Service:
 def _owner(caller: Caller, request: ReplyRequest) -> str:
     """The caller, and within it what the request itself asks to be kept apart (``cache_salt``)."""
     return f"{caller.owner}/{request.owner}" if request.owner else caller.owner
-
-
-__all__ = ["Service"]

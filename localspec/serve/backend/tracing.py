@@ -76,6 +76,3 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
     if record.adapters:
         found["localspec.adapters"] = record.adapters
     return found
-
-
-__all__ = ["Tracing"]

@@ -43,6 +43,3 @@ class UnloadTimer:
     def _unload(self, unload: Callable[[], None]) -> None:
         self._timer, self._seconds = None, self._usual
         unload()
-
-
-__all__ = ["UnloadTimer"]

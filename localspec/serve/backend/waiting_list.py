@@ -89,6 +89,3 @@ def _admit(one: Waiting) -> int:
         return 0
     one.turn.set_result(None)
     return 1
-
-
-__all__ = ["Waiting", "WaitingList"]

@@ -227,13 +227,3 @@ class _Body:
                 self.started = True
             await self._send({"type": "http.response.body", "body": part, "more_body": more})
             self.written_at = time.monotonic()
-
-
-__all__ = [
-    "GoneError",
-    "JSONAnswer",
-    "StreamedAnswer",
-    "read_body",
-    "read_body_as",
-    "while_connected",
-]

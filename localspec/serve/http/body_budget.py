@@ -80,6 +80,3 @@ def share_of(scope: Any) -> Share | None:
     """The share of a request; None where the application is not limited."""
     found = scope.get(_KEY)
     return found if isinstance(found, Share) else None
-
-
-__all__ = ["FREE", "BodyBudget", "Share", "share_of"]

@@ -30,6 +30,3 @@ def caller_of(scope: Any) -> Caller:
     found = scope.get(STATE_KEY)
     known = found if isinstance(found, Caller) else Caller()
     return replace(known, body=share_of(scope))
-
-
-__all__ = ["STATE_KEY", "Caller", "caller_of"]

@@ -192,6 +192,3 @@ def _end_one(idle: Sequence[LimitedProtocol]) -> bool:
 def protocol_with(limits: Limits) -> type[LimitedProtocol]:
     """The protocol for uvicorn, which makes one for each connection."""
     return type("Protocol", (LimitedProtocol,), {"limits": limits})
-
-
-__all__ = ["LimitedProtocol", "protocol_with"]

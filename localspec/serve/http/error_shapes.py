@@ -56,6 +56,3 @@ class ErrorShapes:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return shape
         return OPENAI
-
-
-__all__ = ["OPENAI", "ErrorShape", "ErrorShapes", "OpenAIShape"]

@@ -185,14 +185,3 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
     ),
 )
 """Messages for clients in place of errors whose own text may name files."""
-
-__all__ = [
-    "RETRY_SECONDS",
-    "ApiError",
-    "NotLoadedError",
-    "PausedError",
-    "bad_request",
-    "of_engine",
-    "stopping",
-    "too_long",
-]

@@ -55,6 +55,3 @@ class GatheredWrites:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-__all__ = ["GatheredWrites"]

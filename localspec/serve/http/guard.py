@@ -215,6 +215,3 @@ def _with_headers(send: Send, more: Mapping[str, str]) -> Send:
         await send(message)
 
     return send_with
-
-
-__all__ = ["Guard"]

@@ -70,6 +70,3 @@ def _filler(cycle: RequestResponseCycle) -> Any:
         return h11.InformationalResponse(status_code=102, headers=[], reason=b"Processing")
     filler = cycle.scope.get(FILLER_KEY)
     return h11.Data(data=filler) if isinstance(filler, bytes) else None
-
-
-__all__ = ["FILLER_KEY", "Probes", "may_still_read"]

@@ -27,6 +27,3 @@ async def elsewhere(size: int, work: Callable[[], _T]) -> _T:
     if size <= LARGE:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_THREAD, work)
-
-
-__all__ = ["LARGE", "elsewhere"]

@@ -51,6 +51,3 @@ def hint(path: str) -> str:
     if version == "v1" and rest.split("/")[0] == "v1":
         return "; the base URL of this client should end before /v1"
     return ""
-
-
-__all__ = ["PlainPaths", "hint", "plain"]

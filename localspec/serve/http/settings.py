@@ -139,6 +139,3 @@ class ServeSettings:
     """Files of the certificate and of its key; None: plain HTTP."""
     root_path: str = ""
     """Path in front of all others, such as ``/llm``, where a proxy does not remove it."""
-
-
-__all__ = ["DEFAULT_PORT", "ApiKeys", "Limits", "ServeSettings"]

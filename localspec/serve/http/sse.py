@@ -43,6 +43,3 @@ class Chunks:
     def sse(self, fields: dict[str, Any]) -> bytes:
         """One event with the common fields and these, of which there is at least one."""
         return self._head + dumps(fields)[1:] + b"\n\n"
-
-
-__all__ = ["COMMENT", "DONE", "Chunks", "dumps", "sse"]

@@ -64,6 +64,3 @@ def own(events: Sequence[ReplyEvent], reply: Reply, extras: Extras) -> dict[str,
     if extras.origins:
         found |= origins([event for event in events if isinstance(event, Token)])
     return found
-
-
-__all__ = ["REASONS", "extra", "head", "new_id", "origins", "own", "scored"]

@@ -30,6 +30,3 @@ class Delta(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.content or self.reasoning or self.calls)
-
-
-__all__ = ["CallDelta", "Delta"]

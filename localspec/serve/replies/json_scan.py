@@ -43,6 +43,3 @@ class JSONScan:
         elif character in "}]":
             self._depth -= 1
             self.over = self._depth == 0
-
-
-__all__ = ["JSONScan"]

@@ -110,6 +110,3 @@ def vllm_prompt(places: Sequence[TokenLogprobs | None]) -> list[Any]:
         )
         found.append(ranked)
     return found
-
-
-__all__ = ["TextLogprobs", "chat_logprobs", "number", "vllm_prompt", "whole"]

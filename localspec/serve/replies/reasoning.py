@@ -95,6 +95,3 @@ class ThinkingSplitter:
             said = said.lstrip()
             self._trim = not said
         return [Content(said)] if said else []
-
-
-__all__ = ["ThinkingSplitter"]

@@ -59,6 +59,3 @@ class ReplyParser:
         for part in parts:
             found += self._calls.feed(part.text) if isinstance(part, Content) else [part]
         return found
-
-
-__all__ = ["ReplyParser"]

@@ -96,16 +96,3 @@ class WholeReply(Struct):
                 case CallEnd(index, complete):
                     found.calls[index].complete = complete
         return found
-
-
-__all__ = [
-    "CallArguments",
-    "CallBegin",
-    "CallEnd",
-    "Content",
-    "Part",
-    "Reasoning",
-    "WholeCall",
-    "WholeReply",
-    "merged",
-]

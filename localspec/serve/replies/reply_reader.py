@@ -107,6 +107,3 @@ class PartDeltas:
                 case _:
                     pass
         return Delta(content, reasoning, tuple(calls.values()))
-
-
-__all__ = ["PartDeltas", "ReplyReader"]

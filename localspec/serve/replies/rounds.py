@@ -19,6 +19,3 @@ def rounds(events: Sequence[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
             part = []
     if part:
         yield part
-
-
-__all__ = ["rounds"]

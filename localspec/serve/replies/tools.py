@@ -271,6 +271,3 @@ def _reader(family: Family, tools: Sequence[Tool], prefix: str) -> CallReader:
 def family(name: str) -> Family:
     """The family of a `ReplyFormat`."""
     return FAMILIES[name]
-
-
-__all__ = ["CallReader", "CallSplitter", "family"]

@@ -80,6 +80,3 @@ def _metrics(stats: Stats) -> dict[str, Any]:
             },
         }
     }
-
-
-__all__ = ["measurements", "usage"]

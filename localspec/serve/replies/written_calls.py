@@ -90,6 +90,3 @@ class WrittenCalls:
             ("{", *family.markers)
         ):
             self.at = self._searched
-
-
-__all__ = ["WrittenCalls"]

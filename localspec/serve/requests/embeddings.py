@@ -110,6 +110,3 @@ def read_texts(given: Any, name: str) -> list[str | list[int]]:
         raise bad_request(f"{name} has a number that is not a token id", name)
     found: list[str | list[int]] = given
     return found
-
-
-__all__ = ["MOST_TEXTS", "EmbeddingsBody", "NativeEmbeddingBody", "RerankBody", "read_texts"]

@@ -120,6 +120,3 @@ def joined(parts: Iterable[str | Picture], between: str = "") -> tuple[str, tupl
         pictures.append(dataclasses.replace(part, at=len(text)))
         after = True
     return text, tuple(pictures)
-
-
-__all__ = ["joined", "not_fetched", "picture_at", "picture_of", "picture_of_result", "sound_of"]

@@ -88,6 +88,3 @@ class ChunkStream(ABC):
             localspec=own(events, reply, Extras(notices=self._extras.notices)),
         )
         return chunk | measurements(reply.stats)
-
-
-__all__ = ["Chunk", "ChunkStream"]

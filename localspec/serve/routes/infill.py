@@ -199,5 +199,3 @@ def _selected(answer: Mapping[str, Any], paths: Sequence[str] | None) -> dict[st
 
 
 _ABSENT = object()
-
-__all__ = ["PATH", "SHAPE", "routes"]

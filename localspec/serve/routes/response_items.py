@@ -184,6 +184,3 @@ def _merged(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             found.append(event)
     return found
-
-
-__all__ = ["Item", "ResponseItems"]

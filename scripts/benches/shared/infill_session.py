@@ -164,6 +164,3 @@ def moments() -> Iterator[Moment]:
                 before += key
             yield Moment(before, after)
         text = before + after
-
-
-__all__ = ["OTHER_FILES", "Moment", "moments"]
