@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from localspec.core.events import Notice, ReplyEvent
 from localspec.core.target import ServingTarget
 from localspec.decode.round import RoundResult
-from localspec.generation.reply_job import Running
+from localspec.generation.generation import Generation
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A round of a reply whose events are still to be made."""
 
-    running: Running
+    generation: Generation
     result: RoundResult
     notices: Sequence[Notice]
     ended: float
@@ -31,18 +31,15 @@ class Delivery:
 
     def events(self) -> list[ReplyEvent]:
         """The events, and the notices after them."""
-        running = self.running
-        found = running.generation.events(
-            self.result, running.policy, ended=self.ended, alone=self.alone
-        )
+        found = self.generation.events(self.result, ended=self.ended, alone=self.alone)
         return [*found, *self.notices]
 
     def hand_over(self) -> None:
         """Hand the events over. Where that fails, this reply has failed, and no other."""
         try:
-            self.running.job.mailbox.put(self.events())
+            self.generation.job.mailbox.put(self.events())
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
-            self.running.defect = error
+            self.generation.defect = error
 
 
 class Deliveries:
@@ -55,7 +52,7 @@ class Deliveries:
     def after_round(self, round_: Sequence[Delivery]) -> None:
         """Hand over the events of a round, or have that done in the next pass."""
         for each in round_:
-            if each.running.generation.request.tally.rounds == 1:
+            if each.generation.request.tally.rounds == 1:
                 each.hand_over()
             else:
                 self._late.append(each)

@@ -17,9 +17,8 @@ from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_dra
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
 from localspec.errors import AuditError, LocalspecError
+from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
-from localspec.generation.stream import Generation
-from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Nothing, Restored
 
@@ -79,8 +78,6 @@ class Prefill:
     def read(
         self,
         generation: Generation,
-        drafter: Drafter,
-        policy: Policy,
         most: int = PART,
         batch: int = 1,
         pause: float | None = None,
@@ -95,13 +92,14 @@ class Prefill:
             Interrupted, DecodeError: the parts read before stay cached.
         """
         target, seq, prompt = self._target, generation.seq, generation.tokens
+        drafter = generation.drafter
         at = len(self.cached[seq])
         checkpoints = [end for end in self._checkpoints[seq] if end > at]
         scorer, events = generation.prepared.prompt_scorer, list[ReplyEvent]()
         left = min([len(prompt) - 1, *checkpoints]) - at
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
         end = media_rows.after(prompt, at + min(part, left))
-        drafts = self._expects_drafts(generation, drafter, policy, batch)
+        drafts = self._expects_drafts(generation, batch)
         if at < end:
             start = time.perf_counter()
             if scorer is None:
@@ -121,7 +119,7 @@ class Prefill:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        if drafts and drafter.unread(seq, prompt) > _BEHIND:
+        if drafts and generation.undrafted > _BEHIND:
             generation.postpone_drafts()
         elif drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
@@ -147,14 +145,13 @@ class Prefill:
             self.sizes.learn(len(part), waited)
         self._prefix_cache.has_read(seq, part, None if seen else seconds)
 
-    def resume_drafts(self, generation: Generation, drafter: Drafter, batch: int) -> None:
+    def resume_drafts(self, generation: Generation, batch: int) -> None:
         """Let a drafter read what was postponed until the first token was there: a part of it,
         where ``batch`` requests wait for that. Drafts begin once it has read it all.
         """
-        seq, tokens = generation.seq, generation.tokens
-        unread = drafter.unread(seq, tokens)
-        self._read_on(generation, drafter, unread if batch == 1 else self._part(unread))
-        left = drafter.unread(seq, tokens)
+        unread = generation.undrafted
+        self._read_on(generation, unread if batch == 1 else self._part(unread))
+        left = generation.undrafted
         if left <= _BEHIND or left >= unread:  # or what is left cannot be read
             generation.resume_drafts()
 
@@ -163,27 +160,23 @@ class Prefill:
         return min(unread, self.sizes.within(_CATCH_UP_S))
 
     @staticmethod
-    def _read_on(generation: Generation, drafter: Drafter, part: int) -> None:
-        seq, tokens = generation.seq, generation.tokens
-        upto = len(tokens) - 1 - drafter.unread(seq, tokens) + part
-        drafter.catch_up(seq, tokens, media_rows.after(tokens, upto))
-
-    def _expects_drafts(
-        self, generation: Generation, drafter: Drafter, policy: Policy, batch: int
-    ) -> bool:
+    def _read_on(generation: Generation, part: int) -> None:
         tokens = generation.tokens
-        unread = drafter.unread(generation.seq, tokens)
-        return policy.expects_drafts(generation.request.state(unread=unread, batch=batch))
+        upto = len(tokens) - 1 - generation.undrafted + part
+        generation.drafter.catch_up(generation.seq, tokens, media_rows.after(tokens, upto))
 
-    def catch_up(
-        self, generation: Generation, drafter: Drafter, policy: Policy, batch: int
-    ) -> None:
+    @staticmethod
+    def _expects_drafts(generation: Generation, batch: int) -> bool:
+        state = generation.request.state(unread=generation.undrafted, batch=batch)
+        return generation.policy.expects_drafts(state)
+
+    def catch_up(self, generation: Generation, batch: int) -> None:
         """Let a drafter read a part of what it has missed, where the policy has come to expect
         drafts: the others have ended, or the text is such as it knows.
         """
-        unread = drafter.unread(generation.seq, generation.tokens)
-        if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, batch):
-            self._read_on(generation, drafter, self._part(unread))
+        unread = generation.undrafted
+        if unread > _BEHIND and self._expects_drafts(generation, batch):
+            self._read_on(generation, self._part(unread))
 
     def _scored(
         self, seq: int, prompt: list[int], at: int, end: int, scorer: TokenScorer

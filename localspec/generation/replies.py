@@ -17,15 +17,14 @@ from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Off
 from localspec.errors import Interrupted
 from localspec.generation.delivery import Deliveries, Delivery
+from localspec.generation.generation import Generation
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.phases import Phases
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
-from localspec.generation.reply_job import Running
 from localspec.generation.runnable import RunnablePair
-from localspec.generation.stream import Generation
 from localspec.generation.turns import Turns
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.processes.activity import doing
@@ -59,7 +58,7 @@ class RunningReplies:
         self._prefill = prefill
         self._prefix_cache = prefix_cache
         self._stop = stop
-        self.running: list[Running] = []
+        self.running: list[Generation] = []
         """In the order in which they began."""
         self._turn = itertools.count()
         self._turns = Turns()
@@ -100,19 +99,20 @@ class RunningReplies:
             elif running.stopped:
                 self.finish(running)
 
-    def _begun(self, ready: Ready, seq: int) -> Running:
+    def _begun(self, ready: Ready, seq: int) -> Generation:
         job, pair = ready.job, self._pair
-        return Running(
+        return Generation(
             job,
-            Generation(ready.prepared, seq, job.policy),
+            ready.prepared,
+            seq,
             pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy_for(ready.prepared.blend),
         )
 
-    def _begin(self, running: Running) -> None:
-        running.job.mailbox.put(running.generation.prepared.opening)
+    def _begin(self, running: Generation) -> None:
+        running.job.mailbox.put(running.prepared.opening)
         waited_for = self._others_wait(running)
-        running.job.mailbox.put(self._prefill.begin(running.generation, waited_for=waited_for))
+        running.job.mailbox.put(self._prefill.begin(running, waited_for=waited_for))
 
     def read(self) -> None:
         """Read a part of one prompt: in turns of the one that waits longest, and of the one that
@@ -121,50 +121,41 @@ class RunningReplies:
         reading = [running for running in self.running if running.reading]
         if reading:
             self.deliveries.complete()
-            shortest = min(reading, key=lambda running: self._prefill.unread(running.generation))
+            shortest = min(reading, key=self._prefill.unread)
             self._guarded((reading[0], shortest)[next(self._turn) % 2], self._read_part)
 
-    def _others_wait(self, running: Running) -> bool:
+    def _others_wait(self, running: Generation) -> bool:
         """Whether replies that are being written wait for what is done for this one."""
         return any(not other.reading for other in self.running if other is not running)
 
-    def _read_part(self, running: Running) -> None:
+    def _read_part(self, running: Generation) -> None:
         waited_for = self._others_wait(running)
         sizes = self._prefill.sizes
         pause = max(PAUSE, _ROUNDS * self._round_seconds)
         most = sizes.within(pause) if waited_for else sizes.alone()
-        generation = running.generation
-        left = generation.reading_left()
+        left = running.reading_left()
         if left is not None:
             if left <= 0:
                 self._give_up(running)
                 return
             most = min(most, sizes.within(left))
         batch = len(self.running)
-        events = self._prefill.read(
-            generation,
-            running.drafter,
-            running.policy,
-            most,
-            batch,
-            pause if waited_for else None,
-        )
-        running.reading = self._prefill.unread(generation) > 0
-        if generation.finish is None:
+        events = self._prefill.read(running, most, batch, pause if waited_for else None)
+        running.reading = self._prefill.unread(running) > 0
+        if running.finish is None:
             running.job.mailbox.put(events)
         else:
             self.finish(running, events=events)
 
-    def _give_up(self, running: Running) -> None:
+    def _give_up(self, running: Generation) -> None:
         """End a reply whose prompt takes longer to read than its request allows."""
-        generation = running.generation
-        generation.give_up()
-        unread = self._prefill.unread(generation)
+        running.give_up()
+        unread = self._prefill.unread(running)
         said = f"the time for the prompt was over with {unread} tokens unread; the rest is kept"
         self.finish(running, events=[Notice(said)])
 
     def _guarded(
-        self, running: Running, step: Callable[[Running], None], *, aborts: bool = True
+        self, running: Generation, step: Callable[[Generation], None], *, aborts: bool = True
     ) -> None:
         """Call ``step`` for one reply; if that fails, this reply alone ends. An interrupt aborts
         its passes unless they are for what the sequence held before.
@@ -184,9 +175,9 @@ class RunningReplies:
         decoding = self._turns.take([running for running in self.running if not running.reading])
         if not decoding:
             return
-        policy = pair.control.policy_for(decoding[0].generation.prepared.blend)
+        policy = pair.control.policy_for(decoding[0].prepared.blend)
         decoding.sort(key=lambda running: running.seq)  # llama.cpp splits passes of other orders
-        requests = [running.generation.request for running in decoding]
+        requests = [running.request for running in decoding]
         try:
             with self._stop.computing_for([running.job.interrupt for running in decoding]):
                 results = decode_round(requests, pair.target, pair.drafter, policy)
@@ -203,27 +194,27 @@ class RunningReplies:
                     self._fail(running, error)
             return
         self.phases.run("rounds' ends", lambda: self._deliver(decoding, results))
-        for running in [one for one in self.running if one.generation.postponed]:
+        for running in [one for one in self.running if one.postponed]:
             if not running.reading:
                 self.deliveries.complete()
                 self._guarded(running, self._resume_drafts)
 
-    def _resume_drafts(self, running: Running) -> None:
-        self._prefill.resume_drafts(running.generation, running.drafter, len(self.running))
+    def _resume_drafts(self, running: Generation) -> None:
+        self._prefill.resume_drafts(running, len(self.running))
 
     def _catch_up(self) -> None:
         """Now and then, let drafters read a part of what they have missed."""
         self._rounds += 1
         if self._rounds % LOOK == 0:
             for running in [*self.running]:
-                if not running.reading and not running.generation.postponed:
+                if not running.reading and not running.postponed:
                     self._guarded(running, self._let_catch_up)
 
-    def _let_catch_up(self, running: Running) -> None:
+    def _let_catch_up(self, running: Generation) -> None:
         batch = sum(not other.reading for other in self.running)
-        self._prefill.catch_up(running.generation, running.drafter, running.policy, batch)
+        self._prefill.catch_up(running, batch)
 
-    def _deliver(self, decoding: Sequence[Running], results: Sequence[RoundResult]) -> None:
+    def _deliver(self, decoding: Sequence[Generation], results: Sequence[RoundResult]) -> None:
         """Hand over the events of a round; end the replies that are complete or have failed."""
         ended, alone = time.perf_counter(), len(decoding) == 1
         by_seq = {result.request.seq: result for result in results}
@@ -231,7 +222,7 @@ class RunningReplies:
         notices = self._notices(results)
         going_on: list[Delivery] = []
         for running in decoding:
-            result, request = by_seq.get(running.seq), running.generation.request
+            result, request = by_seq.get(running.seq), running.request
             if result is None:
                 failed = AssertionError("a request without result or error")
                 self._fail(running, request.error or failed)
@@ -267,7 +258,7 @@ class RunningReplies:
     # -- ends ----------------------------------------------------------------------------------
 
     def finish(
-        self, running: Running, last: Delivery | None = None, events: Sequence[ReplyEvent] = ()
+        self, running: Generation, last: Delivery | None = None, events: Sequence[ReplyEvent] = ()
     ) -> None:
         """End a reply after its ``last`` round, or after ``events``; as interrupted, where it is
         not complete. If something fails, it ends with that, and no other reply does.
@@ -281,21 +272,19 @@ class RunningReplies:
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
             self._fail(running, error)
 
-    def _finish(self, running: Running, events: Sequence[ReplyEvent]) -> None:
+    def _finish(self, running: Generation, events: Sequence[ReplyEvent]) -> None:
         self.running.remove(running)
-        generation = running.generation
-        if generation.finish is None:
-            generation.interrupt()
-        self._prefill.finish(generation)
+        if running.finish is None:
+            running.interrupt()
+        self._prefill.finish(running)
         last = [*events, *self._save_costs()]
         capacity = self._pair.target.capacity
-        if generation.finish == "length" and len(generation.tokens) > capacity:
+        if running.finish == "length" and len(running.tokens) > capacity:
             last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
-        constraint = generation.prepared.constraint
-        reply = generation.reply(running.policy, valid=constraint is None or constraint.complete)
+        reply = running.reply()
         if not reply.valid:
             last.append(incomplete(reply.finish_reason, reply.stop_text))
-        conversation = self._preparation.remember(generation.prepared, reply)
+        conversation = self._preparation.remember(running.prepared, reply)
         if running.forgotten:
             self._prefill.forget(running.seq)
         elif conversation is not None:
@@ -304,9 +293,9 @@ class RunningReplies:
         running.job.end([*last, Finished(reply)])
         self._remember(running)
 
-    def _remember(self, running: Running) -> None:
+    def _remember(self, running: Generation) -> None:
         """Let later replies be drafted from one that has ended, where its request allows it."""
-        request = running.generation.request
+        request = running.request
         owner = request.drafting.recalls
         if owner is not None and request.emitted and not running.forgotten:
             try:
@@ -315,7 +304,7 @@ class RunningReplies:
                 log.warning("memory is short: earlier requests are not drafted from any more")
                 self._pair.drafter.forget_requests()
 
-    def _fail(self, running: Running, error: Exception) -> None:
+    def _fail(self, running: Generation, error: Exception) -> None:
         """End a reply with an error; its sequence is not trusted any more."""
         self.deliveries.complete()
         if running in self.running:

@@ -11,10 +11,8 @@ from typing import Protocol
 from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Speculation, Stats
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
-from localspec.drafters.base import Drafter
 from localspec.generation.prepared import new_seed
 from localspec.generation.reply_stream import TakesEvents
-from localspec.generation.stream import Generation
 from localspec.policy import Policy
 
 log = logging.getLogger("localspec.replies")
@@ -133,36 +131,3 @@ def _unbegun(seed: int | None) -> Reply:
         ),
         seed=new_seed() if seed is None else seed,
     )
-
-
-class Running:
-    """A job that has a sequence of the target."""
-
-    def __init__(
-        self,
-        job: Job,
-        generation: Generation,
-        drafter: Drafter,
-        policy: Policy,
-    ) -> None:
-        """``drafter`` reads the prompt along; ``policy`` plans the drafts."""
-        self.job = job
-        self.generation = generation
-        self.drafter = drafter
-        self.policy = policy
-        self.reading = True
-        """Whether a part of its prompt is unread."""
-        self.forgotten = False
-        """Whether its sequence must be emptied when it ends."""
-        self.defect: Exception | None = None
-        """Why its events could not be handed over: it must end with that."""
-
-    @property
-    def seq(self) -> int:
-        """Its sequence."""
-        return self.generation.seq
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it was told to end."""
-        return self.job.interrupt.is_set()

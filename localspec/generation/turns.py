@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from localspec.core.adapter_list import Blend
 from localspec.decode.request import JUDGING
-from localspec.generation.reply_job import Running
+from localspec.generation.generation import Generation
 
 _CHEAP = 0.005
 """Seconds of a reply's rows that nobody notices."""
@@ -39,9 +39,9 @@ class Turns:
         self._left_out: dict[int, int] = {}
         """Rounds in a row that a sequence was not in, since its rows would have taken too long."""
 
-    def take(self, decoding: Sequence[Running]) -> list[Running]:
+    def take(self, decoding: Sequence[Generation]) -> list[Generation]:
         """The replies that decode in this round: all of one blend, the one that waited longest."""
-        blends = {running.generation.prepared.blend: None for running in decoding}
+        blends = {one.prepared.blend: None for one in decoding}
         if len(blends) < 2:
             self._present = next(iter(blends), None)
             self._last.clear()
@@ -53,26 +53,24 @@ class Turns:
             self._until = now + min(TURN, WAIT / (len(blends) - 1))
             self._count += 1
             self._last[self._present] = self._count
-        return self._affordable(
-            [one for one in decoding if one.generation.prepared.blend == self._present]
-        )
+        return self._affordable([one for one in decoding if one.prepared.blend == self._present])
 
-    def _affordable(self, decoding: Sequence[Running]) -> list[Running]:
+    def _affordable(self, decoding: Sequence[Generation]) -> list[Generation]:
         """The replies whose rows take `JUDGING` together, by their last rounds: always the cheapest
         ones, and at least one other, which was left out most often.
         """
         left_out, self._left_out = self._left_out, {}
-        if sum(one.generation.request.judging for one in decoding) <= JUDGING:
+        if sum(one.request.judging for one in decoding) <= JUDGING:
             return [*decoding]
-        seconds, taken = 0.0, list[Running]()
+        seconds, taken = 0.0, list[Generation]()
         for one in sorted(
             decoding,
             key=lambda one: (
-                one.generation.request.judging > _CHEAP,
+                one.request.judging > _CHEAP,
                 -left_out.get(one.seq, 0),
             ),
         ):
-            cost = one.generation.request.judging
+            cost = one.request.judging
             if cost > _CHEAP and seconds > 0 and seconds + cost > JUDGING:
                 self._left_out[one.seq] = 1 + left_out.get(one.seq, 0)
                 continue

@@ -242,7 +242,7 @@ def press_ctrl_c() -> None:
         "localspec.generation.prompt.fit",
         "localspec.llama.context.Context.read",
         "localspec.drafters.model.chain.ChainDrafter.propose",
-        "localspec.generation.stream.Generation._event",
+        "localspec.generation.generation.Generation._event",
     ],
 )
 def test_ctrl_c_at_any_moment_exits_130(

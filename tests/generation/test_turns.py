@@ -16,8 +16,7 @@ A, B = Blend((("a", 1.0),), "a"), Blend((("b", 1.0),), "b")
 
 def reply(blend: Blend, judging: float = 0.0, seq: int = 0) -> Any:
     request = SimpleNamespace(judging=judging)
-    generation = SimpleNamespace(prepared=SimpleNamespace(blend=blend), request=request)
-    return SimpleNamespace(generation=generation, seq=seq)
+    return SimpleNamespace(prepared=SimpleNamespace(blend=blend), request=request, seq=seq)
 
 
 @pytest.fixture
@@ -39,10 +38,10 @@ def test_a_turn_lasts_and_then_the_one_that_waited_longest_has_it(clock: list[fl
     for step in range(12):
         clock[0] = step * turns.TURN / 2
         taken = order.take(running)
-        blends = {one.generation.prepared.blend for one in taken}
+        blends = {one.prepared.blend for one in taken}
         assert len(blends) == 1
         mine.append(blends.pop())
-        assert taken == [one for one in running if one.generation.prepared.blend == mine[-1]]
+        assert taken == [one for one in running if one.prepared.blend == mine[-1]]
     assert mine == [AS_LOADED, AS_LOADED, A, A, B, B] * 2
 
 
@@ -63,15 +62,15 @@ def test_rounds_longer_than_a_turn_alternate(clock: list[float]) -> None:
     running, order, mine = [reply(A), reply(B)], Turns(), []
     for step in range(6):
         clock[0] = 10.0 * step
-        mine.append(order.take(running)[0].generation.prepared.blend)
+        mine.append(order.take(running)[0].prepared.blend)
     assert mine == [A, B] * 3
 
 
 def test_a_turn_ends_with_the_last_reply_of_its_blend(clock: list[float]) -> None:
     order = Turns()
-    assert order.take([reply(A), reply(B)])[0].generation.prepared.blend == A
+    assert order.take([reply(A), reply(B)])[0].prepared.blend == A
     clock[0] += turns.TURN / 10
-    assert order.take([reply(B), reply(AS_LOADED)])[0].generation.prepared.blend == B
+    assert order.take([reply(B), reply(AS_LOADED)])[0].prepared.blend == B
 
 
 def test_replies_whose_rows_take_long_take_turns_and_hold_up_nobody_else() -> None:
@@ -83,7 +82,7 @@ def test_replies_whose_rows_take_long_take_turns_and_hold_up_nobody_else() -> No
         taken = order.take([*costly, *usual])
         assert all(one in taken for one in usual)
         slow = [one for one in taken if one in costly]
-        assert sum(one.generation.request.judging for one in slow) <= turns.JUDGING
+        assert sum(one.request.judging for one in slow) <= turns.JUDGING
         rounds += slow
     assert {rounds.count(one) for one in costly} == {3}
 

@@ -1,4 +1,4 @@
-"""One reply being generated: rounds in, events out."""
+"""One reply that has a sequence: rounds in, events out, until it is over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from localspec.core.events import (
 )
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
+from localspec.drafters.base import Drafter
 from localspec.generation.prepared import Prepared
+from localspec.generation.reply_job import Job
 from localspec.policy import Plain, Policy
 
 FIRST = Plain(
@@ -32,18 +34,40 @@ _NO_ROUND = Speculation("parked", "the reply ended before its first round", "no 
 
 
 class Generation:
-    """A request with its text and its times."""
+    """A job that was admitted: its sequence, its text and its times."""
 
-    def __init__(self, prepared: Prepared, seq: int, policy: Policy | None = None) -> None:
-        """``policy`` plans its drafts; None: the one that all requests of a round share."""
+    def __init__(
+        self, job: Job, prepared: Prepared, seq: int, drafter: Drafter, policy: Policy
+    ) -> None:
+        """``drafter`` reads the prompt along; ``policy`` plans the drafts: the job's own, or the
+        one that all requests of a round share.
+        """
+        self.job = job
         self.prepared = prepared
-        self.request = prepared.request(seq, policy)
-        self._policy = policy
+        self.drafter = drafter
+        self.policy = policy
+        self.request = prepared.request(seq, job.policy)
+        self.reading = True
+        """Whether a part of its prompt is unread."""
+        self.forgotten = False
+        """Whether its sequence must be emptied when it ends."""
+        self.defect: Exception | None = None
+        """Why its events could not be handed over: it must end with that."""
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
         self._speculation: Speculation | None = None
         """State of drafting after the last round; None before the first one."""
+
+    @property
+    def undrafted(self) -> int:
+        """Tokens that the drafter has still to read before it can draft."""
+        return self.drafter.unread(self.seq, self.tokens)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to end."""
+        return self.job.interrupt.is_set()
 
     @property
     def tokens(self) -> list[int]:
@@ -94,7 +118,7 @@ class Generation:
 
     def postpone_drafts(self) -> None:
         """The first token comes from a plain round: a drafter has not read the prompt."""
-        self._policy, self.request.policy = self.request.policy, FIRST
+        self.request.policy = FIRST
 
     @property
     def postponed(self) -> bool:
@@ -103,25 +127,23 @@ class Generation:
 
     def resume_drafts(self) -> None:
         """Draft for this reply from the next round on."""
-        self.request.policy = self._policy
+        self.request.policy = self.job.policy
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""
         self.request.finish = "interrupt"
 
-    def events(
-        self, result: RoundResult, policy: Policy, *, ended: float, alone: bool
-    ) -> list[ReplyEvent]:
+    def events(self, result: RoundResult, *, ended: float, alone: bool) -> list[ReplyEvent]:
         """The events of its last round, which ended at that time (`time.perf_counter`); ``alone``
         if it had no other request. The next round may have begun, and not emitted anything.
         """
         if alone:
-            self._speedup.add(result, policy.costs)
+            self._speedup.add(result, self.policy.costs)
         tokens = [
             Token(item.token, item.text, item.origin, item.source, item.logprobs)
             for item in result.emitted
         ]
-        planner = self.request.policy or policy
+        planner = self.request.policy or self.policy
         self._speculation = planner.speculation_of(self.seq)
         return [*tokens, self._event(result, self._speculation, ended)]
 
@@ -148,13 +170,15 @@ class Generation:
         beside = now - self._decoding - tally.round_seconds
         return self._speedup.speedup(beside / max(1, emitted))
 
-    def _without_rounds(self, policy: Policy) -> Speculation:
+    def _without_rounds(self) -> Speculation:
         """The state of a reply that ended before its first round."""
-        return policy.speculation_of(self.seq) if isinstance(policy, Plain) else _NO_ROUND
+        plain = isinstance(self.policy, Plain)
+        return self.policy.speculation_of(self.seq) if plain else _NO_ROUND
 
-    def reply(self, policy: Policy, *, valid: bool = True) -> Reply:
-        """The whole reply; ``valid`` unless its grammar was not complete."""
+    def reply(self) -> Reply:
+        """The whole reply; not valid where its grammar is not complete."""
         now = time.perf_counter()
+        constraint = self.prepared.constraint
         self.prepared.ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
         predicted = self.request.drafting.prediction
@@ -183,7 +207,7 @@ class Generation:
                 decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
-                speculation=self._speculation or self._without_rounds(policy),
+                speculation=self._speculation or self._without_rounds(),
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,
                 accepted_prediction_tokens=predicted.accepted if predicted is not None else 0,
@@ -191,5 +215,5 @@ class Generation:
             ),
             seed=self.request.noise.seed,
             stop_text=self.prepared.ending.stream.stop_text,
-            valid=valid,
+            valid=constraint is None or constraint.complete,
         )
