@@ -25,8 +25,9 @@ from localspec.core.sampling_params import Sampling
 from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from tui.app import ChatApp
-from tui.session.ports import Phase, Settings
+from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
+from tui.session.settings import Settings
 
 if TYPE_CHECKING:
     from rich.style import Style

@@ -22,7 +22,8 @@ from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from tui.app import ChatApp
 from tui.input.attachments import attach, names_files
-from tui.session.ports import Phase, Settings
+from tui.session.engine_slot import Phase
+from tui.session.settings import Settings
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

@@ -20,7 +20,7 @@ from localspec.config import paths  # noqa: E402
 from localspec.core.sampling_params import Sampling  # noqa: E402
 from tui.app import ChatApp  # noqa: E402
 from tui.in_terminal import run_app  # noqa: E402
-from tui.session.ports import Settings  # noqa: E402
+from tui.session.settings import Settings  # noqa: E402
 
 _SERVER = """
 from mcp.server.mcpserver import MCPServer

@@ -20,13 +20,14 @@ from textual.theme import Theme
 from localspec.chats.values import Chat
 from localspec.config import edit
 from localspec.core.settings_schema import FIGURES
+from localspec.engine.port import Engine
 from localspec.errors import LocalspecError
 from tui.input import keymap
 from tui.render.text import SafeLines
 from tui.screens.chat import ChatScreen
-from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
+from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 from tui.terminal import desktop, textual_private
 from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, default
@@ -64,7 +65,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
 
     def __init__(
         self,
-        engine: EnginePort,
+        engine: Engine,
         settings: Settings,
         *,
         name: str,
@@ -75,7 +76,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         resume: Chat | None = None,
         keys: Mapping[str, str] | None = None,
         options: Options | None = None,
-        reopen: Callable[[Options], EnginePort] | None = None,
+        reopen: Callable[[Options], Engine] | None = None,
         theme: str = DARK.name,
         expert: bool = False,
         race: bool = False,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
 from localspec.core.sampling_params import Sampling
+from localspec.engine.port import Engine
 from tui.app import ChatApp
 from tui.in_terminal import configured, run_app
-from tui.session.ports import EnginePort, Settings
 from tui.session.recorder import ChatRecorder
+from tui.session.settings import Settings
 
 
 def run(
-    engine: EnginePort,
+    engine: Engine,
     name: str,
     sampling: Sampling,
     max_tokens: int | None = None,

@@ -22,8 +22,8 @@ from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES, TOOLS
 from localspec.engine.client import EngineClient
 from tui.app import ChatApp
 from tui.input import keymap
-from tui.session.ports import Settings
 from tui.session.recorder import ChatRecorder
+from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 from tui.terminal.resources import MESSAGE_SECONDS
 from tui.terminal.theme import wanted

@@ -6,28 +6,18 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from localspec.core.events import Finished, ModelInfo, Reply, ReplyEvent
+from localspec.core.events import Finished, Reply, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
+from localspec.engine.port import Engine, ReplyHandle
 from localspec.errors import Interrupted
-from localspec.remote.reply import RemoteReply
 
 T = TypeVar("T")
-C = TypeVar("C", bound="Client")
+C = TypeVar("C", bound=Engine)
 _LEAVE_SECONDS = 2.0
 _WAIT_SECONDS = 0.1
 """Seconds between two checks for Ctrl-C: a signal wakes no other thread."""
-
-
-class Client(Protocol):
-    """A client of a server: `RemoteClient` or `ConnectedClient`."""
-
-    async def open(self) -> ModelInfo: ...
-
-    def reply(self, request: ReplyRequest) -> RemoteReply: ...
-
-    async def close(self) -> None: ...
 
 
 class BlockingReply(Iterator[ReplyEvent]):
@@ -37,10 +27,10 @@ class BlockingReply(Iterator[ReplyEvent]):
         """Use `BlockingClient.submit`."""
         self._loop = loop
         self._events: queue.SimpleQueue[ReplyEvent | BaseException] = queue.SimpleQueue()
-        self._reply: RemoteReply | None = None
+        self._reply: ReplyHandle | None = None
         self._interrupted = self._over = False
 
-    async def follow(self, client: Client, request: ReplyRequest) -> None:
+    async def follow(self, client: Engine, request: ReplyRequest) -> None:
         """Fetch the reply; runs in the loop."""
         try:
             reply = self._reply = client.reply(request)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from localspec.core.events import Examination, Loading, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
+from localspec.engine.port import OnLoading
 from localspec.errors import RemoteError, UsageError
 from localspec.remote import request_body
 from localspec.remote.address import Address
@@ -17,7 +18,7 @@ from localspec.remote.keys import Key
 from localspec.remote.openai_reply import OpenAIReply
 from localspec.remote.probe import Found, look
 from localspec.remote.reply import RemoteReply
-from localspec.remote.server_client import OnLoading, ServerClient
+from localspec.remote.server_client import ServerClient
 from localspec.remote.tally import Tally
 
 _LOADING_SECONDS = 1.0

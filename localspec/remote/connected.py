@@ -18,13 +18,14 @@ from localspec.core.reply_tally import ReplyTally
 from localspec.engine import protocol
 from localspec.engine.commands import ExamineCommand, ReplyCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.engine.port import OnLoading
 from localspec.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
 from localspec.remote.lines import Lines
 from localspec.remote.reply import RemoteReply
-from localspec.remote.server_client import OnLoading, ServerClient
+from localspec.remote.server_client import ServerClient
 
 _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"
 _LOAD_SECONDS = 600.0

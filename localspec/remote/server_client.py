@@ -6,17 +6,16 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from localspec.core.events import Loading, ModelInfo
+from localspec.core.events import ModelInfo
+from localspec.engine.port import Engine, OnLoading
 from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection, Patience
 from localspec.remote.keys import Key
 from localspec.remote.reply import RemoteReply, ReplySource
 
-OnLoading = Callable[[Loading], None]
 
-
-class ServerClient(ABC):
+class ServerClient(Engine, ABC):
     """An engine behind HTTP. All methods belong to one asyncio loop."""
 
     pid: int | None = None

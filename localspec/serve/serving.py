@@ -14,13 +14,13 @@ from localspec.config import paths, running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.embedding.process import EmbeddingProcess
 from localspec.engine.client import EngineClient
+from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
 from localspec.processes import garbage
 from localspec.serve.app import build_app
 from localspec.serve.backend.embeddings import Embeddings
-from localspec.serve.backend.engine import Engine, EngineFactory
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.service import Service
@@ -37,7 +37,7 @@ LOG_FOLDER = "serve"
 class EngineProcesses:
     """Engines as child processes, which log in the state folder."""
 
-    def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> Engine:
+    def engine(self, options: Options, on_death: Callable[[EngineError], None]) -> OwnEngine:
         """An engine for a model, not started."""
         return EngineClient(options, log_dir=paths.state_dir() / LOG_FOLDER, on_death=on_death)
 

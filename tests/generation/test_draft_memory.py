@@ -21,7 +21,7 @@ from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed
 from tui.session.conversation import ReplyRecipe
-from tui.session.ports import Settings
+from tui.session.settings import Settings
 
 TOP = Path(__file__).parents[2]
 ROWS = tables.random_table(51, v=V)
@@ -170,7 +170,7 @@ def test_only_replies_to_users_take_part() -> None:
         "localspec/cli/chat.py",
         "localspec/serve/requests/generation.py",
         "localspec/serve/requests/ollama.py",
-        "tui/session/ports.py",
+        "tui/session/settings.py",
     ]
 
 

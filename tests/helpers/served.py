@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from localspec.engine.port import EngineFactory
 from localspec.loading.options import Options
 from localspec.serve.app import build_app
-from localspec.serve.backend.engine import EngineFactory
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings

@@ -13,7 +13,8 @@ from localspec.core.logits import Sampling
 from localspec.processes import children
 from tui.app import ChatApp
 from tui.screens.chat import ChatScreen
-from tui.session.ports import Phase, Settings
+from tui.session.engine_slot import Phase
+from tui.session.settings import Settings
 from tui.terminal import desktop
 
 

@@ -80,7 +80,7 @@ class Script:
 
 
 class FakeReply:
-    """Implements tui.session.ports.ReplyHandle."""
+    """Implements localspec.engine.port.ReplyHandle."""
 
     def __init__(self, engine, request):
         self.engine = engine
@@ -103,7 +103,7 @@ class FakeReply:
 
 @dataclass
 class FakeEngine:
-    """Implements tui.session.ports.EnginePort."""
+    """Implements localspec.engine.port.Engine."""
 
     scripts: list[Script] = field(default_factory=list)
     open_error: Exception | None = None

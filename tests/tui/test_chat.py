@@ -16,7 +16,7 @@ from localspec.grammar import reading
 from tui.input import keymap
 from tui.input.help_rows import help_rows
 from tui.session.commands import SPECS, told_here
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.widgets import chat_log
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.lines import Lines

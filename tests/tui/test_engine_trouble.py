@@ -17,7 +17,7 @@ from localspec.errors import (
 from localspec.loading.options import Options
 from tui.session import engine_slot
 from tui.session.conversation import ChatTurn, Conversation
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.reply_record import details, restore
 
 

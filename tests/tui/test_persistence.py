@@ -14,7 +14,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.core.events import Message
 from localspec.errors import ChatsError
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
 from tui.widgets.chat_log import KEEP, SLACK
 

@@ -16,7 +16,7 @@ from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import Expected, Reads
 from localspec.race import race as module
 from localspec.race.race import Machine
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 
 GB = 10**9
 TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen " * 2

@@ -6,8 +6,8 @@ from localspec.core.events import Round, Speculation
 from localspec.core.sampling_params import Sampling
 from tui.session.commands import parse
 from tui.session.meter import Meter
-from tui.session.ports import Settings
 from tui.session.session import Session
+from tui.session.settings import Settings
 
 
 class _Engine:

@@ -15,7 +15,7 @@ from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 from localspec.loading.options import Options
 from tui.input import setting_fields
-from tui.session.ports import Settings
+from tui.session.settings import Settings
 
 
 def test_settings_are_listed_with_their_values():

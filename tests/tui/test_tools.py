@@ -69,7 +69,8 @@ import psutil
 from fake_engine import FakeEngine
 from localspec.core.sampling_params import Sampling
 from tui.app import ChatApp
-from tui.session.ports import Phase, Settings
+from tui.session.engine_slot import Phase
+from tui.session.settings import Settings
 
 async def main():
     app = ChatApp(FakeEngine([]), Settings(Sampling()), name="demo")

@@ -19,7 +19,7 @@ from tui.input import setting_fields
 from tui.input.attachments import NoFileError, attach
 from tui.input.completion import Known, completions
 from tui.screens.settings import SettingsScreen
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tui.controllers.status import Feedback
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer

@@ -26,7 +26,7 @@ from tui.input.attachments import AttachError, picture_named
 from tui.input.help_rows import help_rows
 from tui.session import commands
 from tui.session.commands import Value
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.session import Session
 from tui.terminal import theme
 

@@ -21,7 +21,7 @@ from tui.input import keymap
 from tui.render.text import plain
 from tui.session import status_text
 from tui.session.commands import Command, Value
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.session import Session
 from tui.session.stats import speculation_text
 from tui.widgets.bars import Bar

@@ -21,8 +21,8 @@ from localspec.loading.options import Options
 from tui.controllers.models import ModelChooser
 from tui.controllers.status import Feedback
 from tui.input import setting_fields
-from tui.session.ports import Settings
 from tui.session.session import Session
+from tui.session.settings import Settings
 
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
 """Options that a preset may name in addition to the settings of the panel."""

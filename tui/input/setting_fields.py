@@ -15,7 +15,7 @@ from localspec.errors import UsageError
 from localspec.loading.options import Options
 
 if TYPE_CHECKING:
-    from tui.session.ports import Settings
+    from tui.session.settings import Settings
 
 
 class SettingError(ValueError):

@@ -26,6 +26,7 @@ from tui.input.completion import wants_chats
 from tui.render.text import plain
 from tui.screens.sized import DrawnAheadScreen
 from tui.session import status_text
+from tui.session.engine_slot import Phase
 from tui.session.notifications import (
     ConversationChanged,
     LoadFailed,
@@ -35,7 +36,6 @@ from tui.session.notifications import (
     ReplyStarted,
 )
 from tui.session.open_chat import OpenChat
-from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.terminal import resources
 from tui.terminal.resources import RefreshRate

@@ -28,7 +28,7 @@ from tui.screens.sized import SizedScreen
 from tui.widgets.key_bar import KeyBar
 
 if TYPE_CHECKING:
-    from tui.session.ports import Settings
+    from tui.session.settings import Settings
 
 _LINES = {
     False: "Enter: from the next reply on",
@@ -162,7 +162,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
 
     def _defaults(self) -> dict[edit.Place, Value]:
         """Values for config.toml; None, which removes the key, for defaults."""
-        from tui.session.ports import Settings
+        from tui.session.settings import Settings
 
         defaults = setting_fields.values(Settings(Sampling()), Options())
         return {

@@ -18,9 +18,10 @@ from localspec.core.events import (
     Round,
     Token,
 )
+from localspec.engine.port import ReplyHandle
 from localspec.errors import ContextError, LocalspecError
 from tui.session.conversation import ChatTurn, ReplyRecipe
-from tui.session.engine_slot import EngineSlot
+from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
 from tui.session.notifications import (
     ConversationChanged,
@@ -30,7 +31,7 @@ from tui.session.notifications import (
     ReplyStarted,
 )
 from tui.session.open_chat import OpenChat, PendingReply
-from tui.session.ports import Phase, ReplyHandle, Settings
+from tui.session.settings import Settings
 
 if TYPE_CHECKING:
     from localspec.serve.replies.written_calls import WrittenCalls

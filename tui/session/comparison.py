@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.core.events import Examination, Finished, Reply, Round, Token
+from localspec.engine.port import Engine, ReplyHandle
 from localspec.errors import LocalspecError
 from localspec.race.speeds import RUNS, TOKENS, Speeds
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn, ReplyRecipe
-from tui.session.ports import ReplyHandle, ReplyPort
 
 
 async def examine(
-    engine: ReplyPort, recipe: ReplyRecipe, tokens: Sequence[int], rival: int | None = None
+    engine: Engine, recipe: ReplyRecipe, tokens: Sequence[int], rival: int | None = None
 ) -> Examination:
     """The candidates at the last of ``tokens``, in a reply that starts with these tokens."""
     return await engine.examine(recipe.request(draft=True), tokens, rival)
@@ -49,7 +49,7 @@ class ReplyComparison:
     over: bool = False
     """Whether the comparison has ended."""
 
-    async def run(self, engine: ReplyPort) -> None:
+    async def run(self, engine: Engine) -> None:
         """Make the plain reply, then the timed runs.
 
         Raises:
@@ -81,7 +81,7 @@ class ReplyComparison:
         if self.handle is not None:
             self.handle.interrupt()
 
-    async def _time(self, engine: ReplyPort) -> None:
+    async def _time(self, engine: Engine) -> None:
         """Make the beginning of the reply again to measure its speed."""
         recipe = self.recipe
         most = TOKENS if recipe.max_tokens is None else min(TOKENS, recipe.max_tokens)

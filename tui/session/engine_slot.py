@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from localspec.core.events import Loading, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
+from localspec.engine.port import Engine
 from localspec.errors import (
     DeviceError,
     DeviceMemoryError,
@@ -28,10 +30,19 @@ from tui.session.notifications import (
     Notification,
     ReplyFailed,
 )
-from tui.session.ports import EnginePort, Phase
 
 if TYPE_CHECKING:
     from localspec.loading.options import Options
+
+
+class Phase(enum.Enum):
+    """The state of the engine."""
+
+    LOADING = "loading"
+    READY = "ready"
+    REPLYING = "replying"
+    DEAD = "dead"
+    """It ended, or could not load; `Session.restart` starts it again."""
 
 
 _BACK_OFF_S = (1, 2, 4, 8, 15)
@@ -48,9 +59,9 @@ class EngineSlot:
 
     def __init__(
         self,
-        engine: EnginePort,
+        engine: Engine,
         options: Options | None,
-        reopen: Callable[[Options], EnginePort] | None,
+        reopen: Callable[[Options], Engine] | None,
         tell: Callable[[Notification], None],
     ) -> None:
         """``options`` are those of ``engine``; ``reopen`` makes an engine with other options."""

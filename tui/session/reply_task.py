@@ -17,7 +17,7 @@ from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn
-from tui.session.engine_slot import EngineSlot
+from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
 from tui.session.notifications import (
     ConversationChanged,
@@ -28,7 +28,7 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
-from tui.session.ports import Phase, Settings
+from tui.session.settings import Settings
 from tui.session.titles import Titles
 from tui.session.tool_shelf import ToolShelf
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.core.events import Examination
+from localspec.engine.port import Engine
 from localspec.errors import LocalspecError, UsageError
 from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation
-from tui.session.engine_slot import EngineSlot
+from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.notifications import (
     ConversationChanged,
     NoticeAdded,
@@ -26,10 +27,10 @@ from tui.session.notifications import (
 )
 from tui.session.open_chat import SUMMARIZE, OpenChat
 from tui.session.open_chats import OpenChats
-from tui.session.ports import EnginePort, Phase, Settings
 from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
+from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
@@ -44,14 +45,14 @@ class Session:
 
     def __init__(
         self,
-        engine: EnginePort,
+        engine: Engine,
         settings: Settings,
         system: str | None = None,
         recorder: ChatRecorder | None = None,
         tools: ToolShelf | None = None,
         *,
         options: Options | None = None,
-        reopen: Callable[[Options], EnginePort] | None = None,
+        reopen: Callable[[Options], Engine] | None = None,
     ) -> None:
         """``options`` are those of ``engine``; ``reopen`` makes an engine with other options."""
         self.engine = EngineSlot(engine, options, reopen, self._notify)

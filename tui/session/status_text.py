@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tui.render.text import plain
-from tui.session.ports import Phase
+from tui.session.engine_slot import Phase
 from tui.session.session import Session
 
 

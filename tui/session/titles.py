@@ -21,12 +21,13 @@ from localspec.core.events import Finished, Message, ModelInfo, ReplyFormat
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
+from localspec.engine.port import ReplyHandle
 from localspec.errors import LocalspecError, UsageError
 from tui.render import thinking
-from tui.session.engine_slot import EngineSlot
+from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
-from tui.session.ports import Phase, ReplyHandle, Settings
+from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from typing import Protocol, Self
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
+from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
-from localspec.serve.backend.engine import Engine
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
@@ -76,8 +76,8 @@ class Answering:
         self._running: dict[int, EngineReply] = {}
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
-        self._engine: Engine | None = None
-        self._entering: asyncio.Task[Engine] | None = None
+        self._engine: OwnEngine | None = None
+        self._entering: asyncio.Task[OwnEngine] | None = None
         self._cut = False
 
     @property
@@ -176,7 +176,7 @@ class Answering:
 
     # -- inside --------------------------------------------------------------------------------
 
-    async def _entered(self) -> Engine:
+    async def _entered(self) -> OwnEngine:
         """The engine, once it is this request's turn."""
         using = self._server.slot.use(self._options)
         self._entering = asyncio.create_task(self._stack.enter_async_context(using))

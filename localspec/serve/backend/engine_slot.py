@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from localspec.core.events import ModelInfo
+from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.errors import (
     DeviceMemoryError,
     EngineError,
@@ -24,7 +25,6 @@ from localspec.errors import (
     OutOfMemoryError,
 )
 from localspec.loading.options import Options
-from localspec.serve.backend.engine import Engine, EngineFactory
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.restart_pause import RestartPause
@@ -59,8 +59,8 @@ class EngineSlot:
         """Options to return to where the model that is being loaded cannot be."""
         self._factory = factory
         self._reporter = reporter
-        self._engine: Engine | None = None
-        self._opening: asyncio.Task[Engine] | None = None
+        self._engine: OwnEngine | None = None
+        self._opening: asyncio.Task[OwnEngine] | None = None
         self._waiting = WaitingList()
         self._changing: asyncio.Task[None] | None = None
         """Exchanges or unloads the engine; no request gets it meanwhile."""
@@ -115,7 +115,7 @@ class EngineSlot:
         return self._error
 
     @contextlib.asynccontextmanager
-    async def use(self, options: Options | None = None) -> AsyncIterator[Engine]:
+    async def use(self, options: Options | None = None) -> AsyncIterator[OwnEngine]:
         """The engine of a model, loaded if it is not; it stays while the block runs.
 
         ``options`` None means whatever model is loaded, else the first one.
@@ -249,7 +249,7 @@ class EngineSlot:
         self._advance()
         self._plan_unload()
 
-    async def _ready(self) -> Engine:
+    async def _ready(self) -> OwnEngine:
         engine = self._engine
         if engine is not None and engine.alive and engine.info is not None:
             return engine
@@ -275,20 +275,20 @@ class EngineSlot:
         else:
             self.users += self._waiting.admit_all(options)
 
-    def _attempt(self) -> asyncio.Task[Engine]:
+    def _attempt(self) -> asyncio.Task[OwnEngine]:
         """The running attempt to load, or a new one."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="loading the engine")
             self._opening.add_done_callback(self._attempted)
         return self._opening
 
-    def _attempted(self, task: asyncio.Task[Engine]) -> None:
+    def _attempted(self, task: asyncio.Task[OwnEngine]) -> None:
         self._opening = None
         error = None if task.cancelled() else task.exception()  # raised by those who wait
         if isinstance(error, EngineError) and self._reports and not self.closed:
             self._reporter.notice(f"the engine cannot be started: {error}")
 
-    async def _open(self) -> Engine:
+    async def _open(self) -> OwnEngine:
         if self._stopping.is_set():
             raise EngineError("the server is stopping")
         pause = self._pause.left
@@ -322,7 +322,7 @@ class EngineSlot:
         self._stay = min(self._opened_at - begun, _LONGEST_STAY)
         return engine
 
-    async def _load_adapters(self, engine: Engine) -> None:
+    async def _load_adapters(self, engine: OwnEngine) -> None:
         """Load what requests had loaded; what this model cannot use is refused to them later.
 
         Raises:

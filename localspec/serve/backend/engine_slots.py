@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from localspec.core.events import ModelInfo
+from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.loading.options import Options
-from localspec.serve.backend.engine import Engine, EngineFactory
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
@@ -115,7 +115,7 @@ class EngineSlots:
         return sum(slot.restarts for slot in self._slots)
 
     @contextlib.asynccontextmanager
-    async def use(self, options: Options | None = None) -> AsyncIterator[Engine]:
+    async def use(self, options: Options | None = None) -> AsyncIterator[OwnEngine]:
         """See `EngineSlot.use`."""
         slot = self.slot_of(options) or await self._place_for(options)
         self._asked(slot)

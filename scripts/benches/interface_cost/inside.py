@@ -44,7 +44,7 @@ def tell(watched: Watch, name: str) -> None:
 
 async def ready(app: Any) -> None:
     """Wait until a message can be sent."""
-    from tui.session.ports import Phase
+    from tui.session.engine_slot import Phase
 
     while app.session.engine.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
         await asyncio.sleep(0.02)
@@ -131,8 +131,8 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     from localspec.chats.saver import Saver
     from localspec.engine.client import EngineClient
     from tui.app import ChatApp
-    from tui.session.ports import Settings
     from tui.session.recorder import ChatRecorder
+    from tui.session.settings import Settings
     from tui.terminal.resources import MESSAGE_SECONDS
 
     wanted = asked(model or "demo")
