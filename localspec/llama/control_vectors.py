@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.adapter_list import Adapter
+from localspec.core.values import Logits, Tokens
 from localspec.errors import UsageError
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
@@ -17,12 +18,25 @@ from localspec.models.compat.control_vector import DIRECTION
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.model_file import ModelFile
 
-if TYPE_CHECKING:
-    from localspec.core.values import Logits
-    from localspec.llama.context import Context
-
 _TOKENS = (0, 1, 2, 3)
 _FLOATS = ctypes.POINTER(ctypes.c_float)
+
+
+class Computes(Protocol):
+    """A context that computes: `localspec.llama.context.Context`."""
+
+    @property
+    def handle(self) -> Any:
+        """The llama_context."""
+        ...
+
+    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+        """Rows of logits after the tokens of each sequence."""
+        ...
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Forget what follows the first ``length`` tokens."""
+        ...
 
 
 class ControlVectors:
@@ -68,29 +82,28 @@ class ControlVectors:
         """What identifies them: a digest of each file, and its scale."""
         return sorted([fingerprint(one.path), one.scale] for one in self.chosen)
 
+    def require_effect(self, context: Computes, model: str) -> None:
+        """Refuse those that the graph of ``model`` leaves out: llama.cpp does not say so.
 
-def require_effect(context: Context) -> None:
-    """Refuse control vectors of a model whose graph leaves them out: llama.cpp does not say so.
+        Raises:
+            UsageError: passes with and without them have the same logits.
+        """
+        if not self:
+            return
+        steered = _row(context)
+        c_api.llama_set_adapter_cvec(context.handle, None, 0, 0, 0, 0)
+        bare = _row(context)
+        self.use(context.handle)
+        if np.array_equal(steered, bare):
+            raise UsageError(
+                f"control vectors change nothing in {model}: all zeros, or llama.cpp has none for "
+                "it"
+            )
 
-    Raises:
-        UsageError: passes with and without them have the same logits.
-    """
-    vectors = context.model.vectors
-    if not vectors:
-        return
 
-    def row() -> Logits:
-        (rows,) = context.forward([(0, _TOKENS, 1)])
-        found: Logits = rows[0].copy()
-        context.truncate(0, 0)
-        return found
-
-    steered = row()
-    c_api.llama_set_adapter_cvec(context.handle, None, 0, 0, 0, 0)
-    bare = row()
-    vectors.use(context.handle)
-    if np.array_equal(steered, bare):
-        raise UsageError(
-            f"control vectors change nothing in {context.model.path.name} "
-            f"({context.model.architecture}): all zeros, or llama.cpp has none for it"
-        )
+def _row(context: Computes) -> Logits:
+    """The logits after a few tokens."""
+    (rows,) = context.forward([(0, _TOKENS, 1)])
+    found: Logits = rows[0].copy()
+    context.truncate(0, 0)
+    return found

@@ -17,7 +17,6 @@ from localspec.errors import OutOfMemoryError, UsageError
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
-from localspec.llama.control_vectors import require_effect
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.file_errors import check_file
 from localspec.llama.model import Model
@@ -231,7 +230,8 @@ class _Loader:
             self.files.target, self.selection, parts, self.remote, self.remeasure
         ).load()
         context = target.context
-        require_effect(context)
+        model = context.model
+        model.vectors.require_effect(context, f"{model.path.name} ({model.architecture})")
         judge = verifier(options.verifier)
         drafting = Drafters(
             selection=self.selection,
