@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     )
     from localspec.core.grammar_spec import GrammarSpec
     from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
+    from localspec.core.options import Options
     from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
     from localspec.errors import LocalspecError
-    from localspec.loading.options import Options
     from localspec.runtime import Runtime
 
 __version__ = "0.1.0"
@@ -60,7 +60,7 @@ _HOMES = {
     "GREEDY": "core.sampling_params",
     "GrammarSpec": "core.grammar_spec",
     "LocalspecError": "errors",
-    "Options": "loading.options",
+    "Options": "core.options",
     "ReplyRequest": "core.reply_request",
     "Origin": "core.origin",
     "PromptScored": "core.logprobs",

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from localspec.core import codec
 from localspec.core.events import (
     Examination,
     Finished,
@@ -42,17 +43,17 @@ from localspec.core.events import (
 )
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.options import Options
+from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.sampling_params import Sampling
 from localspec.core.tokenized import Tokenized
 from localspec.errors import ChatsError, UsageError
 from localspec.generation.examine import examine
-from localspec.generation.reply_stream import ReplyStream, TakesEvents
+from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair
 from localspec.loading.loading_thread import load_in_thread
-from localspec.loading.options import Options
 from localspec.policy import Policy
 from localspec.prefix_cache.files import KvStore
 from localspec.processes.activity import doing
@@ -321,3 +322,21 @@ def _earlier_texts() -> EarlierTexts:
 
 
 __all__ = ["Options", "ReplyRequest", "ReplyStream", "Runtime"]
+
+
+def open_from_fields(
+    fields: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
+) -> Runtime:
+    """`Runtime.open` with the fields of `Options`, as an engine process gets them.
+
+    Raises:
+        UsageError: they are no options; and what that raises.
+    """
+    try:
+        options = codec.decode(Options, fields, "options")
+    except codec.CodecError as error:
+        raise UsageError(str(error)) from None
+    runtime = Runtime.open(options, on_event, cancelled)
+    if options.save_states:
+        runtime.keep_states()
+    return runtime

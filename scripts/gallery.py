@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, new_chat_id, new_message_id
+from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.engine.client import EngineClient
-from localspec.loading.options import Options
 from tui.app import ChatApp
 from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.core.logits import Sampling
+from localspec.core.options import Options
 from localspec.engine.client import EngineClient
-from localspec.loading.options import Options
 from tui.app import ChatApp
 from tui.input.attachments import attach, names_files
 from tui.session.engine_slot import Phase

@@ -34,9 +34,9 @@ from localspec.core.events import (  # noqa: E402
     Stats,
     Token,
 )
+from localspec.core.options import Options  # noqa: E402
 from localspec.core.origin import Origin  # noqa: E402
 from localspec.core.reply_request import ReplyRequest  # noqa: E402
-from localspec.loading.options import Options  # noqa: E402
 from localspec.serve.backend.engine_slot import EngineSlot  # noqa: E402
 from localspec.serve.http.settings import ServeSettings  # noqa: E402
 

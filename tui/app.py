@@ -34,7 +34,7 @@ from tui.terminal.theme import ANSI_DARK, ANSI_LIGHT, DARK, LIGHT, borrowed, def
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.tools.values import OfferedTool
     from tui.session.open_chat import OpenChat
 

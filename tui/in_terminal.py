@@ -13,13 +13,14 @@ import click
 
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
-from localspec.config import allow_tools, paths
+from localspec.config import allow_tools
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
 from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES, TOOLS
 from localspec.engine.client import EngineClient
+from localspec.files import paths
 from tui.app import ChatApp
 from tui.input import keymap
 from tui.session.recorder import ChatRecorder
@@ -29,7 +30,7 @@ from tui.terminal.resources import MESSAGE_SECONDS
 from tui.terminal.theme import wanted
 
 if TYPE_CHECKING:
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 
 def run(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.speedup import Bench
-from localspec.config import paths
+from localspec.files import paths
 from localspec.files.private import opener
 
 FORMAT = 1

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.config import paths
 from localspec.core.events import Message, Role
 from localspec.core.picture import Picture
 from localspec.errors import ChatsError
-from localspec.files import private, whole_file
+from localspec.files import paths, private, whole_file
 
 _REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
 

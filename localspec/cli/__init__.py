@@ -156,8 +156,7 @@ def report_defect(error: BaseException) -> str:
     """Write a fault of localspec to a log; the message for the user."""
     import traceback
 
-    from localspec.config import paths
-    from localspec.files import whole_file
+    from localspec.files import paths, whole_file
     from localspec.files.private import without_secrets
 
     summary = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from localspec.bench.workloads import Workload
     from localspec.cli.bench_rows import Rows
     from localspec.core.events import ModelInfo
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.runtime import Runtime
 
 _TEMPERATURES = (0.0, 1.0)
@@ -218,7 +218,7 @@ def _setting(runtime: Runtime) -> Setting:
 def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> Past | None:
     """The last run of these settings; the present one is added to the history."""
     from localspec.bench import history as bench_history
-    from localspec.config import paths
+    from localspec.files import paths
 
     book = paths.state_dir() / "bench" / "history.jsonl"
     asked = dataclasses.replace(options, model=info.target, draft=info.draft)

@@ -10,9 +10,8 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from localspec.cli.output import tell, write
-from localspec.config import paths
 from localspec.errors import LocalspecError
-from localspec.files import whole_file
+from localspec.files import paths, whole_file
 
 _SHELLS: dict[str, type[ShellComplete]] = {
     "bash": BashComplete,

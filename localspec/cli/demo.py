@@ -11,9 +11,9 @@ import click
 from localspec.cli import interface, race_shown
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, write, write_line
+from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.units import size
-from localspec.loading.options import Options
 
 if TYPE_CHECKING:
     from localspec.race.race import Lane, Race

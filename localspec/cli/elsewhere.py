@@ -20,7 +20,7 @@ from localspec.errors import AccessError, ModelNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.remote.address import Address
     from localspec.remote.blocking import BlockingClient
     from localspec.remote.client import RemoteClient

@@ -35,8 +35,8 @@ def command(
     MODEL is an embedding model, or with --query a reranker: a path to a .gguf or user/repo[:QUANT].
     Empty lines are skipped.
     """
-    from localspec.config import paths
     from localspec.embedding.embedder import Embedder
+    from localspec.files import paths
     from localspec.llama import library
 
     if query is not None and not query.strip():

@@ -18,14 +18,15 @@ from click.core import ParameterSource
 from localspec.cli import complete
 from localspec.cli.output import tell
 from localspec.cli.source import PRESET, with_source
-from localspec.config import paths, presets
+from localspec.config import presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core import settings_schema as schema
+from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
 from localspec.errors import UsageError
-from localspec.loading.options import Options
+from localspec.files import paths
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _METAVARS = {Kind.NUMBER: "X", Kind.WHOLE: "N"}

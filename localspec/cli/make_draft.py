@@ -17,7 +17,7 @@ from localspec.core.units import size
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.make_draft.from_target import Tried
+    from localspec.bench.layer_search import Tried
 
 
 @click.command("make-draft")
@@ -126,9 +126,11 @@ def _of_itself(
         if search:
             if output is not None:  # before minutes of measuring, not after
                 require_free(output, shards(source), replace=force)
+            from localspec.bench import layer_search
+
             with tempfile.TemporaryDirectory() as folder:
                 say("LAYERS KEPT              ACCEPTED  MS/TOKEN  × PLAIN")
-                found = from_target.search(source, Path(folder), _show, cancelled)
+                found = layer_search.search(source, Path(folder), _show, cancelled)
             best = found[0] if found else None
             if best is None or best.gain <= 1:
                 return None

@@ -14,8 +14,8 @@ import click
 from localspec.cli.output import tell, write, write_json, write_line
 from localspec.core.units import size
 from localspec.errors import LocalspecError
+from localspec.loading.offers import FIT_SHORT, best, of_pair
 from localspec.models.catalog.catalog import catalog
-from localspec.models.catalog.offers import FIT_SHORT, best, of_pair
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
 from localspec.models.memory.speed import Expected
 

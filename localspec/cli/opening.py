@@ -9,7 +9,7 @@ from localspec.cli.output import say_over
 
 if TYPE_CHECKING:
     from localspec.core.events import Loading
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.runtime import Runtime
 
 

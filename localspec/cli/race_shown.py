@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.config import paths
 from localspec.errors import LocalspecError
+from localspec.files import paths
 
 _NAME = "race-shown"
 """Name of an empty file in the folder of state."""

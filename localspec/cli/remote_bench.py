@@ -42,7 +42,7 @@ def bench(
     Raises:
         LocalspecError: a server does not answer.
     """
-    from localspec.remote.measuring import RemoteMeasuring
+    from localspec.bench.measuring import RemoteMeasuring
 
     with (
         CtrlC() as ctrl_c,

@@ -38,7 +38,7 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.chats.calls import SavedCall
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.serve.replies.written_calls import WrittenCalls
 
 

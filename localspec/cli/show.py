@@ -176,8 +176,8 @@ def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None
 def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, Any]:
     """Properties from the headers of local files."""
     from localspec.models.compat import heads
+    from localspec.models.compat.header_vocabulary import HeaderVocabulary, end_tokens
     from localspec.models.compat.vocabularies import vocabulary_mismatch
-    from localspec.models.gguf.vocabulary import HeaderVocabulary, end_tokens
 
     header = target.header
     facts: dict[str, Any] = {
@@ -204,7 +204,7 @@ def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, A
 
 def _projector(target: ModelFile) -> dict[str, Any] | None:
     """The projector beside a target, which is loaded with the first picture."""
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.loading.sight import projector_memory, projector_of
 
     path = projector_of(target, Options())

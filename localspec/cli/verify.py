@@ -25,13 +25,13 @@ from localspec.cli.output import (
 from localspec.cli.verify_report import closing_lines, incomplete_lines, report, row_lines
 from localspec.cli.verify_together import compare_together
 from localspec.cli.working import Working
+from localspec.core.endpoint import endpoints
 from localspec.errors import OutOfMemoryError, UsageError
-from localspec.rpc.endpoint import endpoints
 
 if TYPE_CHECKING:
     from localspec.bench.exactness import Comparing, Verification
     from localspec.core.events import ModelInfo
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.errors import LocalspecError
+from localspec.files import paths
 from localspec.files.private import without_secrets
 
 VERSION = "0.3.36"

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from localspec.compiling.llama_source import VERSION
-from localspec.config import paths
+from localspec.files import paths
 
 VARIABLE = "LLAMA_CPP_LIB_PATH"
 """llama-cpp-python's own variable for the folder of its libraries; inherited by child processes."""

@@ -12,10 +12,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.core import codec
 from localspec.errors import LocalspecError
-from localspec.files import whole_file
+from localspec.files import paths, whole_file
 
 _LARGEST = 1 << 16
 

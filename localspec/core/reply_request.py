@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
-from localspec.core.events import Message
+from localspec.core.events import Message, ReplyEvent
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
@@ -198,3 +199,13 @@ def _require_json(name: str, text: str | None, kind: type) -> None:
     if not isinstance(data, kind):
         wanted = "an object" if kind is dict else "a list"
         raise UsageError(f"the {name} are not {wanted} in JSON")
+
+
+class TakesEvents(Protocol):
+    """Takes the events of one reply, in the thread that computes, so it must be quick."""
+
+    def put(self, events: Sequence[ReplyEvent]) -> None:
+        """Take events; after `Finished` nothing follows."""
+
+    def fail(self, error: BaseException) -> None:
+        """Take the error that ends the reply."""

@@ -41,7 +41,7 @@ class Scope(enum.Enum):
     """When a setting takes effect."""
 
     LOAD = enum.auto()
-    """When a model is loaded: a field of `localspec.loading.options.Options`."""
+    """When a model is loaded: a field of `localspec.core.options.Options`."""
     SAMPLING = enum.auto()
     """With the next reply: a field of `localspec.core.sampling_params.Sampling`."""
     REQUEST = enum.auto()

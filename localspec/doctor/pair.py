@@ -83,8 +83,8 @@ def files_whole(folder: Path) -> Finding:
 
 def speed() -> Finding:
     """Answers of the embedded pair for two seconds, with and without drafts in turn."""
+    from localspec.core.options import Options
     from localspec.loading import own_kernels
-    from localspec.loading.options import Options
     from localspec.runtime import Runtime
 
     kernels = own_kernels.without_making()
@@ -180,7 +180,7 @@ def _rate(stats: Sequence[Stats]) -> float:
 
 def fit() -> Finding:
     """How the model that is used when none is named fits here: the user's own, else demo."""
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
     from localspec.loading.sight import projector_memory, projector_of
     from localspec.models.catalog.resolve import resolve
     from localspec.models.memory.fit import fit_files

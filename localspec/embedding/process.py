@@ -12,10 +12,10 @@ from asyncio.subprocess import Process
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.config import paths
 from localspec.core.embedded import Embedded, EmbeddingInfo
 from localspec.embedding.messages import MAX_LINE, encode, read_embedded, read_failed
 from localspec.errors import EngineError, QueueFullError
+from localspec.files import paths
 from localspec.files.private import opener
 from localspec.processes import children
 

@@ -45,7 +45,7 @@ from localspec.errors import EngineError, Interrupted, LocalspecError, UsageErro
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5

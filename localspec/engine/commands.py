@@ -14,7 +14,7 @@ class OpenCommand:
 
     type: ClassVar[str] = "open"
     options: dict[str, Any]
-    """Checked by the engine against localspec.loading.options.Options, so that a client needs not
+    """Checked by the engine against localspec.core.options.Options, so that a client needs not
     import the runtime."""
 
 

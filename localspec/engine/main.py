@@ -16,22 +16,21 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from localspec.core import codec
-from localspec.core.events import Loading
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent
 from localspec.engine.outbox import INTERVAL, Outbox
-from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
-from localspec.errors import UsageError
+from localspec.engine.worker import EngineWorker, Factory
 from localspec.files.private import without_secrets
 from localspec.processes.parent import end_with_parent
 
 log = logging.getLogger("localspec.engine")
+RUNTIME = "localspec.runtime:open_from_fields"
+"""What opens the real runtime: the engine knows how to speak of one, and not what is in it."""
 
 
 class _Discreet(logging.Formatter):
@@ -42,29 +41,12 @@ class _Discreet(logging.Formatter):
         return safe_text(without_secrets(super().format(record)))
 
 
-def open_runtime(
-    options: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
-) -> EngineRuntime:
-    """Open the real runtime."""
-    from localspec.loading.options import Options
-    from localspec.runtime import Runtime
-
-    try:
-        chosen = codec.decode(Options, options, "options")
-    except codec.CodecError as error:
-        raise UsageError(str(error)) from None
-    runtime = Runtime.open(chosen, on_event, cancelled)
-    if chosen.save_states:
-        runtime.keep_states()
-    return runtime
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the engine until the interface closes it or is gone."""
     parser = argparse.ArgumentParser(prog="python -m localspec.engine")
     parser.add_argument("--log", type=Path, required=True, help="where native output goes")
     parser.add_argument(
-        "--runtime", metavar="MODULE:FACTORY", help="opens another runtime; for tests"
+        "--runtime", metavar="MODULE:FACTORY", default=RUNTIME, help="opens the runtime"
     )
     parser.add_argument(
         "--interval", type=float, default=INTERVAL, help="seconds between two messages with tokens"
@@ -84,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     outbox = Outbox(events, arguments.interval)
     outbox.send(HelloEvent(protocol.VERSION, os.getpid()))
-    factory = _named_factory(arguments.runtime) if arguments.runtime else open_runtime
+    factory = _named_factory(arguments.runtime)
     engine = EngineWorker(outbox, factory, arguments.log)
     threading.Thread(target=engine.listen, args=(commands,), name="reader", daemon=True).start()
     engine.run()

@@ -13,7 +13,7 @@ from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError
 
 if TYPE_CHECKING:
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 OnLoading = Callable[[Loading], None]
 

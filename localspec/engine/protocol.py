@@ -7,7 +7,7 @@ the command pipe means that the client is gone: the engine stops whatever it doe
 
 Commands (client to engine, `localspec.engine.commands`)::
 
-    open       options               load a model; the fields of localspec.loading.options.Options.
+    open       options               load a model; the fields of localspec.core.options.Options.
                                      Answered by loading..., then opened or failed
     reply      id, request           answer a request; the fields of
                                      localspec.core.reply_request.ReplyRequest. Answered by

@@ -9,7 +9,6 @@ import signal
 from asyncio.subprocess import Process
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.engine import protocol
 from localspec.errors import (
     DeviceLostError,
@@ -18,6 +17,7 @@ from localspec.errors import (
     LocalspecError,
     WorkerLostError,
 )
+from localspec.files import paths
 from localspec.files.private import opener
 from localspec.processes import children
 

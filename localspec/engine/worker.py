@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
@@ -42,7 +42,6 @@ from localspec.engine.events import (
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
 from localspec.errors import EngineError, LocalspecError
-from localspec.generation.reply_stream import TakesEvents
 from localspec.processes import garbage
 
 log = logging.getLogger("localspec.engine")
@@ -317,11 +316,11 @@ class _Forwards:
         self._engine, self._id = engine, id
 
     def put(self, events: Sequence[ReplyEvent]) -> None:
-        """See `localspec.generation.reply_stream.TakesEvents`."""
+        """See `localspec.core.reply_request.TakesEvents`."""
         self._engine.forward(self._id, events)
 
     def fail(self, error: BaseException) -> None:
-        """See `localspec.generation.reply_stream.TakesEvents`."""
+        """See `localspec.core.reply_request.TakesEvents`."""
         self._engine.failed(self._id, error)
 
 

@@ -10,9 +10,8 @@ from typing import Protocol
 
 from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Speculation, Stats
 from localspec.core.interrupt import Interrupt
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.generation.prepared import new_seed
-from localspec.generation.reply_stream import TakesEvents
 from localspec.policy import Policy
 
 log = logging.getLogger("localspec.replies")

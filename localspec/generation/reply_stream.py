@@ -5,25 +5,12 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from localspec.core.events import Finished, ReplyEvent
 from localspec.core.interrupt import Interrupt
 
 _LOOK_SECONDS = 0.5
 """Longest wait of a reader: some systems act on signals only between two waits."""
-
-
-class TakesEvents(Protocol):
-    """Takes the events of one reply, in the thread that computes, so it must be quick."""
-
-    def put(self, events: Sequence[ReplyEvent]) -> None:
-        """Take events; after `Finished` nothing follows."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """Take the error that ends the reply."""
-        ...
 
 
 class Mailbox:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from localspec.core.interrupt import Interrupt
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.tokenized import Tokenized
 from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
@@ -28,7 +28,7 @@ from localspec.generation.preparation import LARGE, Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
 from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
-from localspec.generation.reply_stream import Mailbox, ReplyStream, TakesEvents
+from localspec.generation.reply_stream import Mailbox, ReplyStream
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.tokenizing import Tokenizing
 from localspec.policy import Plain, Policy

@@ -16,7 +16,7 @@ from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
 from localspec.llama.make_context import make_context
 from localspec.llama.model import Model
-from localspec.models.gguf.vocabulary import NO_POOLING
+from localspec.models.compat.header_vocabulary import NO_POOLING
 
 LONGEST = 2048
 """Most tokens of a text, where the model has learnt as many: a pass reads a text whole."""

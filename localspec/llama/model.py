@@ -25,7 +25,7 @@ from localspec.llama.library import c_api
 from localspec.llama.load_file import LoadProgress, experts_on_host, is_extra, load, weight_buffers
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.vocabulary import Vocabulary
-from localspec.models.gguf.vocabulary import NO_POOLING
+from localspec.models.compat.header_vocabulary import NO_POOLING
 
 _ALL_LAYERS = 999
 _NOT_WAITING = contextlib.nullcontext()

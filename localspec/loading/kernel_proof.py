@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.compiling import cxx
-from localspec.config import paths
 from localspec.core import codec
 from localspec.errors import LocalspecError
-from localspec.files import whole_file
+from localspec.files import paths, whole_file
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.loading import soundness

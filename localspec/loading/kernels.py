@@ -21,9 +21,9 @@ from pathlib import Path
 
 import psutil
 
-from localspec.config import paths
 from localspec.core.speed_formula import best_fixed
 from localspec.errors import Interrupted, OutOfMemoryError
+from localspec.files import paths
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
 from localspec.llama.adapters import facts_of

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.core import drafter_registry
 from localspec.core.events import Loading, ModelInfo, Speculation
+from localspec.core.options import Options
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
 from localspec.errors import OutOfMemoryError, UsageError
+from localspec.files import paths
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
@@ -26,7 +27,6 @@ from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import own_kernels, policy
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
-from localspec.loading.options import Options
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.planning import Planning
 from localspec.loading.policy import Control

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from localspec.core.options import Options
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair, load
-from localspec.loading.options import Options
 from localspec.loading.resources import Progress
 
 

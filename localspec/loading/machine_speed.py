@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.config import paths
 from localspec.errors import LocalspecError
-from localspec.files import whole_file
+from localspec.files import paths, whole_file
 from localspec.files.holes import keeps_holes
 from localspec.loading import own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.core.adapter_list import Blend
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
 from localspec.decode.exercise import Exercise
+from localspec.files import paths
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver

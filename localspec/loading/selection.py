@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from localspec.core.branching import Branching
 from localspec.core.drafter_registry import OFF, TREE, Family, any_of, get
-from localspec.loading.options import Options
+from localspec.core.options import Options
 from localspec.loading.pair_headers import PairHeaders
 
 

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from localspec.core.options import Options
 from localspec.errors import Interrupted, LocalspecError, MediaError
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
-from localspec.loading.options import Options
 from localspec.loading.resources import Parts
 from localspec.models.catalog.projectors import (
     Senses,

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.core.adapter_list import Blend
 from localspec.core.events import Loading
 from localspec.errors import StrictError
+from localspec.files import paths
 from localspec.llama import library, own_kernels
 from localspec.llama.devices import backend, devices, driver
 from localspec.llama.limits import STRICT_BATCH

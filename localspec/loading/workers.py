@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from localspec.core.endpoint import endpoints
 from localspec.core.events import Loading
+from localspec.core.options import Options
 from localspec.llama import remote
 from localspec.llama.devices import backend
 from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
-from localspec.loading.options import Options
 from localspec.loading.resources import Progress
 from localspec.rpc import handshake, plugin
-from localspec.rpc.endpoint import endpoints
 
 SOURCE = "LOCALSPEC_LLAMA_SOURCE"
 """Variable with a folder or archive of llama-cpp-python's source, to compile the plugin from."""

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.config import paths
 from localspec.errors import (
     DraftIncompatibleError,
     Interrupted,
@@ -30,6 +29,7 @@ from localspec.errors import (
     ModelNotFoundError,
     UsageError,
 )
+from localspec.files import paths
 from localspec.files.new_file import require_free, unfinished
 from localspec.models.compat import medusa
 from localspec.models.gguf.model_file import ModelFile

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from localspec.config import paths
 from localspec.core.events import (
     Finished,
     Loading,
@@ -22,15 +21,16 @@ from localspec.core.events import (
     Round,
     Token,
 )
+from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
+from localspec.files import paths
 from localspec.loading import own_kernels
 from localspec.loading.machine_speed import machine_speed_async
-from localspec.loading.options import Options
-from localspec.models.catalog.offers import Best, best, offers
+from localspec.loading.offers import Best, best, offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from localspec.core.events import QUICKEST_PLAIN, Round
 from localspec.core.units import size
-from localspec.models.catalog.offers import Best
+from localspec.loading.offers import Best
 
 TOKENS = 64
 """Tokens of a timed run: enough for a median, few enough for a slow CPU."""

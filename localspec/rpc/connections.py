@@ -12,7 +12,7 @@ import socket
 import stat
 from collections.abc import Callable, Iterable, Iterator
 
-from localspec.rpc.endpoint import Endpoint
+from localspec.core.endpoint import Endpoint
 
 _DESCRIPTORS = 1024
 _IDLE_S, _INTERVAL_S, _PROBES = 15, 5, 4

@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
+from localspec.core.endpoint import Endpoint
 from localspec.errors import WorkerError
-from localspec.rpc.endpoint import Endpoint
 
 PATIENCE_S = 10.0
 """Time limit of the whole handshake. A worker that serves somebody else lets others wait."""

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source
-from localspec.config import paths
 from localspec.errors import LocalspecError, WorkerError
-from localspec.files import native, whole_file
+from localspec.files import native, paths, whole_file
 from localspec.rpc.handshake import Version
 
 FILES = {

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from localspec.core.endpoint import Endpoint
 from localspec.errors import WorkerError
 from localspec.processes import crash
 from localspec.processes.children import command
 from localspec.rpc import handshake
-from localspec.rpc.endpoint import Endpoint
 
 _MODULE = "localspec.loading.rpc_server"
 _START_S = 60.0

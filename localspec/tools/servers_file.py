@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.config import paths
 from localspec.errors import LocalspecError, UsageError
-from localspec.files import private, whole_file
+from localspec.files import paths, private, whole_file
 
 _LARGEST = 1 << 20
 """Bytes of the file."""

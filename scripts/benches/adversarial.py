@@ -24,7 +24,7 @@ import numpy as np
 
 from localspec.core.events import Finished, Message
 from localspec.core.logits import Sampling
-from localspec.loading.options import Options
+from localspec.core.options import Options
 from localspec.runtime import Runtime
 
 STORY = "Tell me a story about a lighthouse keeper and a storm."

@@ -28,8 +28,8 @@ from benches.shared.servers import running
 from localspec import GREEDY, Message, Options, Reply, ReplyRequest, Runtime
 from localspec.bench.lab import Lab
 from localspec.bench.proxy import Proxy
+from localspec.core.endpoint import Endpoint, endpoints
 from localspec.errors import LocalspecError
-from localspec.rpc.endpoint import Endpoint, endpoints
 
 _PROMPTS = (
     "What is 17 plus 25?",

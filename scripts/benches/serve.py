@@ -37,8 +37,8 @@ import psutil
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
-from localspec.config.paths import cache_dir
 from localspec.core.events import Message
+from localspec.files.paths import cache_dir
 from localspec.llama import library
 
 PROMPTS = [kind.prompts[i] for i in range(3) for kind in WORKLOADS]

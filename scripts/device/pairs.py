@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.core.options import Options
 from localspec.demo import FOLDER
-from localspec.loading.options import Options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _HEADS = ROOT / "tests" / "data" / "heads"

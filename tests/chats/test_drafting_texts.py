@@ -11,8 +11,8 @@ from localspec import Options, Runtime, Sampling
 from localspec.chats.drafting_texts import earlier_texts
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
-from localspec.config import paths
 from localspec.core.events import Finished, Message, Reply
+from localspec.files import paths
 
 TEXT = "the owl sleeps by day and hunts by night"
 

@@ -16,9 +16,8 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import started
 from localspec.cli import foreign
 from localspec.cli import run as run_command
-from localspec.config import paths
 from localspec.config import settings as config_settings
-from localspec.files import whole_file
+from localspec.files import paths, whole_file
 
 
 def completed(*words: str) -> list[str]:

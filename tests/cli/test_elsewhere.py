@@ -16,10 +16,11 @@ from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
 
 from localspec.chats.schema import default_path
 from localspec.cli import call, chat, elsewhere
-from localspec.config import paths, running_servers
+from localspec.config import running_servers
 from localspec.config import settings as config
 from localspec.config.running_servers import RunningServer
 from localspec.errors import AccessError, UsageError
+from localspec.files import paths
 from localspec.remote import keys
 from localspec.remote.address import parse
 

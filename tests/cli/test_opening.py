@@ -9,8 +9,8 @@ import pytest
 
 from localspec.cli import opening, output
 from localspec.core.events import Loading
+from localspec.core.options import Options
 from localspec.errors import ModelNotFoundError
-from localspec.loading.options import Options
 from localspec.runtime import Runtime
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.config import edit, paths, settings
+from localspec.config import edit, settings
 from localspec.errors import LocalspecError, UsageError
+from localspec.files import paths
 
 MINE = """\
 # My settings.

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from localspec.config import paths
 from localspec.core import kernel
 from localspec.core.kernel import build
 from localspec.errors import LocalspecError, WorkerError
-from localspec.files import native, private
+from localspec.files import native, paths, private
 from localspec.llama import remote
 from localspec.rpc import plugin
 

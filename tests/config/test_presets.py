@@ -7,9 +7,10 @@ import pytest
 
 from localspec import cli
 from localspec.cli import flags
-from localspec.config import allow_tools, paths, presets
+from localspec.config import allow_tools, presets
 from localspec.config import settings as config_settings
 from localspec.errors import UsageError
+from localspec.files import paths
 
 CALM = """\
 temperature = 0.9

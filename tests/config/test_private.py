@@ -13,9 +13,8 @@ import pytest
 from localspec.bench import history
 from localspec.bench.speedup import Bench
 from localspec.cli import call
-from localspec.config import paths
 from localspec.errors import LocalspecError
-from localspec.files import whole_file
+from localspec.files import paths, whole_file
 from localspec.files.private import opener, without_secrets
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl

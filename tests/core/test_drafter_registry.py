@@ -11,8 +11,8 @@ import pytest
 
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import TABLE, DrafterSpec, Family
+from localspec.core.options import Options
 from localspec.drafters.lookup.common import LookupTexts
-from localspec.loading.options import Options
 from localspec.models.compat import heads
 from tui.session.token_runs import _ACCEPTED
 

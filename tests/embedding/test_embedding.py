@@ -20,6 +20,7 @@ from conftest import Files
 from served import Served, served
 
 from localspec.cli.embed import command
+from localspec.core.options import Options
 from localspec.embedding.embedder import Embedder
 from localspec.embedding.process import EmbeddingProcess
 from localspec.errors import (
@@ -30,7 +31,6 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.llama import own_kernels
-from localspec.loading.options import Options
 from localspec.serve.http.settings import ServeSettings
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from localspec.core.events import Finished, Loading, Message, Round, Token
+from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
 from localspec.errors import ContextError, ModelNotFoundError, UsageError
-from localspec.loading.options import Options
 
 
 @pytest.fixture
@@ -79,17 +79,16 @@ async def test_what_cannot_be_opened_says_why(tmp_path):
 
 
 def test_options_of_the_wrong_kind_are_refused():
-    from localspec.engine.main import open_runtime
+    from localspec.runtime import open_from_fields
 
     with pytest.raises(UsageError, match="threads"):
-        open_runtime({"threads": "many"}, lambda event: None, lambda: False)
+        open_from_fields({"threads": "many"}, lambda event: None, lambda: False)
 
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_states_are_kept_on_disk_only_where_that_is_asked_for(monkeypatch, saved):
     from localspec.core import codec
-    from localspec.engine.main import open_runtime
-    from localspec.runtime import Runtime
+    from localspec.runtime import Runtime, open_from_fields
 
     kept = []
 
@@ -98,7 +97,7 @@ def test_states_are_kept_on_disk_only_where_that_is_asked_for(monkeypatch, saved
 
     monkeypatch.setattr(Runtime, "keep_states", note)
     options = codec.encode(Options(model="demo", save_states=saved))
-    runtime = open_runtime(options, lambda event: None, lambda: False)
+    runtime = open_from_fields(options, lambda event: None, lambda: False)
     runtime.close()
     assert kept == ([runtime] if saved else [])
 

@@ -18,9 +18,8 @@ from localspec.core.events import (
 )
 from localspec.core.interrupt import Interrupt
 from localspec.core.origin import Origin
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.errors import UsageError
-from localspec.generation.reply_stream import TakesEvents
 
 _ON = Speculation("on")
 

@@ -227,8 +227,12 @@ def native(chance: Chance, folder: Path) -> str | None:
 
 def header_over_http(chance: Chance, _: Path) -> str | None:
     """A header through a function that sends too little, too much, or something else."""
+    from localspec.models.compat.header_vocabulary import (
+        HeaderVocabulary,
+        end_tokens,
+        require_text_model,
+    )
     from localspec.models.gguf.header import parse_header
-    from localspec.models.gguf.vocabulary import HeaderVocabulary, end_tokens, require_text_model
 
     raw = mutations.in_bytes(_GGUF[:_HEADER_BYTES], chance)
     size = chance.choice((len(raw), len(_GGUF), 1 << 40, 0, 3))

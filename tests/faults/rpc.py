@@ -21,9 +21,9 @@ import psutil
 
 from faults.runner import Search
 from localspec.bench.proxy import Proxy
+from localspec.core.endpoint import Endpoint
 from localspec.errors import WorkerError
 from localspec.rpc import handshake
-from localspec.rpc.endpoint import Endpoint
 
 _PATIENCE = 120.0
 _SILENCE_S = 3

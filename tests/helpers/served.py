@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from localspec.core.options import Options
 from localspec.engine.port import EngineFactory
-from localspec.loading.options import Options
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service

@@ -29,7 +29,6 @@ from localspec import (
     Sampling,
     Token,
 )
-from localspec.config import paths
 from localspec.errors import (
     ContextError,
     DraftIncompatibleError,
@@ -38,6 +37,7 @@ from localspec.errors import (
     OutOfMemoryError,
     UsageError,
 )
+from localspec.files import paths
 
 
 def options(files: Files, **changes: object) -> Options:

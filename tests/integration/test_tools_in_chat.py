@@ -12,9 +12,10 @@ from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.chats.calls import reply_messages
 from localspec.cli.acting import acting, after_calls
 from localspec.cli.flags import PRESET
-from localspec.config import paths, presets
+from localspec.config import presets
 from localspec.config.settings import settings
 from localspec.errors import UsageError
+from localspec.files import paths
 from localspec.grammar import tools as grammar_tools
 
 

@@ -37,9 +37,9 @@ from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.models.compat.header_vocabulary import require_text_model
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.gguf.vocabulary import require_text_model
 
 
 @pytest.fixture

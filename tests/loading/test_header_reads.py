@@ -11,7 +11,7 @@ import pytest
 from conftest import Files
 from head_pairs import Pair
 
-from localspec.loading.options import Options
+from localspec.core.options import Options
 from localspec.models.gguf import header
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.model_file import ModelFile

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from localspec.core.options import Options
 from localspec.errors import Interrupted, ModelFileError
 from localspec.loading import loading_thread
 from localspec.loading.loading_thread import load_in_thread
-from localspec.loading.options import Options
 
 
 class Loads:

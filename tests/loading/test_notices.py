@@ -14,13 +14,13 @@ import pytest
 from conftest import Files
 
 from localspec import Options, Runtime
+from localspec.core.options import Options as LoadOptions
 from localspec.core.values import Proposal
 from localspec.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
 from localspec.llama.context import Context
 from localspec.llama.make_context import graph_splits
 from localspec.loading import loader, planning
 from localspec.loading.drafting import Drafters, Drafting, EarlierTexts
-from localspec.loading.options import Options as LoadOptions
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.resources import Parts
 from localspec.loading.selection import select

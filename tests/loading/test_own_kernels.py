@@ -13,13 +13,13 @@ from kernel_stand_ins import stand_in
 
 from localspec.compiling import cxx
 from localspec.core import settings_schema as schema
+from localspec.core.options import Options
 from localspec.errors import LocalspecError, UsageError
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered
 from localspec.loading import build_record, kernel_proof, own_kernels
 from localspec.loading.kernel_proof import Proved
-from localspec.loading.options import Options
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("LOCALSPEC_KERNELS") == "llama",

@@ -9,7 +9,7 @@ import gguf_tools
 import head_files
 import pytest
 
-from localspec.loading.options import Options
+from localspec.core.options import Options
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.selection import Branches, Selection, select
 from localspec.models.gguf.model_file import ModelFile

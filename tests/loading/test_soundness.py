@@ -15,6 +15,7 @@ from conftest import Files
 
 from localspec import cli
 from localspec.core import kernel
+from localspec.core.options import Options
 from localspec.doctor import build as build_finding
 from localspec.doctor import diagnose
 from localspec.errors import LocalspecError, UnsoundBuildError
@@ -23,7 +24,6 @@ from localspec.llama.heads.tensors import mapped
 from localspec.llama.synthetic import TYPES, write_model
 from localspec.loading import build_record, resources, soundness
 from localspec.loading.build_record import Build
-from localspec.loading.options import Options
 from localspec.loading.soundness import Prover, Soundness
 from localspec.models.gguf.model_file import ModelFile
 from localspec.processes.children import command

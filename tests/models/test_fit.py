@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import Options, Runtime
+from localspec.core.options import MAX_K
 from localspec.demo import FOLDER
 from localspec.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.llama import context as context_module
 from localspec.llama import devices
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers
-from localspec.loading.options import MAX_K
 from localspec.models.gguf import sizes as sizes_module
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import Sizes, sizes_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from localspec import GREEDY, Finished, Message, Options, Runtime
-from localspec.config import paths
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.files import paths
 from localspec.files.holes import keeps_holes
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory

@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).parent))
 
 from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
 
+from localspec.bench.measuring import RemoteMeasuring
 from localspec.bench.workloads import Workload
 from localspec.cli import call
 from localspec.core.events import Speculation, Stats
@@ -22,7 +23,6 @@ from localspec.remote.client import RemoteClient
 from localspec.remote.exactness import RemoteComparing
 from localspec.remote.keys import Key
 from localspec.remote.measured import Timed, measured
-from localspec.remote.measuring import RemoteMeasuring
 
 VLLM = models("m", owner="vllm")
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

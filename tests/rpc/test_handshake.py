@@ -8,9 +8,9 @@ import pytest
 import rpc_servers
 from rpc_servers import serving
 
+from localspec.core.endpoint import Endpoint, endpoints
 from localspec.errors import UsageError, WorkerError
 from localspec.rpc import handshake
-from localspec.rpc.endpoint import Endpoint, endpoints
 from localspec.rpc.handshake import Version
 
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
+from localspec.core.endpoint import Endpoint
 from localspec.rpc import connections
-from localspec.rpc.endpoint import Endpoint
 from localspec.rpc.watch import FIRST_S, Watch, _Usual
 
 HERE = Endpoint("127.0.0.1", 50052)

@@ -16,13 +16,13 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
+from localspec.core.options import Options
 from localspec.core.origin import Origin
 from localspec.core.tokenized import Tokenized
 from localspec.engine.events import FailedEvent, ReplyEvents
 from localspec.engine.inbox import Inbox
 from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
-from localspec.loading.options import Options
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service

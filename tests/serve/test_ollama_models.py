@@ -6,7 +6,7 @@ import json
 import pytest
 from hub_server import TARGET, TARGET_FILE
 
-from localspec.loading.options import Options
+from localspec.core.options import Options
 
 pytest_plugins = ["hub_fixtures"]
 PULL, DELETE, TAGS = "/api/pull", "/api/delete", "/api/tags"

@@ -13,7 +13,7 @@ import pytest
 from picture_files import drawn, png, write_seeing
 from served import Served, served
 
-from localspec.loading.options import Options
+from localspec.core.options import Options
 
 ONE = base64.b64encode(png()).decode()
 URL = f"data:image/png;base64,{ONE}"

@@ -11,8 +11,8 @@ sys.path.append(str(Path(__file__).parents[1] / "remote"))
 from fake_engine import FakeEngine, Script
 from played_server import DONE, STREAM, PlayedServer, ended, models, said
 
-from localspec.config import paths
 from localspec.config import settings as config
+from localspec.files import paths
 from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience

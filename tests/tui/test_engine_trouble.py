@@ -4,6 +4,7 @@ import pytest
 from fake_engine import LONG, FakeEngine, Script
 
 from localspec.core.events import Message
+from localspec.core.options import Options
 from localspec.errors import (
     ContextError,
     DeviceLostError,
@@ -14,7 +15,6 @@ from localspec.errors import (
     WorkerError,
     WorkerLostError,
 )
-from localspec.loading.options import Options
 from tui.session import engine_slot
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.engine_slot import Phase

@@ -10,9 +10,9 @@ import pytest
 from fake_engine import INFO, FakeEngine, Script
 from hub_server import own_catalogue
 
+from localspec.core.options import Options
 from localspec.errors import OutOfMemoryError, UsageError
-from localspec.loading.options import Options
-from localspec.models.catalog.offers import Offer, offers, with_back
+from localspec.loading.offers import Offer, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed
@@ -322,7 +322,7 @@ def test_the_interface_never_imports_numpy_for_it():
     code = (
         "import sys; import tui.screens.models, tui.screens.settings, tui.in_terminal;"
         "import tui.session.pull_process;"
-        "from localspec.models.catalog.offers import offers; offers();"
+        "from localspec.loading.offers import offers; offers();"
         "from localspec.models.memory import ask_machine; m = ask_machine.memory();"
         "[o.fit(m) for o in offers().found]; print('numpy' in sys.modules)"
     )

@@ -21,10 +21,10 @@ from textual.theme import BUILTIN_THEMES
 
 from localspec.core.events import Finished, Message, Reply, Speculation, Stats, Token
 from localspec.core.logits import Sampling
+from localspec.core.options import Options
 from localspec.core.pixels import Pixels
 from localspec.core.values import Origin
 from localspec.errors import UsageError
-from localspec.loading.options import Options
 from tui.app import ChatApp
 from tui.in_terminal import run
 from tui.input import external_editor, keymap

@@ -8,10 +8,10 @@ import pytest
 from fake_engine import FakeEngine, Script
 from textual import events
 
-from localspec.config import paths
 from localspec.core.events import Loading, Speculation
 from localspec.errors import LocalspecError, OutOfMemoryError
-from localspec.models.catalog.offers import Best, Offer
+from localspec.files import paths
+from localspec.loading.offers import Best, Offer
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import Expected, Reads
 from localspec.race import race as module

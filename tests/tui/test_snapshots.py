@@ -18,8 +18,8 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
 from localspec.core.events import Speculation, Speedup
-from localspec.loading.options import Options
-from localspec.models.catalog.offers import Offer, Offers
+from localspec.core.options import Options
+from localspec.loading.offers import Offer, Offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.processes import children

@@ -3,11 +3,11 @@
 import pytest
 from fake_engine import LONG, FakeEngine, Script
 
-from localspec.config import paths
 from localspec.config import settings as config_settings
 from localspec.errors import (
     UsageError,
 )
+from localspec.files import paths
 from tui.terminal.theme import wanted
 from tui.widgets.message import ReplyView
 

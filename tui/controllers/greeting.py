@@ -15,7 +15,7 @@ from tui.input import keymap
 from tui.session.session import Session
 
 if TYPE_CHECKING:
-    from localspec.models.catalog.offers import Best
+    from localspec.loading.offers import Best
 
 _WELCOME = """\
 Everything runs on this machine. A small draft model guesses the next tokens, and your model \

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from localspec.config import paths, presets
+from localspec.config import presets
 from localspec.errors import LocalspecError, UsageError
+from localspec.files import paths
 from tui.input import setting_fields
 from tui.session import commands
 from tui.terminal import theme

@@ -15,10 +15,10 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.core.events import ModelInfo
+from localspec.core.options import Options
 from localspec.errors import LocalspecError
 from localspec.loading.machine_speed import machine_speed_async, saved
-from localspec.loading.options import Options
-from localspec.models.catalog.offers import Offer, Offers, best, offers, with_back
+from localspec.loading.offers import Offer, Offers, best, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.fit import TOO_BIG
 from localspec.models.memory.machine import Memory

@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from localspec.core.events import Token
 from localspec.core.units import size
-from localspec.models.catalog.offers import Offer
+from localspec.loading.offers import Offer
 from localspec.race.race import PROMPT, Lane, Race
 from localspec.race.speeds import advice
 from tui.input import keymap

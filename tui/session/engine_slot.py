@@ -32,7 +32,7 @@ from tui.session.notifications import (
 )
 
 if TYPE_CHECKING:
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 
 class Phase(enum.Enum):

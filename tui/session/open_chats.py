@@ -11,7 +11,7 @@ from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
 
 if TYPE_CHECKING:
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 
 class OpenChats:

@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from localspec.config import paths
 from localspec.errors import LocalspecError
+from localspec.files import paths
 
 
 class Presence:

@@ -34,7 +34,7 @@ from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
-    from localspec.loading.options import Options
+    from localspec.core.options import Options
 
 
 _EXPORT = "; /export FILE keeps it"

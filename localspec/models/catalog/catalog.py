@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from localspec.config import paths
+from localspec.files import paths
 from localspec.models.catalog.pair import Pair
 
 

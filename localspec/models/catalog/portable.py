@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.config import paths
 from localspec.errors import LocalspecError
+from localspec.files import paths
 
 
 def portable(name: str | None) -> str | None:

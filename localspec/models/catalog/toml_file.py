@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, cast
 
-from localspec.config import paths, settings
+from localspec.config import settings
 from localspec.demo import FOLDER
 from localspec.errors import UsageError
+from localspec.files import paths
 from localspec.models.catalog.pair import (
     DRAFT_MODEL,
     KINDS,

@@ -12,11 +12,11 @@ from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, 
 from localspec.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant, medusa
 from localspec.models.compat.borrowed_tensors import borrowing_problem, borrows_output
+from localspec.models.compat.header_vocabulary import HeaderVocabulary
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import VOCABULARY_MAP, cut_short, invalid_head, unsupported_type
 from localspec.models.compat.vocabularies import ids_mismatch
 from localspec.models.gguf.header import Header
-from localspec.models.gguf.vocabulary import HeaderVocabulary
 
 HEAD_KINDS = tuple(spec.file for spec in drafter_registry.of(Family.HEAD) if spec.file)
 """Kinds of head files that this version runs, named as the drafters that use them."""

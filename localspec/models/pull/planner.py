@@ -30,10 +30,10 @@ from localspec.models.catalog.reference import (
 )
 from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
+from localspec.models.compat.header_vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shard_names
-from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.hub import api, file_names, hf_cache
 from localspec.models.hub.error_messages import RevisionGoneError
 from localspec.models.hub.file_names import RepoFile

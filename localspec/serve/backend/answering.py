@@ -17,12 +17,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
+from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
-from localspec.loading.options import Options
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames

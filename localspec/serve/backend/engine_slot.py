@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from localspec.core.events import ModelInfo
+from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.errors import (
     DeviceMemoryError,
@@ -24,7 +25,6 @@ from localspec.errors import (
     LocalspecError,
     OutOfMemoryError,
 )
-from localspec.loading.options import Options
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.restart_pause import RestartPause

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.core.options import Options
 from localspec.errors import LocalspecError
-from localspec.loading.options import Options
 
 _MOST = 256
 """Files whose facts are kept."""

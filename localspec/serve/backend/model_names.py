@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from localspec.loading.options import Options
+from localspec.core.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.public_name import public
@@ -162,7 +162,7 @@ def hub_name(name: str) -> str | None:
     """The name of a model on the Hub as ``user/repo:QUANT``, from that or a link to it; None where
     it is none, or a file of this machine: a request can name no file.
     """
-    from localspec.config import paths
+    from localspec.files import paths
     from localspec.models.hub.links import parse_hub_ref
 
     ref = parse_hub_ref(name)

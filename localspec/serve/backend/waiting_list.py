@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from localspec.loading.options import Options
+from localspec.core.options import Options
 
 
 @dataclass(frozen=True, slots=True, eq=False)

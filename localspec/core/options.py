@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import Adapter, adapters
+from localspec.core.endpoint import endpoints
 from localspec.core.setting_spec import Scope, names_of
 from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
 from localspec.errors import UsageError
-from localspec.rpc.endpoint import endpoints
 
 _SPECS = schema.of(Scope.LOAD)
 STRICT_KV_TYPES = ("f16", "bf16", "f32")
@@ -37,7 +37,7 @@ class Options:
     control_vector: str = schema.CONTROL_VECTOR.default
     """Control vectors of the target, in such a list."""
     rpc: str | None = schema.RPC.default
-    """Addresses of workers, see `localspec.rpc.endpoint`."""
+    """Addresses of workers, see `localspec.core.endpoint`."""
     rpc_timeout: float | None = schema.RPC_TIMEOUT.default
     threads: int | None = schema.THREADS.default
     kernels: str | None = schema.KERNELS.default
