@@ -24,7 +24,6 @@ GRAMMAR_MEMORY = 256 << 20
 """Bytes of address space for one grammar."""
 SECONDS = 2.0
 """Of computing, for one grammar."""
-VOCABULARY_SECONDS = 30.0
 _NICENESS = 5
 
 

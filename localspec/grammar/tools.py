@@ -170,9 +170,8 @@ def lark(choice: Choice, family: Family, marker: Marker) -> str:
 def calls(family: Family, reply: str, tools: Iterable[Tool] = ()) -> tuple[str, list[ToolCall]]:
     """The text before the calls of a reply, and the calls.
 
-    ``reply`` has its markers as text, see `whole_text`. A reply that was cut has the calls that
-    are complete in it. ``tools`` say which arguments are texts, where a family does not write
-    quotes.
+    ``reply`` has its markers as text. A reply that was cut has the calls that are complete in it.
+    ``tools`` say which arguments are texts, where a family does not write quotes.
     """
     readers: dict[str, Callable[[str], list[ToolCall]]] = {
         "hermes": _in_json,
@@ -186,14 +185,6 @@ def calls(family: Family, reply: str, tools: Iterable[Tool] = ()) -> tuple[str, 
         return (before, readers[family.name](found + rest)) if found else (reply, [])
     bare = reply.removeprefix("<|python_tag|>")
     return ("", readers[family.name](bare)) if bare.startswith("{") else (reply, [])
-
-
-def whole_text(
-    tokens: Iterable[int], piece: Callable[[int], bytes], name: Callable[[int], str]
-) -> str:
-    """The text of a reply with its control tokens by name."""
-    parts = (piece(token) or name(token).encode() for token in tokens)
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 def held_back(text: str, *markers: str) -> int:

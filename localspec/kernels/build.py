@@ -29,8 +29,6 @@ from localspec.kernels.instruction_sets import InstructionSet, of_machine
 
 SOURCE = Path(__file__).with_name("source")
 NAME = "liblocalspec-kernels.so"
-EXPECTED_S = 40
-"""Seconds of one core that compiling takes, roughly; for a promise beforehand."""
 _NOTES = "build.json"
 _PATIENCE_S = 900.0
 _FLAGS = (

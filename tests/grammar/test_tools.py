@@ -144,7 +144,7 @@ def test_any_reply_that_must_call_has_valid_calls_only(family, seed, model, voca
         if one.take(tokens) or tokens[-1] in model.end_ids:
             break
     assert one.complete
-    said = tools.whole_text([t for t in tokens if t not in model.end_ids], model.piece, str)
+    said = b"".join(model.piece(t) for t in tokens if t not in model.end_ids).decode()
     before, found = tools.calls(FAMILIES[family], said, tools.Choice.of(spec).tools)
     assert before == ""
     (call,) = found
