@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_tools import CHATML, SPECIALS, byte_vocabulary
+from gguf_tools import add_vocabulary, byte_vocabulary
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ LARGE = Shape(64, 5120, 25_600, 64, 8, vocabulary=151_936)
 """The shape of Qwen3 32B."""
 
 
-def write_shape(  # noqa: PLR0915 - one line a key or tensor
+def write_shape(
     path: Path,
     shape: Shape,
     *,
@@ -58,17 +58,7 @@ def write_shape(  # noqa: PLR0915 - one line a key or tensor
     for key, value in (extra or {}).items():
         writer.add_uint32(f"{architecture}.{key}", value)
     words = byte_vocabulary(shape.vocabulary - len(byte_vocabulary()))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(words)
-    writer.add_token_types(
-        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in words]
-    )
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(2)
-    writer.add_bos_token_id(0)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template(CHATML)
+    add_vocabulary(writer, words)
     end = 0
 
     def tensor(name: str, *dims: int, kind: gguf.GGMLQuantizationType = quant) -> None:

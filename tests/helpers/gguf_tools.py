@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -31,6 +31,33 @@ def byte_vocabulary(extra: int = 0) -> list[str]:
             spelling[b] = chr(spare)
             spare += 1
     return [*SPECIALS, *(spelling[b] for b in range(256)), *(f"unused{i}" for i in range(extra))]
+
+
+def add_vocabulary(
+    writer: gguf.GGUFWriter,
+    words: Sequence[str],
+    controls: Collection[str] = (),
+    *,
+    eos: int = 2,
+    bos: int = 0,
+    template: str | None = CHATML,
+) -> None:
+    """Have a file split texts by ``words`` as qwen2 does; `SPECIALS` and ``controls`` are control
+    tokens.
+    """
+    special = {*SPECIALS, *controls}
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(words)
+    writer.add_token_types(
+        [gguf.TokenType.CONTROL if w in special else gguf.TokenType.NORMAL for w in words]
+    )
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(eos)
+    writer.add_bos_token_id(bos)
+    writer.add_add_bos_token(False)
+    if template is not None:
+        writer.add_chat_template(template)
 
 
 def foreign_vocabulary(first: int) -> list[str]:
@@ -78,19 +105,9 @@ def write_llama(
     writer.add_head_count_kv(1)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(width // 2)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(spelled)
-    specials = {*SPECIALS, *controls}
-    writer.add_token_types(
-        [gguf.TokenType.CONTROL if w in specials else gguf.TokenType.NORMAL for w in spelled]
+    add_vocabulary(
+        writer, spelled, controls, eos=chosen.index(eos), bos=chosen.index(0), template=template
     )
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(chosen.index(eos))
-    writer.add_bos_token_id(chosen.index(0))
-    writer.add_add_bos_token(False)
-    if template is not None:
-        writer.add_chat_template(template)
     if pooling is not None:
         writer.add_uint32("llama.pooling_type", pooling)
     for key, value in (numbers or {}).items():
@@ -225,17 +242,7 @@ def write_mamba(path: Path, *, width: int = 32, layers: int = 2) -> Path:
     writer.add_ssm_state_size(state)
     writer.add_ssm_time_step_rank(rank)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(words)
-    writer.add_token_types(
-        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in words]
-    )
-    writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(2)
-    writer.add_bos_token_id(0)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template(CHATML)
+    add_vocabulary(writer, words)
 
     def tensor(name: str, *shape: int) -> None:
         writer.add_tensor(name, rng.normal(0, 0.3, shape).astype(np.float32))

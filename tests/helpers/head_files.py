@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_tools import CHATML, SPECIALS, byte_vocabulary
+from gguf_tools import add_vocabulary, byte_vocabulary
 
 WIDTH, HEADS, HEADS_KV, HIDDEN = 64, 2, 1, 128
 
@@ -77,18 +77,8 @@ class Maker:
 
     def vocabulary(self, words: Sequence[str] | None = None, eos: int = 2) -> int:
         """The usual byte vocabulary; returns its size."""
-        w, words = self.writer, words or byte_vocabulary()
-        w.add_tokenizer_model("gpt2")
-        w.add_tokenizer_pre("qwen2")
-        w.add_token_list(words)
-        w.add_token_types(
-            [gguf.TokenType.CONTROL if t in SPECIALS else gguf.TokenType.NORMAL for t in words]
-        )
-        w.add_token_merges(["a b"])
-        w.add_eos_token_id(eos)
-        w.add_bos_token_id(0)
-        w.add_add_bos_token(False)
-        w.add_chat_template(CHATML)
+        words = words or byte_vocabulary()
+        add_vocabulary(self.writer, words, eos=eos)
         return len(words)
 
     def done(self) -> Path:

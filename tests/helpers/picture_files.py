@@ -8,7 +8,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_tools import CHATML, SPECIALS, byte_vocabulary, write_llama
+from gguf_tools import add_vocabulary, byte_vocabulary, write_llama
 from head_files import HEADS, HEADS_KV, HIDDEN, WIDTH, Maker
 from PIL import Image, ImageDraw
 
@@ -54,18 +54,7 @@ def _model(path: Path, family: str, seed: int, context: int) -> Path:
     m.shape(2, context)
     w = m.writer
     words = [*byte_vocabulary(), *controls]
-    w.add_tokenizer_model("gpt2")
-    w.add_tokenizer_pre("qwen2")
-    w.add_token_list(words)
-    special = {*SPECIALS, *controls}
-    w.add_token_types(
-        [gguf.TokenType.CONTROL if t in special else gguf.TokenType.NORMAL for t in words]
-    )
-    w.add_token_merges(["a b"])
-    w.add_eos_token_id(2)
-    w.add_bos_token_id(0)
-    w.add_add_bos_token(False)
-    w.add_chat_template(CHATML)
+    add_vocabulary(w, words, controls)
     size = WIDTH // HEADS
     if architecture == "gemma3":
         w.add_sliding_window(512)
