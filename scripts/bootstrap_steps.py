@@ -45,6 +45,14 @@ KNOWN_CAUSES = {
         "the CUDA toolkit comes without cuBLAS; install it (libcublas-dev, libcublas-devel) "
         "or start with LOCALSPEC_BACKEND=cpu"
     ),
+    r"CUDA Toolkit not found": (
+        "nvcc comes without a whole CUDA toolkit around it; install one, set CUDACXX to its nvcc "
+        "and start again (NVIDIA's packages on PyPI need links, see docs/devices.md)"
+    ),
+    r"fatal : Unsupported\s+\.version": (
+        "nvcc, cicc and ptxas are of different releases: the parts of the CUDA toolkit have to be "
+        "of one; install it anew, or set CUDACXX to another, and start again"
+    ),
     r"unsupported GNU version|unsupported clang version|unsupported Microsoft Visual": (
         "this CUDA toolkit does not take this C++ compiler; set CUDAHOSTCXX to an older one "
         "(CUDAHOSTCXX=g++-13) and start again"
@@ -56,10 +64,6 @@ KNOWN_CAUSES = {
     r"Failed to detect a default CUDA architecture|No CMAKE_CUDA_COMPILER could be found"
     r"|CMAKE_CUDA_COMPILER.*not (a full path|able to compile)": (
         "nvcc does not work here; see whether `nvcc --version` answers, or set CUDACXX to another"
-    ),
-    r"CUDA::cuda_driver|cannot find -lcuda\b": (
-        "the NVIDIA driver's libcuda is missing; install the driver or start with "
-        "LOCALSPEC_BACKEND=cpu"
     ),
     r"SPIRV-Headers(Config\.cmake|-config\.cmake|_DIR)|spirv\.hpp: No such file": (
         "the SPIR-V headers are missing; install them (Debian, Ubuntu: `apt install "

@@ -14,16 +14,17 @@ from pathlib import Path
 from bootstrap_steps import Failure
 
 OPTIONS_FILE = Path(__file__).resolve().with_name("llama_options.cmake")
+CUDA_FILES = (
+    OPTIONS_FILE.with_name("llama_cuda.cmake"),
+    OPTIONS_FILE.with_name("llama_cuda_driver.c"),
+)
+"""What a CUDA build on Linux has beside the options."""
 VECTOR_FLAG = re.compile("sse|ssse|avx|fma|f16c|bmi|amx")
 BACKENDS = ("cpu", "cuda", "metal", "vulkan")
 
 VULKAN_HEADERS = 272
 """VK_HEADER_VERSION, the last number of 1.3.272: the first to declare `VkLayerSettingEXT`, which
 llama.cpp uses unconditionally. The number keeps counting in 1.4."""
-CUBLAS_HINT = (
-    "Debian, Ubuntu with NVIDIA's packages: `apt install libcublas-dev-13-0`, of nvcc's release; "
-    "Fedora: `dnf install libcublas-devel`"
-)
 SPIRV_HINT = (
     "Debian, Ubuntu: `apt install spirv-headers`; Fedora: `dnf install spirv-headers-devel`"
 )
@@ -119,6 +120,14 @@ def lacks_cublas(nvcc: str) -> bool:
     return "localspec_probe" in said and "localspec_cublas" not in said
 
 
+def _how_to_get_cublas(nvcc: str) -> str:
+    release = "{}-{}".format(*cuda_release(nvcc))
+    return (
+        f"Debian, Ubuntu with NVIDIA's packages: `apt install libcublas-dev-{release}`; Fedora: "
+        f"`dnf install libcublas-devel-{release}`"
+    )
+
+
 def knows_gpus(nvcc: str, gpus: str) -> bool:
     return not unknown_gpus(nvcc, gpus)
 
@@ -200,13 +209,13 @@ def unused_gpu(backend: str, machine: Machine) -> str | None:
     why = _why_no_cuda(machine)
     if not why:
         return f"there is an NVIDIA GPU, and llama.cpp is built for the CPU; {way}"
-    if "cuBLAS" in why:  # some hundred MB are missing of several GB
-        way = f"install it ({CUBLAS_HINT}) and start with LOCALSPEC_BACKEND=cuda, or: {way}"
-    else:
-        way += (
-            "; a CUDA toolkit, with LOCALSPEC_BACKEND=cuda, is a larger download and a longer build"
-        )
-    return f"there is an NVIDIA GPU but {why}, so llama.cpp is built for the CPU; {way}"
+    missing = "a CUDA toolkit"
+    if machine.nvcc and "cuBLAS" in why:
+        missing = f"cuBLAS ({_how_to_get_cublas(machine.nvcc)})"
+    return (
+        f"there is an NVIDIA GPU but {why}, so llama.cpp is built for the CPU; {way}; {missing}, "
+        "with LOCALSPEC_BACKEND=cuda, is a larger download and a longer build"
+    )
 
 
 def _why_no_cuda(machine: Machine) -> str:
@@ -223,6 +232,11 @@ def _way_to_vulkan() -> str:
     try:
         require_vulkan(os.environ)
     except Failure:
+        if 0 < vulkan_headers(os.environ).vulkan < VULKAN_HEADERS:  # the system's are too old
+            return (
+                "the quickest way to the GPU: the Vulkan SDK of vulkan.lunarg.com, with VULKAN_SDK "
+                f"set to it, then {run}"
+            )
         return (
             "the quickest way to the GPU: the Vulkan SDK (Debian, Ubuntu: `apt install glslc "
             f"libvulkan-dev spirv-headers`), then {run}"
@@ -243,6 +257,8 @@ def cmake_options(backend: str, machine: Machine) -> list[str]:
         # Only this machine's GPUs: minutes instead of the better part of an hour. Without one here,
         # somebody builds for another machine.
         options.append(f"-DCMAKE_CUDA_ARCHITECTURES={'native' if machine.gpus else 'all-major'}")
+        if machine.system == "Linux":
+            options.append(f"-DCMAKE_PROJECT_ggml_INCLUDE={CUDA_FILES[0]}")
     if backend == "vulkan":
         options.append("-DGGML_VULKAN=ON")
     if machine.system == "Darwin":
@@ -288,7 +304,8 @@ def require_cuda(machine: Machine) -> None:
     if lacks_cublas(machine.nvcc):
         raise Failure(
             f"llama.cpp needs cuBLAS, and nvcc ({machine.nvcc}) finds no cublas_v2.h: install it "
-            f"({CUBLAS_HINT}), or set LOCALSPEC_BACKEND to vulkan or cpu, then start again"
+            f"({_how_to_get_cublas(machine.nvcc)}), or set LOCALSPEC_BACKEND to vulkan or cpu, "
+            "then start again"
         )
     if unknown := unknown_gpus(machine.nvcc, machine.gpus):
         release = "{}.{}".format(*cuda_release(machine.nvcc))
@@ -353,10 +370,13 @@ def vulkan_headers(environ: Mapping[str, str]) -> Headers:
     return Headers(int(version[1]) if version else 0, spirv)
 
 
-def cuda_architectures(machine: Machine) -> int:
-    """How many architectures a CUDA build is for: this machine's, or the first of every generation
-    that nvcc knows where there is no GPU here; at least 1.
+def cuda_architectures(machine: Machine, environ: Mapping[str, str]) -> int:
+    """How many architectures a CUDA build is for: those that CMAKE_ARGS names, else this machine's,
+    or the first of every generation that nvcc knows where there is no GPU here; at least 1.
     """
+    named = re.search(r"-DCMAKE_CUDA_ARCHITECTURES(?::\w+)?=(\d\S*)", environ.get("CMAKE_ARGS", ""))
+    if named:
+        return len(named[1].split(";"))
     if machine.gpus or machine.nvcc is None:
         kinds = {line.rsplit(",", 1)[-1].strip() for line in machine.gpus.splitlines()}
     else:

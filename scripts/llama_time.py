@@ -57,7 +57,7 @@ def seconds(backend: str, machine: Machine, probe: float, jobs: int) -> float:
     """Seconds of the build where ``jobs`` probes at once take ``probe`` seconds."""
     cost = PROBES[backend]
     if backend == "cuda":
-        cost *= 1 + _FURTHER_ARCHITECTURE * (cuda_architectures(machine) - 1)
+        cost *= 1 + _FURTHER_ARCHITECTURE * (cuda_architectures(machine, os.environ) - 1)
     return cost * probe / jobs
 
 

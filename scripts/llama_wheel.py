@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bootstrap_steps import Failure, run_step, say
 from llama_backend import (
+    CUDA_FILES,
     Machine,
     build_jobs,
     cmake_options,
@@ -66,13 +67,14 @@ def wheel_key(
     The Python version is omitted: the wheel has no extension module and is tagged py3-none.
     """
     settings = [option for option in cmake_options(backend, machine) if "INCLUDE=" not in option]
+    own = [path.read_text(encoding="utf-8") for path in CUDA_FILES] if backend == "cuda" else []
     facts = {
         "source": source.sha256,
         "options": [*settings, options],
         "environment": {name: environ.get(name, "") for name in SETTINGS}
         | {name: environ[name] for name in RARE_SETTINGS if environ.get(name)},
         "machine": [machine.system, machine.arch, machine.cpu, *platform.libc_ver()],
-        "cuda": [machine.cuda_version, machine.gpus] if backend == "cuda" else [],
+        "cuda": [machine.cuda_version, machine.gpus, *own] if backend == "cuda" else [],
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{source.version}-{backend}-{digest[:16]}"

@@ -37,17 +37,18 @@ def check() -> Generator[Finding, None, bool]:
     try:
         from localspec.llama import devices, library
 
-        backend, found = devices.backend(), devices.devices()
+        backend, found, silent = devices.backend(), devices.devices(), devices.silent()
     except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
         reason = " ".join(str(error).split()) or type(error).__name__
         text = f"llama-cpp-python cannot be loaded: {reason}"
         yield Finding("llama.cpp", "broken", text, reinstall())
         return False
     commit = library.commit()
-    text = f"llama-cpp-python {library.version()}, built for {backend}"
+    built = silent[0] if silent and backend == "cpu" else backend
+    text = f"llama-cpp-python {library.version()}, built for {built}"
     if commit:
         text += f", llama.cpp {commit}"
-    details = {"version": library.version(), "commit": commit or None, "backend": backend}
+    details = {"version": library.version(), "commit": commit or None, "backend": built}
     yield Finding("llama.cpp", "ok", text, details=details)
     cores = devices.physical_cores()
     yield processor(cores, library.system_info(), own_build.processor())
@@ -59,7 +60,7 @@ def check() -> Generator[Finding, None, bool]:
         sizes = {"kind": device.kind, "free": device.free, "total": device.total}
         yield Finding("device", "ok", text, details=sizes)
     if backend == "cpu":
-        yield unused_gpu()
+        yield no_device(silent[0], library.errors_since()) if silent else unused_gpu()
     return True
 
 
@@ -85,6 +86,22 @@ def processor(cores: int, system_info: str, facts: Sequence[str]) -> Finding:
         return Finding("cpu", "ok", text)
     text += f"; this build of llama.cpp leaves {' '.join(idle)} unused"
     return Finding("cpu", "note", text, rebuild("cpu"), {"unused": idle})
+
+
+def no_device(backend: str, errors: Sequence[str]) -> Finding:
+    """A build for a device that finds none, and why; ``errors`` are llama.cpp's latest lines."""
+    details = {"unused": [], "built_for": backend}
+    if backend == "cuda" and shutil.which("nvidia-smi") is None:
+        text = "llama.cpp is built for CUDA and there is no NVIDIA driver: models run on the CPU"
+        return Finding("gpu", "note", text, "install NVIDIA's driver", details)
+    name = "CUDA" if backend == "cuda" else backend.capitalize()
+    said = [line.partition(f"failed to initialize {name}: ")[2] for line in errors]
+    why = "".join(f" ({reason})" for reason in [*filter(None, said)][-1:])
+    text = f"llama.cpp is built for {name} and finds no device{why}: models run on the CPU"
+    fix = "see whether its driver answers"
+    if backend == "cuda":
+        fix = "see whether `nvidia-smi` lists the card; a driver that was updated needs a restart"
+    return Finding("gpu", "note", text, fix, details)
 
 
 def unused_gpu() -> Finding:

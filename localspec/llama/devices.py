@@ -18,6 +18,7 @@ from localspec.llama.heads import ggml as bindings
 from localspec.llama.library import c_api
 
 _NVIDIA = Path("/sys/module/nvidia/version")
+_OFFLOADING = ("cuda", "metal", "vulkan", "rocm", "sycl")
 _TYPES = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}
 
 
@@ -116,11 +117,26 @@ def backend() -> str:
     for device in devices():
         if device.kind in {"gpu", "igpu"}:
             lower = device.name.lower()
-            for known in ("cuda", "metal", "vulkan", "rocm", "sycl"):
+            for known in _OFFLOADING:
                 if known in lower:
                     return known
             return "metal" if lower.startswith("mtl") else lower
     return "cpu"
+
+
+def silent() -> list[str]:
+    """The device back ends of this build that found no device, as CUDA does without a driver."""
+    library.start()
+    get = _function("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = _function("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
+    count = _function("ggml_backend_reg_dev_count", ctypes.c_size_t, ctypes.c_void_p)
+    found = []
+    for i in range(_function("ggml_backend_reg_count", ctypes.c_size_t)()):
+        registered = get(i)
+        known = (name(registered) or b"").decode("utf-8", "replace").lower()
+        if known in _OFFLOADING and not count(registered):
+            found.append(known)
+    return found
 
 
 def driver() -> str:

@@ -31,7 +31,6 @@ _MODULE = "localspec.loading.machine_speed"
 _INVALID = (KeyError, TypeError, ValueError, AttributeError)
 _FORMAT = 2
 SPEED_FILE = "speed.json"
-_DRIVER = Path("/sys/module/nvidia/version")
 _MOST_RUNS = 5
 """Measurements of a machine that is busy; after these, only while it is quiet."""
 
@@ -140,13 +139,11 @@ def _path() -> Path:
 
 def _machine() -> list[Any]:
     """Values that identify the machine and build which were measured."""
-    try:
-        driver = _DRIVER.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        driver = ""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return [_FORMAT, soundness.identity(), own_kernels.state(), cores, driver, visible]
+    return [
+        *(_FORMAT, soundness.identity(), own_kernels.state(), cores),
+        *soundness.graphics(),
+    ]
 
 
 def _parsed(data: Mapping[str, Any]) -> MachineSpeed:

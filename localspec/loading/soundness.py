@@ -35,6 +35,9 @@ PROOF = "localspec.llama.proof"
 PATIENCE_S = 3600.0
 """Time limit of one proof, which takes a second or two; a slow device that compiles kernels takes
 many minutes, once. A step that hangs ends earlier, by its own alarm."""
+_DRIVER = Path("/sys/module/nvidia/version")
+_NODES = ("/dev/nvidiactl", "/dev/dxg")
+"""What a process reaches NVIDIA's cards by, on WSL2 the second; a container may have neither."""
 _EDITION = 1
 """Raised when the proof itself changes."""
 _FILE = "llama-proof.json"
@@ -158,7 +161,8 @@ def usual_prover() -> Prover:
 
 
 def identity() -> str:
-    """Digest of the library's files and the processor; takes less than a millisecond.
+    """Digest of the library's files and the processor, for a CUDA build also of NVIDIA's driver;
+    takes less than a millisecond.
 
     Raises:
         LocalspecError: llama-cpp-python is not installed.
@@ -167,8 +171,19 @@ def identity() -> str:
     for path in sorted(_library_folder().iterdir()):
         facts = path.stat()
         files.append([path.name, facts.st_size, facts.st_mtime_ns])
-    facts_of_all = json.dumps([_EDITION, files, processor()])
+    cards = graphics() if any("cuda" in name for name, *_ in files) else []
+    facts_of_all = json.dumps([_EDITION, files, processor(), *cards])
     return hashlib.sha256(facts_of_all.encode()).hexdigest()
+
+
+def graphics() -> list[str]:
+    """NVIDIA's driver, and which of its cards this process may use, as far as files tell."""
+    try:
+        driver = _DRIVER.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        driver = ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return [driver, visible, *(node for node in _NODES if Path(node).exists())]
 
 
 def _library_folder() -> Path:

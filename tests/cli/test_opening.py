@@ -1,7 +1,9 @@
-"""What the first start does before a model is loaded is shown on a terminal and goes away."""
+"""What a start says before a model is loaded, and that it goes away again on a terminal."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -40,3 +42,18 @@ def test_what_is_done_once_is_named_while_it_lasts(
 def test_a_pipe_gets_nothing_of_it(capfd: pytest.CaptureFixture[str]) -> None:
     output.say_over("compiling kernels, once")
     assert capfd.readouterr().err == ""
+
+
+def test_on_windows_the_program_says_one_sentence_before_it_needs_what_windows_lacks() -> None:
+    program = (
+        "import sys; sys.platform = 'win32'\n"
+        "for name in ('fcntl', 'grp', 'pty', 'pwd', 'resource', 'termios', 'tty'):\n"
+        "    sys.modules[name] = None\n"
+        "from localspec.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, "doctor"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "inside WSL2" in done.stderr

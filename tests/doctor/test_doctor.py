@@ -208,6 +208,37 @@ def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     assert backend.unused_gpu().status == "ok"
 
 
+def test_a_build_for_cuda_without_a_driver_says_so_and_that_it_computes_on_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    error = "ggml_cuda_init: failed to initialize CUDA: no CUDA-capable device is detected"
+    found = backend.no_device("cuda", [error])
+    assert found.status == "note"
+    assert (
+        found.text
+        == "llama.cpp is built for CUDA and there is no NVIDIA driver: models run on the CPU"
+    )
+    nvidia_smi(tmp_path, monkeypatch, "exit 9")
+    found = backend.no_device("cuda", ["another line", error, "a later one"])
+    assert "finds no device (no CUDA-capable device is detected): models run on" in found.text
+    assert "restart" in (found.fix or "")
+    assert "finds no device: models" in backend.no_device("vulkan", []).text
+
+
+def test_doctor_names_what_a_build_is_for_and_that_it_finds_no_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from localspec.llama import devices
+
+    assert devices.silent() == []
+    monkeypatch.setattr(devices, "backend", lambda: "cpu")
+    monkeypatch.setattr(devices, "silent", lambda: ["cuda"])
+    found = {finding.topic: finding for finding in backend.check()}
+    assert "built for cuda" in found["llama.cpp"].text
+    assert (found["gpu"].details or {})["built_for"] == "cuda"
+
+
 def test_an_idle_gpu_of_another_maker_is_offered_vulkan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

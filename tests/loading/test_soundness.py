@@ -159,6 +159,28 @@ def test_another_processor_is_proved_anew(
     assert not soundness.proved(prover(HANGS, patience=0.1)).sound
 
 
+def test_a_build_for_cuda_is_proved_anew_where_a_card_appears(
+    own_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(libraries))
+    monkeypatch.setattr(soundness, "_DRIVER", tmp_path / "version")
+
+    def proved_after(change: Path) -> bool:
+        soundness.proved(prover("print('{\"worst\": 0}')"))
+        change.write_text("580.95.05\n")
+        return soundness.recorded() is not None
+
+    assert proved_after(tmp_path / "version"), "a driver is nothing to a build for the processor"
+    (tmp_path / "version").unlink()
+    (libraries / "libggml-cuda.so").touch()
+    assert not proved_after(tmp_path / "version")
+    soundness.proved(prover("print('{\"worst\": 0}')"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert soundness.recorded() is None
+
+
 def test_another_library_is_proved_anew(
     own_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

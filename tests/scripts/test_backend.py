@@ -12,7 +12,7 @@ import llama_time
 import llama_wheel
 import pytest
 from bootstrap_steps import Failure
-from llama_backend import Machine
+from llama_backend import Headers, Machine
 from llama_wheel import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,8 +151,8 @@ def test_an_nvcc_without_cublas_is_neither_chosen_nor_tried(tool, told):
         return
     assert llama_backend.choose_backend(None, machine) == "cpu"
     notice = llama_backend.unused_gpu("cpu", machine)
-    assert notice.index("libcublas") < notice.index("LOCALSPEC_BACKEND=vulkan")
-    with pytest.raises(Failure, match=r"cublas_v2\.h.*libcublas-dev"):
+    assert notice.index("LOCALSPEC_BACKEND=vulkan") < notice.index("libcublas-dev-13-0")
+    with pytest.raises(Failure, match=r"cublas_v2\.h.*libcublas-dev-13-0"):
         llama_backend.require_cuda(machine)
 
 
@@ -164,9 +164,13 @@ def test_a_card_without_a_toolkit_hears_the_quickest_way_first(monkeypatch):
         raise Failure("there is no glslc")
 
     monkeypatch.setattr(llama_backend, "require_vulkan", missing)
+    monkeypatch.setattr(llama_backend, "vulkan_headers", lambda _: Headers(0, spirv=False))
     lacking = llama_backend.unused_gpu("cpu", WITH_GPU)
     assert lacking.index("apt install glslc") < lacking.index("LOCALSPEC_BACKEND=vulkan")
     assert lacking.index("LOCALSPEC_BACKEND=vulkan") < lacking.index("a CUDA toolkit")
+    monkeypatch.setattr(llama_backend, "vulkan_headers", lambda _: Headers(239, spirv=True))
+    assert "apt install" not in llama_backend.unused_gpu("cpu", WITH_GPU)  # which has the old ones
+    assert "vulkan.lunarg.com" in llama_backend.unused_gpu("cpu", WITH_GPU)
     monkeypatch.setattr(llama_backend, "require_vulkan", installed)
     assert "apt install" not in llama_backend.unused_gpu("cpu", WITH_GPU)
 
@@ -174,9 +178,11 @@ def test_a_card_without_a_toolkit_hears_the_quickest_way_first(monkeypatch):
 def test_a_build_for_all_generations_of_gpus_is_expected_to_take_longer(tool):
     listed = "".join(f"compute_{c}\n" for c in (75, 80, 86, 89, 90, 100, 120))
     machine = replace(LINUX, nvcc=tool("usr/bin/nvcc", **{"--list-gpu-arch": listed}))
-    assert llama_backend.cuda_architectures(machine) == 5  # 7, 8, 9, 10 and 12
-    assert llama_backend.cuda_architectures(replace(machine, gpus=f"{ADA}\n{ADA}")) == 1
-    assert llama_backend.cuda_architectures(LINUX) == 1
+    assert llama_backend.cuda_architectures(machine, {}) == 5  # 7, 8, 9, 10 and 12
+    assert llama_backend.cuda_architectures(replace(machine, gpus=f"{ADA}\n{ADA}"), {}) == 1
+    assert llama_backend.cuda_architectures(LINUX, {}) == 1
+    named = {"CMAKE_ARGS": "-DGGML_BLAS=ON -DCMAKE_CUDA_ARCHITECTURES=86-real;89"}
+    assert llama_backend.cuda_architectures(machine, named) == 2
     one = llama_time.seconds("cuda", replace(machine, gpus=ADA), 2.0, 4)
     all_of_them = llama_time.seconds("cuda", machine, 2.0, 4)
     assert all_of_them == pytest.approx(one * 3.8)
@@ -283,7 +289,7 @@ def test_headers_of_the_system_are_read_too(sdk):
     """Compilers put line markers before what a macro of a system header stands for."""
     include = f"{sdk(309)['VULKAN_SDK']}/include"
     found = llama_backend.vulkan_headers({"CXX": f"c++ -nostdinc -isystem {include}"})
-    assert found == llama_backend.Headers(309, spirv=True)
+    assert found == Headers(309, spirv=True)
 
 
 @NEEDS_COMPILER

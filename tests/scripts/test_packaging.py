@@ -80,6 +80,12 @@ def test_the_wheel_carries_the_catalogue_the_embedded_pair_and_the_mark_of_its_t
     assert "localspec/py.typed" in names
 
 
+def test_the_wheel_carries_what_builds_llama_cpp(wheel, sdist):
+    for path in sorted((ROOT / "scripts").glob("llama_*")):
+        packed = wheel.read(f"localspec/bootstrap/scripts/{path.name}")
+        assert packed == path.read_bytes() == (sdist / "scripts" / path.name).read_bytes()
+
+
 def test_the_wheel_starts_the_command_line(wheel):
     entry_points = wheel.read(f"{METADATA}/entry_points.txt").decode()
     assert "localspec = localspec.__main__:main" in entry_points.splitlines()
