@@ -83,7 +83,7 @@ def main() -> None:
         session = [*moments()][:: asked.every]
         _ask(http, session[0], settings | {"n_predict": 1})  # the first one reads everything
         passes = [_pass(http, session[0])]
-        alone = [_ask(http, one, settings | {"n_predict": 0}).reading for one in session]
+        alone = [_ask(http, one, settings | {"n_predict": 0}) for one in session]
         _ask(http, session[0], settings | {"n_predict": 1})
         found = [_ask(http, one, settings | {"n_predict": asked.tokens}) for one in session]
         passes.append(_pass(http, session[-1]))
@@ -139,9 +139,9 @@ def _pass(http: httpx2.Client, moment: Moment) -> float:
 
 
 def _print(
-    found: Sequence[Keystroke], alone: Sequence[float], seconds: float, slowest: int
+    found: Sequence[Keystroke], alone: Sequence[Keystroke], seconds: float, slowest: int
 ) -> None:
-    beyond = [(one.first - reading) / seconds for one, reading in zip(found, alone, strict=True)]
+    beyond = [(one.first - read.reading) / seconds for one, read in zip(found, alone, strict=True)]
 
     def row(name: str, values: Sequence[float], digits: int) -> None:
         ordered = sorted(values)
@@ -152,7 +152,7 @@ def _print(
     print(f"{seconds * 1000:.1f} ms\n{'':46} {'p50':>9} {'p95':>9} {'most':>9}")
     row("first characters but for reading, in passes", beyond, 2)
     row("first characters, ms", [1000 * one.first for one in found], 1)
-    row("reading alone, ms", [1000 * one for one in alone], 1)
+    row("reading alone, ms", [1000 * one.reading for one in alone], 1)
     row("first characters beyond prompt_ms, ms", [1e3 * (k.first - k.reading) for k in found], 1)
     row("tokens read", [one.read for one in found], 0)
     emitted, drafted = sum(k.emitted for k in found), sum(k.drafted for k in found)
@@ -161,8 +161,8 @@ def _print(
         one = found[i]
         print(
             f"keystroke {i}: {beyond[i]:.2f} passes, first {1000 * one.first:.0f} ms, prompt_ms "
-            f"{1000 * one.reading:.0f} for {one.read}, alone {1000 * alone[i]:.0f}, "
-            f"{one.emitted} emitted"
+            f"{1000 * one.reading:.0f} for {one.read}, alone {1000 * alone[i].reading:.0f} for "
+            f"{alone[i].read}, {one.emitted} emitted"
         )
 
 
