@@ -137,7 +137,7 @@ class Prefill:
 
     def _along(self, generation: Generation, batch: int) -> int:
         """Tokens at the end of a prompt that the first round reads, where somebody who types waits
-        for its first characters: a pass less. It would hold up other requests.
+        for its first characters. It would hold up other requests.
         """
         scored = generation.prepared.prompt_scorer is not None
         return self._target.reads_along if generation.typed and batch == 1 and not scored else 0
