@@ -50,6 +50,15 @@ class TableTarget:
         """Append to the cache: a prompt less its last token, for example."""
         self.cache.setdefault(seq, []).extend(tokens)
 
+    @property
+    def reads_along(self) -> int:
+        """All, unless it behaves as a recurrent model."""
+        return self.capacity if self.cuts_anywhere else 0
+
+    def read_along(self, seq: int, tokens: Tokens) -> None:
+        """Append them now: a table has no passes."""
+        self.read(seq, tokens)
+
     def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
         """Append all: a table sees no pictures."""
         del seconds, rows

@@ -224,6 +224,17 @@ class AdaptsSequences(Protocol):
 class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
     """A target that a scheduler runs."""
 
+    @property
+    def reads_along(self) -> int:
+        """Tokens that `read_along` takes at most; 0: it is not to be called."""
+        ...
+
+    def read_along(self, seq: int, tokens: Tokens) -> None:
+        """Append the end of a prompt, to be read in the next pass of the sequence, before its
+        pending token: one pass less until the first token of a reply.
+        """
+        ...
+
     def idle(self) -> None:
         """Nothing is computed for a while: what only waits for the next pass may end. Called by
         the thread that computes.

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import BinaryIO
 
-from localspec.core.events import Finished, ReplyEvent, Round, Token
+from localspec.core.events import Finished, Reading, ReplyEvent, ReplyFormat, Round, Token
 from localspec.engine import protocol
 from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
 
@@ -24,8 +24,10 @@ class Batches:
     """Messages that wait to be written, and when they are due. Those of a reply keep their order.
 
     Tokens and rounds are due an interval after the last ones were taken. The first token of a
-    reply and everything that is neither token nor round are due at once, with all that wait; only
-    tokens and rounds start an interval. Times are those of any monotonic clock, in seconds.
+    reply and everything else are due at once, with all that wait; only tokens and rounds start an
+    interval. The format of a reply and the progress of its prompt wait for that first token, for
+    `INTERVAL` at most: messages less for a short reply. Times are those of any monotonic clock, in
+    seconds.
     """
 
     def __init__(self, interval: float = INTERVAL) -> None:
@@ -39,6 +41,8 @@ class Batches:
         self._paced = False
         """Whether tokens or rounds were added since the last ones were taken."""
         self._next_time = 0.0
+        self._patient_since: float | None = None
+        """When it was first seen that nothing waits but what can wait for a first token."""
 
     def send(self, message: EngineEvent) -> None:
         """Add a message, after the events that wait."""
@@ -56,7 +60,7 @@ class Batches:
             if id not in self._begun:
                 self._begun.add(id)
                 self._urgent = True
-        else:
+        elif not isinstance(event, ReplyFormat | Reading):
             self._urgent = True
             if isinstance(event, Finished):
                 self._begun.discard(id)
@@ -73,7 +77,13 @@ class Batches:
 
     def pause(self, now: float) -> float:
         """Seconds until what waits is due, or until the interval is over where nothing waits."""
-        return 0.0 if self._urgent else max(0.0, self._next_time - now)
+        if self._urgent:
+            return 0.0
+        if self._paced or self.empty:
+            return max(0.0, self._next_time - now)
+        if self._patient_since is None:
+            self._patient_since = now
+        return max(0.0, self._patient_since + min(self._interval, INTERVAL) - now)
 
     def take(self, now: float) -> list[EngineEvent]:
         """All messages, due or not."""
@@ -83,6 +93,7 @@ class Batches:
         messages = list(self._messages)
         self._messages.clear()
         self._urgent = self._paced = False
+        self._patient_since = None
         return messages
 
     def _seal(self) -> None:

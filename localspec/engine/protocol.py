@@ -43,7 +43,8 @@ Messages of the engine (`localspec.engine.events`)::
                                      name in localspec.core.events. Tokens and rounds are sent at
                                      most 30 times a second, or as often as the engine's option
                                      --interval says, the first token and other events at
-                                     once
+                                     once; format and reading wait up to a thirtieth of a second
+                                     for it
     examined   id, examination       Examination of localspec.core.events
     tokenized  id, tokenized         Tokenized of localspec.core.tokenized
     adapted    id                    an adapter was loaded or unloaded

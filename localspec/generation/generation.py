@@ -27,7 +27,8 @@ FIRST = Plain(
     "the draft reads after the first token",
     state="parked",
 )
-"""Plans the first round of replies whose drafter has not read the prompt."""
+"""Plans the first round of replies whose drafter has not read the prompt, and of those whose first
+characters somebody waits for while typing: a draft would make its pass longer."""
 
 
 _NO_ROUND = Speculation("parked", "the reply ended before its first round", "no round was needed")
@@ -58,6 +59,12 @@ class Generation:
         self._speedup = SpeedupEstimate()
         self._speculation: Speculation | None = None
         """State of drafting after the last round; None before the first one."""
+        self.reads_along = False
+        """Whether the first round reads the end of the prompt too, and has not ended."""
+        self._read_along = self._read_along_verify = 0.0
+        """Seconds of that round and of its pass, which are the prompt's."""
+        self.drafter_reads = False
+        """Whether a drafter is to read the prompt once drafts are resumed."""
 
     @property
     def undrafted(self) -> int:
@@ -99,9 +106,16 @@ class Generation:
         """
         self._cached, self._saved_seconds = cached, saved_seconds
 
-    def start_decoding(self) -> None:
-        """Prefill is over, and so is a reply of no tokens."""
-        self._decoding = time.perf_counter()
+    @property
+    def typed(self) -> bool:
+        """Whether its first characters are waited for while somebody types."""
+        return self.prepared.infill is not None and self.request.limit > 0
+
+    def start_decoding(self, *, reads_along: bool = False) -> None:
+        """Prefill is over, but for what the first round ``reads_along``; so is a reply of no
+        tokens.
+        """
+        self._decoding, self.reads_along = time.perf_counter(), reads_along
         if self.request.limit == 0:
             self.request.finish = "length"
 
@@ -116,9 +130,9 @@ class Generation:
         """End the reply before its first token."""
         self.request.finish = "length"
 
-    def postpone_drafts(self) -> None:
-        """The first token comes from a plain round: a drafter has not read the prompt."""
-        self.request.policy = FIRST
+    def postpone_drafts(self, *, drafter_reads: bool = True) -> None:
+        """The first token comes from a plain round; whether a drafter reads the prompt after it."""
+        self.request.policy, self.drafter_reads = FIRST, drafter_reads
 
     @property
     def postponed(self) -> bool:
@@ -137,7 +151,10 @@ class Generation:
         """The events of its last round, which ended at that time (`time.perf_counter`); ``alone``
         if it had no other request. The next round may have begun, and not emitted anything.
         """
-        if alone:
+        if self.reads_along:
+            self.reads_along, self._decoding = False, ended
+            self._read_along, self._read_along_verify = result.seconds, result.verify_seconds
+        elif alone:
             self._speedup.add(result, self.policy.costs)
         tokens = [
             Token(item.token, item.text, item.origin, item.source, item.logprobs)
@@ -167,7 +184,7 @@ class Generation:
     def _speedup_at(self, now: float) -> Speedup | None:
         """The speed so far relative to plain decoding; time outside rounds counts for both."""
         tally, emitted = self.request.tally, len(self.request.emitted)
-        beside = now - self._decoding - tally.round_seconds
+        beside = now - self._decoding - (tally.round_seconds - self._read_along)
         return self._speedup.speedup(beside / max(1, emitted))
 
     def _without_rounds(self) -> Speculation:
@@ -206,7 +223,7 @@ class Generation:
                 prompt_seconds=(self._decoding if read else now) - self._began,
                 decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
-                verify_seconds=tally.verify_seconds,
+                verify_seconds=tally.verify_seconds - self._read_along_verify,
                 speculation=self._speculation or self._without_rounds(),
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,

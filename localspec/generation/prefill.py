@@ -100,6 +100,15 @@ class Prefill:
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
         end = media_rows.after(prompt, at + min(part, left))
         drafts = self._expects_drafts(generation, batch)
+        alongside = self._along(generation, batch) if end == len(prompt) - 1 else 0
+        if at < end <= at + alongside:
+            self._target.read_along(seq, prompt[at:end])
+            self.sync(generation)
+            self._prefix_cache.has_read(seq, prompt[at:end], None)
+            generation.postpone_drafts(drafter_reads=drafts)
+            generation.start_decoding(reads_along=True)
+            return [generation.progress(len(prompt))]
+        end -= alongside if at < end else 0
         if at < end:
             start = time.perf_counter()
             if scorer is None:
@@ -119,12 +128,19 @@ class Prefill:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        if drafts and generation.undrafted > _BEHIND:
-            generation.postpone_drafts()
+        if generation.typed or (drafts and generation.undrafted > _BEHIND):
+            generation.postpone_drafts(drafter_reads=drafts)
         elif drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
         return [*events, generation.progress(len(prompt))]
+
+    def _along(self, generation: Generation, batch: int) -> int:
+        """Tokens at the end of a prompt that the first round reads, where somebody who types waits
+        for its first characters. It would hold up other requests.
+        """
+        scored = generation.prepared.prompt_scorer is not None
+        return self._target.reads_along if generation.typed and batch == 1 and not scored else 0
 
     def _appended(
         self, seq: int, prompt: list[int], at: int, end: int, most: int, pause: float | None
@@ -149,6 +165,9 @@ class Prefill:
         """Let a drafter read what was postponed until the first token was there: a part of it,
         where ``batch`` requests wait for that. Drafts begin once it has read it all.
         """
+        if not generation.drafter_reads:
+            generation.resume_drafts()
+            return
         unread = generation.undrafted
         self._read_on(generation, unread if batch == 1 else self._part(unread))
         left = generation.undrafted

@@ -218,8 +218,11 @@ class RunningReplies:
         """Hand over the events of a round; end the replies that are complete or have failed."""
         ended, alone = time.perf_counter(), len(decoding) == 1
         by_seq = {result.request.seq: result for result in results}
-        self._round_seconds = max((result.seconds for result in results), default=0.0)
-        notices = self._notices(results)
+        if any(running.generation.reads_along for running in decoding):
+            notices = self._notices([])  # this round's times are those of a prompt
+        else:
+            self._round_seconds = max((result.seconds for result in results), default=0.0)
+            notices = self._notices(results)
         going_on: list[Delivery] = []
         for running in decoding:
             result, request = by_seq.get(running.seq), running.request

@@ -172,6 +172,19 @@ class LlamaTarget:
             if on_progress is not None:
                 on_progress(end)
 
+    @property
+    def reads_along(self) -> int:
+        """See `ServingTarget`. Not more than a pass has rows: wider ones have other kernels. A
+        recurrent state could not be taken back before them, and heads read along with the target.
+        """
+        plain = self.cuts_anywhere and self._features is None
+        return self.deepest(1) if plain else 0
+
+    def read_along(self, seq: int, tokens: Tokens) -> None:
+        """See `ServingTarget`."""
+        self._stop_seeing(seq)
+        self._unread[seq] = [*self._unread.get(seq, ()), *tokens]
+
     def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
         """See `Target`."""
         until, done = time.perf_counter() + seconds, 0
@@ -281,7 +294,7 @@ class LlamaTarget:
         for w in work:
             unread = len(self._unread.get(w.seq, ()))
             room = min(OUTPUTS, self._context.n_batch) - 1 - len(w.draft)
-            most = 0 if len(work) > 1 else min(_MAX_UNREAD, room)
+            most = 0 if len(work) > 1 else min(_MAX_UNREAD, room) if len(w.draft) else room
             if unread > most:
                 self.read(w.seq, ())
         if len(work) > 1:

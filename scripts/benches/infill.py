@@ -1,8 +1,10 @@
 """A recorded editing session (`shared.infill_session`) at /infill, a request for each keystroke.
 
 Printed are, over all keystrokes, p50 and p95 of the time to the first characters in passes of the
-target, without the time in which the prompt's new tokens were read; the same in milliseconds, with
+target, without the time that reading the prompt's new tokens takes; the same in milliseconds, with
 it; and the tokens that were read. A pass is a token of plain decoding, measured before and after.
+Reading is measured apart, since the pass that reads may give the first token too: the session is
+replayed once with ``n_predict`` 0, which reads the same tokens and nothing else.
 
     scripts/bench infill MODEL              localspec serve, started for it
     scripts/bench infill --url URL          a server that runs: localspec or llama-server
@@ -49,6 +51,7 @@ class Keystroke:
     first: float
     """Until its first characters; until its end where it has none."""
     reading: float
+    """What the answer says of reading, which may include the first token."""
     read: int
     """Tokens of its prompt that were not known."""
     prompt: int
@@ -68,6 +71,7 @@ def main() -> None:
     parser.add_argument("--ctx", type=int, default=4096)
     parser.add_argument("--tokens", type=int, default=16, help="n_predict")
     parser.add_argument("--every", type=int, default=1, help="replay one keystroke of so many")
+    parser.add_argument("--slowest", type=int, default=0, help="show so many of the tail")
     parser.add_argument("--greedy", action="store_true", help="temperature 0 without samplers")
     asked = parser.parse_args()
     if (asked.model is None) == (asked.url is None):
@@ -79,9 +83,11 @@ def main() -> None:
         session = [*moments()][:: asked.every]
         _ask(http, session[0], settings | {"n_predict": 1})  # the first one reads everything
         passes = [_pass(http, session[0])]
+        alone = [_ask(http, one, settings | {"n_predict": 0}) for one in session]
+        _ask(http, session[0], settings | {"n_predict": 1})
         found = [_ask(http, one, settings | {"n_predict": asked.tokens}) for one in session]
         passes.append(_pass(http, session[-1]))
-    _print(found, statistics.mean(passes))
+    _print(found, alone, statistics.mean(passes), asked.slowest)
 
 
 def _ask(http: httpx2.Client, moment: Moment, settings: dict[str, Any]) -> Keystroke:
@@ -132,7 +138,11 @@ def _pass(http: httpx2.Client, moment: Moment) -> float:
     raise SystemExit("the model ends its replies too soon to measure a pass")
 
 
-def _print(found: Sequence[Keystroke], seconds: float) -> None:
+def _print(
+    found: Sequence[Keystroke], alone: Sequence[Keystroke], seconds: float, slowest: int
+) -> None:
+    beyond = [(one.first - read.reading) / seconds for one, read in zip(found, alone, strict=True)]
+
     def row(name: str, values: Sequence[float], digits: int) -> None:
         ordered = sorted(values)
         p50, p95 = (ordered[min(len(ordered) - 1, int(q * len(ordered)))] for q in (0.5, 0.95))
@@ -140,16 +150,20 @@ def _print(found: Sequence[Keystroke], seconds: float) -> None:
 
     print(f"{len(found)} keystrokes, prompts of {found[-1].prompt} tokens; a pass: ", end="")
     print(f"{seconds * 1000:.1f} ms\n{'':46} {'p50':>9} {'p95':>9} {'most':>9}")
-    row("first characters but for reading, in passes", _without_reading(found, seconds), 2)
+    row("first characters but for reading, in passes", beyond, 2)
     row("first characters, ms", [1000 * one.first for one in found], 1)
-    row("reading, ms", [1000 * one.reading for one in found], 1)
+    row("reading alone, ms", [1000 * one.reading for one in alone], 1)
+    row("first characters beyond prompt_ms, ms", [1e3 * (k.first - k.reading) for k in found], 1)
     row("tokens read", [one.read for one in found], 0)
     emitted, drafted = sum(k.emitted for k in found), sum(k.drafted for k in found)
     print(f"{emitted} tokens emitted, {drafted} drafted, {sum(k.accepted for k in found)} accepted")
-
-
-def _without_reading(found: Sequence[Keystroke], seconds: float) -> list[float]:
-    return [(one.first - one.reading) / seconds for one in found]
+    for i in sorted(range(len(found)), key=beyond.__getitem__)[len(found) - slowest :]:
+        one = found[i]
+        print(
+            f"keystroke {i}: {beyond[i]:.2f} passes, first {1000 * one.first:.0f} ms, prompt_ms "
+            f"{1000 * one.reading:.0f} for {one.read}, alone {1000 * alone[i].reading:.0f} for "
+            f"{alone[i].read}, {one.emitted} emitted"
+        )
 
 
 @contextlib.contextmanager

@@ -3,12 +3,22 @@
 import io
 import threading
 
-from localspec.core.events import Finished, Notice, Reading, Reply, Round, Speculation, Stats, Token
+from localspec.core.events import (
+    Finished,
+    Notice,
+    Reading,
+    Reply,
+    ReplyFormat,
+    Round,
+    Speculation,
+    Stats,
+    Token,
+)
 from localspec.core.tokenized import Tokenized
 from localspec.core.values import Origin
 from localspec.engine import protocol
 from localspec.engine.events import FailedEvent, ReplyEvents, TokenizedEvent
-from localspec.engine.outbox import Batches, Outbox
+from localspec.engine.outbox import INTERVAL, Batches, Outbox
 
 ON = Speculation("on")
 ROUND = Round(0, 0, 0, 1, 0.0, 0.1, 0.1, "", 9, ON)
@@ -46,12 +56,34 @@ def flat(messages):
 def test_reading_the_prompt_does_not_hold_back_the_first_token():
     batches = Batches(interval=1.0)
     batches.add(1, Reading(0, 9, 0))
-    assert batches.pause(now=100.0) == 0
-    assert batches.take(now=100.0)
+    batches.take(now=100.0)
     batches.add(1, Reading(9, 9, 0))
     batches.take(now=100.1)
     batches.add(1, token(0))
     assert batches.pause(now=100.2) == 0
+
+
+def test_what_comes_before_a_first_token_waits_for_it_and_not_for_long():
+    batches = Batches(interval=1.0)
+    batches.add(1, ReplyFormat(("<think>",)))
+    assert batches.pause(now=100.0) == INTERVAL
+    batches.add(1, Reading(0, 9, 0))
+    assert batches.pause(now=100.0 + INTERVAL) == 0
+    assert len(batches.take(now=100.0 + INTERVAL)) == 1
+    batches.add(1, Reading(9, 9, 0))
+    assert batches.pause(now=100.5) == INTERVAL
+    batches.add(1, token(0))
+    assert batches.pause(now=100.5) == 0
+    assert flat(batches.take(now=100.5)) == [Reading(9, 9, 0), token(0)]
+
+
+def test_what_can_wait_does_not_put_off_tokens_that_are_due():
+    batches = Batches(interval=1.0)
+    batches.add(1, token(0))
+    batches.take(now=100.0)
+    batches.add(2, Reading(0, 9, 0))
+    batches.add(1, token(1))
+    assert batches.pause(now=100.9) <= 0.11
 
 
 def test_the_first_token_of_each_reply_is_due_at_once_and_the_next_after_the_interval():

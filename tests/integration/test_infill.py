@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import pytest
 from conftest import Files
 from replies import StopAfter, last
 from served import Served, served
+from waiting import until
 
-from localspec import GREEDY, Notice, Options, ReplyRequest, Runtime, Sampling
+from localspec import GREEDY, Notice, Options, ReplyRequest, Round, Runtime, Sampling
 from localspec.core.infill import Chunk, Infill
 from localspec.errors import UsageError
 from localspec.llama.model import Model
@@ -31,6 +33,18 @@ _WRITTEN = range(3, 97)
 ENDLESSLY = Sampling(
     temperature=0.0, logit_bias=tuple((t, -100.0) for t in range(_N) if t not in _WRITTEN)
 )
+
+
+class HoldAfter(StopAfter):
+    """A policy that holds its reply once it has so many tokens, until another request is there."""
+
+    def __init__(self, runtime: Runtime, tokens: int) -> None:
+        super().__init__(runtime.pair.control.policy, tokens)
+        self.held, self.go_on = threading.Event(), threading.Event()
+
+    def reached(self) -> None:
+        self.held.set()
+        assert self.go_on.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +144,54 @@ def test_the_rest_of_a_suggestion_is_drafted_while_it_is_typed(runtime: Runtime)
     runtime.forget()
     assert runtime.answer(asked(draft_memory=True)).stats.accepted_prediction_tokens == 0
     assert runtime.answer(asked()).stats.accepted_prediction_tokens == 0
+
+
+def test_the_first_token_comes_from_the_pass_that_reads_what_is_new(runtime: Runtime) -> None:
+    runtime.answer(asked())
+    widths = runtime.pair.target.widths  # type: ignore[attr-defined]
+    before = widths.copy()
+    stats = runtime.answer(asked("    r", max_tokens=1)).stats
+    new = stats.prompt_tokens - stats.cached_tokens
+    assert widths - before == {new: 1}
+    assert (stats.rounds, stats.verify_seconds) == (1, 0.0)  # the time is that of the prompt
+    assert stats.prompt_seconds > 0
+
+
+def test_the_first_token_waits_for_no_draft_though_a_suggestion_is_known(runtime: Runtime) -> None:
+    reply = runtime.answer(asked(draft_memory=True))
+    again = [*runtime.submit(asked(draft_memory=True))]
+    first, *others = (event for event in again if isinstance(event, Round))
+    assert (first.drafted, first.emitted) == (0, 1)
+    assert others[0].drafted
+    assert last(again).tokens == reply.tokens
+
+
+def test_a_prompt_longer_than_a_pass_has_rows_is_read_but_for_its_end(runtime: Runtime) -> None:
+    widths = runtime.pair.target.widths  # type: ignore[attr-defined]
+    runtime.forget()
+    before, most = widths.copy(), runtime.pair.target.reads_along
+    stats = runtime.answer(asked(max_tokens=1)).stats
+    assert stats.prompt_tokens > 1 + most
+    assert widths - before == {1 + most: 1}
+
+
+def test_beside_another_reply_a_keystroke_is_read_before_its_first_round(coder: Path) -> None:
+    options = Options(model=str(coder), drafter=("suffix",), draft_max=4, threads=1, parallel=2)
+    with Runtime.open(options) as runtime:
+        alone = runtime.answer(asked("    r"))
+        runtime.forget()
+        hold = HoldAfter(runtime, 2)
+        other = runtime.submit(asked(max_tokens=400), policy=hold)
+        assert hold.held.wait(60)
+        stream = runtime.submit(asked("    r"))
+        messages = runtime._scheduler._messages
+        until(lambda: not messages.empty())
+        hold.go_on.set()
+        beside = last(stream)
+        assert last(other).finish_reason == "length"
+        assert beside.tokens == alone.tokens
+        assert beside.stats.verify_seconds > 0
+        assert alone.stats.rounds == beside.stats.rounds
 
 
 def test_a_reply_ends_before_a_line_with_less_indentation(runtime: Runtime) -> None:

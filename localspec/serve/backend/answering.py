@@ -14,7 +14,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.options import Options
@@ -77,7 +77,8 @@ class Answering:
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
         self._engine: OwnEngine | None = None
-        self._entering: asyncio.Task[OwnEngine] | None = None
+        self._entering: asyncio.Task[Any] | None = None
+        """The task that waits for the engine."""
         self._cut = False
 
     @property
@@ -179,13 +180,16 @@ class Answering:
     async def _entered(self) -> OwnEngine:
         """The engine, once it is this request's turn."""
         using = self._server.slot.use(self._options)
-        self._entering = asyncio.create_task(self._stack.enter_async_context(using))
+        self._entering = task = asyncio.current_task()
         try:
-            return await self._entering
+            return await self._stack.enter_async_context(using)
         except asyncio.CancelledError:
-            if self._cut:
+            if self._cut and task is not None:
+                task.uncancel()
                 raise stopping() from None
             raise
+        finally:
+            self._entering = None
 
     def _alike(self) -> bool:
         """Whether the requests have one prompt."""

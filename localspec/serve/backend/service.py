@@ -167,7 +167,10 @@ class Service:
             )
         except MediaError as error:
             raise bad_request(str(error), "image_url") from None
-        return dataclasses.replace(whole, owner=_owner(caller, whole), adapters=uses)
+        owner = _owner(caller, whole)
+        if (owner, uses) == (whole.owner, whole.adapters):
+            return whole
+        return dataclasses.replace(whole, owner=owner, adapters=uses)
 
     def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
         """Refuse prompts that cannot fit into the context, where that is known.

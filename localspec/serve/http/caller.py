@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from localspec.serve.http.body_budget import Share, share_of
@@ -29,4 +29,4 @@ def caller_of(scope: Any) -> Caller:
     """The caller that the guard found; see `localspec.serve.http.guard`."""
     found = scope.get(STATE_KEY)
     known = found if isinstance(found, Caller) else Caller()
-    return replace(known, body=share_of(scope))
+    return Caller(known.owner, known.label, known.trace, share_of(scope))

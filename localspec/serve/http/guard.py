@@ -60,7 +60,8 @@ class Guard:
                 await _preflight(headers, cors)(scope, receive, send)
                 return
             traced = tuple((name, headers[name]) for name in _TRACE if name in headers)
-            scope[STATE_KEY] = replace(self._caller(scope, headers), trace=traced)
+            caller = self._caller(scope, headers)
+            scope[STATE_KEY] = replace(caller, trace=traced) if traced else caller
         except ApiError as error:
             shape = self._shapes.shape(scope["path"])
             body = shape.body(error)

@@ -8,6 +8,7 @@ description by `Fields.also` or ``extra_json_schema``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -53,12 +54,7 @@ class Body(Fields, kw_only=True):
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
         """Names of what has no effect in ``given``, the object that this was read from."""
-        kinds = (type(self), *self.parts)
-        known = {
-            n
-            for kind in kinds
-            for n in (*kind.__struct_fields__, *kind.without_effect, *kind.foreign)
-        }
+        known = _names(type(self)).known
         return [name for name in given if name not in known]
 
     def refuse_foreign(self, given: dict[str, Any]) -> None:
@@ -68,22 +64,43 @@ class Body(Fields, kw_only=True):
         Raises:
             ApiError: there is something.
         """
-        kinds = (type(self), *self.parts)
-        declared = {name for kind in kinds for name in kind.__struct_fields__}
-        for kind in kinds:
-            refuse({n: f for n, f in kind.foreign.items() if n not in declared}, given)
+        for table in _names(type(self)).refused:
+            refuse(table, given)
 
     def without_effect_in(self, given: dict[str, Any]) -> list[str]:
         """Names of all that changes nothing in ``given``, the object that this was read from."""
-        known = {name for kind in (type(self), *self.parts) for name in kind.without_effect}
-        declared = {n for kind in (type(self), *self.parts) for n in kind.__struct_fields__}
-        named = [n for n in given if n in known - declared and given[n] is not None]
+        known = _names(type(self)).without_effect
+        named = [n for n in given if n in known and given[n] is not None]
         return [*named, *map(shown, self.ignored(given))]
 
     def notices(self, given: dict[str, Any]) -> tuple[str, ...]:
         """What an answer says of that."""
         names = self.without_effect_in(given)
         return (notice(names),) if names else ()
+
+
+class _Names(Struct, frozen=True):
+    """Names of the fields that a body and its parts know; made once for each type."""
+
+    known: frozenset[str]
+    without_effect: frozenset[str]
+    refused: tuple[Mapping[str, Foreign], ...]
+
+
+@functools.cache
+def _names(kind: type[Body]) -> _Names:
+    kinds = (kind, *kind.parts)
+    declared = {name for one in kinds for name in one.__struct_fields__}
+    idle = {name for one in kinds for name in one.without_effect}
+    foreign = {name for one in kinds for name in one.foreign}
+    return _Names(
+        known=frozenset(declared | idle | foreign),
+        without_effect=frozenset(idle - declared),
+        refused=tuple(
+            {name: found for name, found in one.foreign.items() if name not in declared}
+            for one in kinds
+        ),
+    )
 
 
 def read(kind: type[T], given: Any) -> T:

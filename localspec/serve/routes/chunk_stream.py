@@ -35,21 +35,23 @@ class ChunkStream(ABC):
         Raises:
             ApiError: there is no engine, or a reply failed.
         """
+        last = b""
         async with self._answering as answering:
             chunks = Chunks(head(self.kind, self.type, answering.record.model))
             if first := await self._opening():
                 yield b"".join(map(chunks.sse, first))
             async for index, events in answering:
-                yield b"".join(
+                last = b"".join(
                     chunks.sse(chunk)
                     for part in rounds(events)
                     for chunk in self._round(index, part)
                 )
-        end = b""
+                if len(self._finished) < answering.size:
+                    yield last  # the last one goes with what ends the stream
         if self._extras.include_usage:
             stats = [self._finished[index] for index in range(answering.size)]
-            end = chunks.sse({"choices": [], "usage": self._usage(stats)})
-        yield end + DONE
+            last += chunks.sse({"choices": [], "usage": self._usage(stats)})
+        yield last + DONE
 
     async def _opening(self) -> list[Chunk]:
         """The chunks before those of the replies."""
