@@ -240,7 +240,7 @@ def _only(prompts: tuple[str, ...]) -> str | None:
 def _tell_of_the_toy(reply: Reply, info: ModelInfo) -> None:
     """Name the model for this machine where the embedded one named a model."""
     if "localspec pull" in reply.text:
-        from localspec.loading.recommended import after_the_toy  # slow to import
+        from localspec.loading.offers import after_the_toy  # slow to import
 
         if said := after_the_toy(info.target):
             tell(said)

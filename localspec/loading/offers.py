@@ -12,11 +12,13 @@ from pathlib import Path
 from localspec.core.units import size
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
+from localspec.loading import machine_speed
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.inventory import uncatalogued
 from localspec.models.catalog.pair import MTP_EMBEDDED, NOT_STATED, HubFile, Pair
 from localspec.models.hub import file_names
 from localspec.models.hub.links import HubRef
+from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import (
     Expected,
@@ -236,3 +238,26 @@ def best(found: Iterable[Offer], machine: MachineSpeed, memory: Memory) -> Best 
     if fast:
         return max(fast, key=lambda one: one.offer.reads.size if one.offer.reads else 0.0)
     return max(known, key=lambda one: one.speed.drafted, default=None)
+
+
+def recommended() -> Best | None:
+    """The pair that `localspec.loading.offers.best` finds for this machine, as in F4, in
+    `localspec models` and after a race; None where the machine was not measured yet, or nothing
+    fits. Measures nothing itself. Blocks.
+    """
+    speed = machine_speed.saved()
+    if speed is None:
+        return None
+    return best(offers().found, speed, ask_machine.memory())
+
+
+def after_the_toy(target: str) -> str:
+    """What is to be said after a reply that names a model to pull, where the embedded target wrote
+    it; else "". The toy has learnt one name by heart, whatever machine it runs on. Blocks.
+    """
+    if Path(target).parent != FOLDER:
+        return ""
+    best = recommended()
+    if best is None:
+        return "the demo knows the name of one model by heart; `localspec models` lists all"
+    return f"the demo knows the name of one model by heart. {best.sentence}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.demo import FOLDER
-from localspec.loading import recommended
+from localspec.loading import offers
 
 
 class Found:
@@ -14,8 +14,8 @@ class Found:
 
 def test_the_toy_is_corrected_and_no_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
     toy = str(FOLDER / "target.gguf")
-    monkeypatch.setattr(recommended, "recommended", lambda: None)
-    assert "`localspec models` lists all" in recommended.after_the_toy(toy)
-    monkeypatch.setattr(recommended, "recommended", Found)
-    assert recommended.after_the_toy(toy).endswith(Found.sentence)
-    assert recommended.after_the_toy("/models/other.gguf") == ""
+    monkeypatch.setattr(offers, "recommended", lambda: None)
+    assert "`localspec models` lists all" in offers.after_the_toy(toy)
+    monkeypatch.setattr(offers, "recommended", Found)
+    assert offers.after_the_toy(toy).endswith(Found.sentence)
+    assert offers.after_the_toy("/models/other.gguf") == ""

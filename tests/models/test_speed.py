@@ -15,8 +15,7 @@ from localspec.cli import call
 from localspec.files import paths
 from localspec.loading import machine_speed as module
 from localspec.loading.machine_speed import machine_speed, machine_speed_async, saved
-from localspec.loading.offers import READING, Offer, best, offers
-from localspec.loading.recommended import recommended
+from localspec.loading.offers import READING, Offer, best, offers, recommended
 from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type

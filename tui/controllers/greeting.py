@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.screen import Screen
 
 from localspec.demo import FOLDER
-from localspec.loading.recommended import recommended
+from localspec.loading.offers import recommended
 from tui.input import keymap
 from tui.session.session import Session
 

@@ -16,12 +16,11 @@ from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.backend.log_line import log_line
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.prompt_limits import require_room
-from localspec.serve.backend.records import ReplyRecord, RequestRecord
+from localspec.serve.backend.records import ReplyRecord, RequestRecord, log_line
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.tracing import Tracing
 from localspec.serve.http.caller import Caller

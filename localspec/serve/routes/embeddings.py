@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded, Vectors, normalized
 from localspec.errors import LocalspecError
-from localspec.serve.backend.log_line import texts_line
+from localspec.serve.backend.records import texts_line
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.http.caller import caller_of
