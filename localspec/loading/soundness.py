@@ -171,7 +171,7 @@ def identity() -> str:
     for path in sorted(_library_folder().iterdir()):
         facts = path.stat()
         files.append([path.name, facts.st_size, facts.st_mtime_ns])
-    cards = graphics() if any("cuda" in name for name, *_ in files) else []
+    cards = graphics() if any("cuda" in str(name) for name, *_ in files) else []
     facts_of_all = json.dumps([_EDITION, files, processor(), *cards])
     return hashlib.sha256(facts_of_all.encode()).hexdigest()
 
