@@ -130,6 +130,3 @@ class Plain:
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
-
-
-__all__ = ["FixedLength", "Plain", "Policy"]

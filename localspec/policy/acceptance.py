@@ -87,12 +87,14 @@ class AcceptanceEstimate:
     verdicts: deque[bool] = field(default_factory=_verdicts)
     """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
     kind: Kind = COMPUTES
-    version: int = 0
-    """Tokens learnt by this very object."""
+    compared: int = 0
+    right: int = 0
+    """Tokens of this text that were compared with those emitted, and those that were right."""
 
     def learn(self, confidence: float, accepted: bool) -> None:
         """A drafted token was judged; those before it in its draft were accepted."""
-        self.version += 1
+        self.compared += 1
+        self.right += accepted
         self.verdicts.append(accepted)
         b = bin_of(confidence)
         prior = self.kind.prior
@@ -145,8 +147,3 @@ class AcceptanceEstimate:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""
         found = sum((n + share) * p for n, share, p in zip(self.seen, USUAL, table, strict=True))
         return found / (sum(self.seen) + 1)
-
-
-__all__ = [
-    "BINS", "COMPUTES", "COPIES", "LATEST", "AcceptanceEstimate", "Kind", "bin_of",
-]  # fmt: skip

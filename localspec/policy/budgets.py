@@ -120,6 +120,3 @@ class Look:
     def chance(self) -> float:
         """Of the next look to be useful, by the rule of succession."""
         return (1 + self.useful) / (1 + self.made)
-
-
-__all__ = ["LOOKS", "Look", "ReplyBudget", "SessionBudget"]

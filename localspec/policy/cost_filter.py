@@ -180,6 +180,3 @@ class CostFilter:
         elif kind is Kind.ONE and surprise < 0 and not whole:
             p[1, 1] += square  # a neighbour may have left: passes over several are quicker too then
         p[own, own] += square * (0.02 if whole else 0.2 if kind is Kind.SEVERAL else 1.0)
-
-
-__all__ = ["CostFilter", "Kind"]

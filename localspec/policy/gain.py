@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.prices import DOUBT, MARGIN, Prices, zero_to
+from localspec.policy.prices import DOUBT, Prices, zero_to
 
 ENOUGH = 8
 """Guesses in a text from which on they say more of it than other texts do."""
@@ -126,6 +126,3 @@ def prospect(drafter: AcceptanceEstimate, prices: Prices, better: Sequence[float
         tokens = max(0.0, expected.gain(prices))
         found += tokens / (1 + tokens) / len(better)
     return found
-
-
-__all__ = ["DOUBT", "ENOUGH", "MARGIN", "PLENTY", "Budgets", "Expected", "prospect"]
