@@ -133,8 +133,11 @@ class AcceptanceEstimate:
         odds = math.exp(self.surprise * deviation**2 + better * deviation)
         prior = self.kind.prior
         known = zip(self.kind.expected, self.accepted, self.judged, strict=True)
-        rates = [(prior * usual + accepted) / (prior + judged) for usual, accepted, judged in known]
-        return [p * odds / (1 - p + p * odds) for p in rates]
+        more = odds - 1  # p odds / (1 - p + p odds), where p = right / n
+        return [
+            (right := prior * usual + accepted) * odds / (prior + judged + right * more)
+            for usual, accepted, judged in known
+        ]
 
     @property
     def deviation(self) -> float:

@@ -55,9 +55,8 @@ class Expected:
         """(BINS,) how frequent each confidence of a token was lately; zeros if unknown."""
         self._powers = self.mean ** zero_to(lengths)
         """(K + 1,) chance of 0 to K later tokens."""
-        self._sums = np.zeros(lengths + 1)
+        self._sums = (1 - self._powers) / max(1 - self.mean, 1e-9)
         """(K + 1,) their sums: of none, of the first, of the first two, ..."""
-        np.cumsum(self._powers[:-1], out=self._sums[1:])
 
     def emitted(self, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """(..., K) expected tokens of a round, where the first token is accepted with this
@@ -72,7 +71,7 @@ class Expected:
         drafted.
         """
         cost = prices.cost
-        paying = (self._sums[1:] > prices.costs - 1).nonzero()[0]
+        paying = (self._sums[1:] > prices.losses).nonzero()[0]
         if not len(paying):  # no draft, even if its first token is accepted
             return -cost
         end = int(paying[-1]) + 1

@@ -22,6 +22,7 @@ USUAL_LENGTH = 96.0
 PROBE, TRIAL = 2, 16
 """Rounds until the first probe of a drafter, and until the first trial."""
 
+CHAIN = Branching()
 Key = tuple[str, str]
 """(Drafter, kind of sampling)."""
 
@@ -74,7 +75,7 @@ class Options:
         self._knowledge, self._branching = knowledge, dict(branching)
         self.prices = prices
         self.session = SessionBudget()
-        self._looks: dict[tuple[str, ...], Look] = {}
+        self._looks: dict[tuple[str, Key], Look] = {}
         self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
@@ -106,11 +107,17 @@ class Options:
 
     def probing(self, key: Key, now: int) -> Look:
         """When a drafter that is not asked reads what it has missed, and compares."""
-        return self._looks.setdefault(("probe", *key), Look(PROBE, now, PROBE))
+        return self._look("probe", key, PROBE, now)
 
     def trying(self, key: Key, now: int) -> Look:
         """When drafts that do not pay by known costs measure these again."""
-        return self._looks.setdefault(("trial", *key), Look(TRIAL, now, TRIAL))
+        return self._look("trial", key, TRIAL, now)
+
+    def _look(self, kind: str, key: Key, first: int, now: int) -> Look:
+        found = self._looks.get((kind, key))
+        if found is None:
+            found = self._looks[kind, key] = Look(first, now, first)
+        return found
 
     def planned(self, reply: Reply, now: int) -> None:
         """What is looked at in this round, and what is acted on."""
@@ -144,7 +151,7 @@ class Options:
             copies,
             prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0,
             breadth,
-            self._branching.get(source, Branching()),
+            self._branching.get(source, CHAIN),
             at_best,
             probe,
         )
