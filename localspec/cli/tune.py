@@ -156,8 +156,7 @@ def _parked(costs: Costs) -> list[str]:
     import numpy as np
 
     from localspec.core.settings_schema import MAX_K
-    from localspec.policy.gain import MARGIN
-    from localspec.policy.prices import most_gain
+    from localspec.policy.prices import MARGIN, most_gain
 
     one = costs.verify(1)
     passes = np.array([costs.verify(k + 1) / one for k in range(MAX_K + 1)])

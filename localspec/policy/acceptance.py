@@ -87,12 +87,14 @@ class AcceptanceEstimate:
     verdicts: deque[bool] = field(default_factory=_verdicts)
     """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
     kind: Kind = COMPUTES
-    version: int = 0
-    """Tokens learnt by this very object."""
+    compared: int = 0
+    right: int = 0
+    """Tokens of this text that were compared with those emitted, and those that were right."""
 
     def learn(self, confidence: float, accepted: bool) -> None:
         """A drafted token was judged; those before it in its draft were accepted."""
-        self.version += 1
+        self.compared += 1
+        self.right += accepted
         self.verdicts.append(accepted)
         b = bin_of(confidence)
         prior = self.kind.prior
@@ -131,8 +133,11 @@ class AcceptanceEstimate:
         odds = math.exp(self.surprise * deviation**2 + better * deviation)
         prior = self.kind.prior
         known = zip(self.kind.expected, self.accepted, self.judged, strict=True)
-        rates = [(prior * usual + accepted) / (prior + judged) for usual, accepted, judged in known]
-        return [p * odds / (1 - p + p * odds) for p in rates]
+        more = odds - 1  # p odds / (1 - p + p odds), where p = right / n
+        return [
+            (right := prior * usual + accepted) * odds / (prior + judged + right * more)
+            for usual, accepted, judged in known
+        ]
 
     @property
     def deviation(self) -> float:

@@ -23,7 +23,7 @@ from localspec.policy.decide import decide
 from localspec.policy.gain import Budgets
 from localspec.policy.options import Options, Reply
 from localspec.policy.prices import RECENT, PriceList, row_factors
-from localspec.policy.reasons import Guesses, Seen, Status
+from localspec.policy.reasons import ON
 from localspec.policy.storage import Knowledge
 
 UNPADDED = 32
@@ -58,7 +58,6 @@ class Controller:
         self._prices = PriceList(knowledge.costs, k_max, pads=pads, read_shares=read_shares or {})
         self._options = Options(knowledge, sources, free, branching or {}, self._prices)
         self._replies: dict[int, Reply] = {}
-        self._status: dict[int, Status] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
         """Length of the prompt that is being read, and whether drafters read it too."""
         self._round = 0
@@ -77,18 +76,10 @@ class Controller:
 
     def speculation_of(self, seq: int) -> Speculation:
         """On, parked or off, and why, for the request in a sequence, as of its last round."""
-        status, reply = self._status.get(seq), self._replies.get(seq)
-        if status is None or reply is None:
-            return Speculation("on")
-        return status.say(reply.decision, lambda: self._seen(reply))
-
-    def _seen(self, reply: Reply) -> Seen:
-        """What a sentence about the reply needs besides its candidates."""
-        guesses = {}
-        for source, text in reply.texts.items():
-            here = reply.guesses.get(source, (0, 0))
-            guesses[source] = Guesses(*here, sum(text.verdicts), len(text.verdicts))
-        return Seen(self._requests, guesses, reply.state.unread)
+        reply = self._replies.get(seq)
+        if reply is None:
+            return ON
+        return reply.status.say(reply.decision, lambda: reply.seen(self._requests))
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -132,29 +123,19 @@ class Controller:
         if reply is not None:
             self._options.ended(reply.state)
         self._prompts.pop(seq, None)
-        self._status[seq] = Status()
         reply = self._replies[seq] = self._options.begin(state, self._round)
         return reply
 
     def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
-        options, now, state = self._options, self._round, reply.state
-        others = [r.budget.left for r in running if r is not reply]
-        most = factor * max(0.0, min(others)) if others else math.inf
+        options, now = self._options, self._round
+        others = min((r.budget.left for r in running if r is not reply), default=math.inf)
         looks = min(reply.budget.spare, options.session.left + LOOKS)
-        budgets = Budgets(reply.budget.left, most, looks)
+        budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
         found = [options.option(reply, source, factor, now) for source in reply.texts]
-        reply.decision = decide(found, state.unread, budgets)
-        for c in reply.decision.candidates:
-            key = c.source, state.sampling
-            if c.decided == "asked":
-                options.probing(key, now).used(now)
-                options.trying(key, now).used(now)
-            elif c.probes:
-                options.probing(key, now).look(now)
-            if c.option.at_best is not None and c.decided != "trial":
-                options.trying(key, now).later(now)
-        steps, pads = reply.decision.steps, self._requests == 1 and now % UNPADDED > 0
-        return DraftPlan(steps, self._prices.widths if pads else ())
+        reply.decision = decide(found, reply.state.unread, budgets)
+        options.planned(reply, now)
+        pads = self._requests == 1 and now % UNPADDED > 0
+        return DraftPlan(reply.decision.steps, self._prices.widths if pads else ())
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -177,11 +158,11 @@ class Controller:
             reply.budget.settle(1 + o.accepted + o.forced, gain)
             reply.frequency += RECENT * ((o.proposed > 0) - reply.frequency)
             tried = self._learn_trial(o, reply, -gain)
-            self._status[o.seq].learn(o, reply.decision, tried=tried)
+            reply.status.learn(o, reply.decision, tried=tried)
         for e in evidence:
             reply = self._replies.get(e.seq)
             if reply is not None and e.source in reply.texts:
-                reply.learn(e.source, e.confidence, right=e.accepted)
+                reply.texts[e.source].learn(e.confidence, e.accepted)
 
     def _learn_pass(self, outcomes: Sequence[Outcome]) -> None:
         """The seconds of the pass, and its rows: all requests have as many as the widest."""

@@ -17,6 +17,7 @@ was disturbed, or a file of another machine's times, is corrected by the passes 
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping
 
@@ -50,9 +51,7 @@ class Costs:
     """Seconds of target passes by width, and of drafted tokens by drafter."""
 
     def __init__(
-        self,
-        sweep: Mapping[int, float],
-        drafts: Mapping[str, float] | None = None,
+        self, sweep: Mapping[int, float], drafts: Mapping[str, float] | None = None
     ) -> None:
         """``sweep`` maps a number of tokens to seconds; ``drafts`` a drafter to seconds per token.
 
@@ -101,8 +100,7 @@ class Costs:
     def passes(self, widths: NDArray[np.int64]) -> NDArray[np.float64]:
         """`verify` of each of these widths, at once."""
         known = sorted(self._base)
-        own = [self._own(n) for n in known]
-        found = np.interp(widths, known, own)
+        found = np.interp(widths, known, [self._own(n) for n in known])
         found *= np.maximum(1.0, widths / known[-1])
         return math.exp(self._slowness) * found
 
@@ -110,22 +108,20 @@ class Costs:
     def _slowness(self) -> float:
         return self._filter[CostFilter.SLOWNESS]
 
-    @property
-    def _steepness(self) -> float:
-        return self._filter[CostFilter.STEEPNESS]
-
     def _quiet(self, width: int) -> float:
-        base = self._base
-        if width in base:
+        """Seconds of a pass without the current slowness: interpolated, and beyond the widest that
+        was measured, in proportion to the tokens.
+        """
+        if width in self._base:
             return self._own(width)
-        below = max((n for n in base if n < width), default=None)
-        above = min((n for n in base if n > width), default=None)
-        if below is None or above is None:
-            nearest = above if below is None else below
-            assert nearest is not None
-            return self._quiet(nearest) * max(1.0, width / nearest)
+        known = sorted(self._base)
+        i = bisect.bisect(known, width)
+        if i in {0, len(known)}:
+            nearest = known[min(i, len(known) - 1)]
+            return self._own(nearest) * max(1.0, width / nearest)
+        below, above = known[i - 1], known[i]
         share = (width - below) / (above - below)
-        return (1 - share) * self._quiet(below) + share * self._quiet(above)
+        return (1 - share) * self._own(below) + share * self._own(above)
 
     def _own(self, width: int) -> float:
         """Seconds of a measured width, without the current slowness."""
@@ -133,7 +129,8 @@ class Costs:
         if width == 1 or 1 not in self._base:
             return own
         one = self._own(1)
-        return min(max(own * math.exp(self._steepness), one), _STEEPEST * width * one)
+        steep = math.exp(self._filter[CostFilter.STEEPNESS])
+        return min(max(own * steep, one), _STEEPEST * width * one)
 
     def draft(self, source: str) -> float:
         """Expected seconds per token of that drafter; 0 where none was measured."""
@@ -164,10 +161,8 @@ class Costs:
         return self._filter.deviation(parts, self._parts(min(self._base)))
 
     def _parts(self, width: int) -> list[int]:
-        common = (
-            [CostFilter.SLOWNESS] if width == 1 else [CostFilter.SLOWNESS, CostFilter.STEEPNESS]
-        )
-        return [*common, self._states[width]]
+        steepness = [CostFilter.STEEPNESS] if width > 1 else []
+        return [CostFilter.SLOWNESS, *steepness, self._states[width]]
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -176,7 +171,7 @@ class Costs:
         if seconds <= 0:
             return
         if width not in self._base:
-            several = math.exp(self._steepness * (width > 1))
+            several = math.exp(self._filter[CostFilter.STEEPNESS] * (width > 1))
             self._know(width, self._quiet(width) / several)
         count = self._seen.get(width, 0)
         self._seen[width] = count + 1
@@ -252,8 +247,6 @@ class Costs:
 
     def drafts(self) -> dict[str, float]:
         """Seconds per token by drafter, for saving."""
-        computed = {
-            source: seconds * math.exp(self._filter[self._states[source]])
-            for source, seconds in self._drafts.items()
-        }
+        offsets = {source: self._filter[self._states[source]] for source in self._drafts}
+        computed = {s: seconds * math.exp(offsets[s]) for s, seconds in self._drafts.items()}
         return computed | self._answers

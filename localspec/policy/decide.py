@@ -18,8 +18,8 @@ import numpy as np
 from localspec.core.branching import Branching
 from localspec.core.plan import NOTHING, Budget, DraftStep
 from localspec.policy.acceptance import bin_of
-from localspec.policy.gain import MARGIN, PLENTY, Budgets, Expected
-from localspec.policy.prices import Prices, zero_to
+from localspec.policy.gain import PLENTY, Budgets, Expected
+from localspec.policy.prices import MARGIN, Prices, zero_to
 
 BEHIND = 32
 """Tokens that a drafter may have missed without being charged for reading them."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.prices import DOUBT, MARGIN, Prices, zero_to
+from localspec.policy.prices import DOUBT, Prices, zero_to
 
 ENOUGH = 8
 """Guesses in a text from which on they say more of it than other texts do."""
@@ -55,9 +55,8 @@ class Expected:
         """(BINS,) how frequent each confidence of a token was lately; zeros if unknown."""
         self._powers = self.mean ** zero_to(lengths)
         """(K + 1,) chance of 0 to K later tokens."""
-        self._sums = np.zeros(lengths + 1)
+        self._sums = (1 - self._powers) / max(1 - self.mean, 1e-9)
         """(K + 1,) their sums: of none, of the first, of the first two, ..."""
-        np.cumsum(self._powers[:-1], out=self._sums[1:])
 
     def emitted(self, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
         """(..., K) expected tokens of a round, where the first token is accepted with this
@@ -72,7 +71,7 @@ class Expected:
         drafted.
         """
         cost = prices.cost
-        paying = (self._sums[1:] > prices.costs - 1).nonzero()[0]
+        paying = (self._sums[1:] > prices.losses).nonzero()[0]
         if not len(paying):  # no draft, even if its first token is accepted
             return -cost
         end = int(paying[-1]) + 1
@@ -126,6 +125,3 @@ def prospect(drafter: AcceptanceEstimate, prices: Prices, better: Sequence[float
         tokens = max(0.0, expected.gain(prices))
         found += tokens / (1 + tokens) / len(better)
     return found
-
-
-__all__ = ["DOUBT", "ENOUGH", "MARGIN", "PLENTY", "Budgets", "Expected", "prospect"]

@@ -12,8 +12,9 @@ from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
 from localspec.policy.decide import BEHIND, UNDECIDED, Decision, Option
-from localspec.policy.gain import DOUBT, ENOUGH, MARGIN, Expected, prospect
-from localspec.policy.prices import RECENT, PriceList, Prices, row_factors
+from localspec.policy.gain import ENOUGH, Expected, prospect
+from localspec.policy.prices import DOUBT, MARGIN, RECENT, PriceList, Prices, row_factors
+from localspec.policy.reasons import Guesses, Seen, Status
 from localspec.policy.storage import Knowledge
 
 USUAL_LENGTH = 96.0
@@ -21,6 +22,7 @@ USUAL_LENGTH = 96.0
 PROBE, TRIAL = 2, 16
 """Rounds until the first probe of a drafter, and until the first trial."""
 
+CHAIN = Branching()
 Key = tuple[str, str]
 """(Drafter, kind of sampling)."""
 
@@ -37,23 +39,24 @@ class Reply:
     """How often it drafts."""
     decision: Decision = UNDECIDED
     """That of the last round."""
-    guesses: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """(Predictions that were right, predictions in all) by drafter."""
+    status: Status = field(default_factory=Status)
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
-    """(Version of the text's estimate, what follows) by drafter."""
+    """(Tokens that were compared, what follows from them) by drafter."""
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
         text, known = self.texts[source], self._expected.get(source)
-        if known is None or known[0] != text.version or known[1].lengths != lengths:
-            known = self._expected[source] = text.version, Expected(text, lengths)
+        if known is None or known[0] != text.compared or known[1].lengths != lengths:
+            known = self._expected[source] = text.compared, Expected(text, lengths)
         return known[1]
 
-    def learn(self, source: str, confidence: float, *, right: bool) -> None:
-        """A prediction was compared with the token emitted."""
-        self.texts[source].learn(confidence, right)
-        before, judged = self.guesses.get(source, (0, 0))
-        self.guesses[source] = before + right, judged + 1
+    def seen(self, requests: int) -> Seen:
+        """What a reason needs besides the decision, in rounds of so many requests."""
+        guesses = {
+            source: Guesses(text.right, text.compared, sum(text.verdicts), len(text.verdicts))
+            for source, text in self.texts.items()
+        }
+        return Seen(requests, guesses, self.state.unread)
 
 
 class Options:
@@ -72,7 +75,7 @@ class Options:
         self._knowledge, self._branching = knowledge, dict(branching)
         self.prices = prices
         self.session = SessionBudget()
-        self._looks: dict[tuple[str, ...], Look] = {}
+        self._looks: dict[tuple[str, Key], Look] = {}
         self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
@@ -104,11 +107,29 @@ class Options:
 
     def probing(self, key: Key, now: int) -> Look:
         """When a drafter that is not asked reads what it has missed, and compares."""
-        return self._looks.setdefault(("probe", *key), Look(PROBE, now, PROBE))
+        return self._look("probe", key, PROBE, now)
 
     def trying(self, key: Key, now: int) -> Look:
         """When drafts that do not pay by known costs measure these again."""
-        return self._looks.setdefault(("trial", *key), Look(TRIAL, now, TRIAL))
+        return self._look("trial", key, TRIAL, now)
+
+    def _look(self, kind: str, key: Key, first: int, now: int) -> Look:
+        found = self._looks.get((kind, key))
+        if found is None:
+            found = self._looks[kind, key] = Look(first, now, first)
+        return found
+
+    def planned(self, reply: Reply, now: int) -> None:
+        """What is looked at in this round, and what is acted on."""
+        for c in reply.decision.candidates:
+            key = c.source, reply.state.sampling
+            if c.decided == "asked":
+                self.probing(key, now).used(now)
+                self.trying(key, now).used(now)
+            elif c.probes:
+                self.probing(key, now).look(now)
+            if c.option.at_best is not None and c.decided != "trial":
+                self.trying(key, now).later(now)
 
     # -- options -------------------------------------------------------------------------------
 
@@ -120,7 +141,7 @@ class Options:
         at_best, probe = None, math.inf
         trying = not copies or prices.unconfirmed  # what copies is asked in any case
         if trying and self.trying(key, now).due(now) and self.session.left > 0:
-            at_best = prices.at_best(source, own)
+            at_best = own.at_best
         if not copies and breadth and self.probing(key, now).due(now):
             probe = self._probe(reply, key, own, now)
         return Option(
@@ -130,7 +151,7 @@ class Options:
             copies,
             prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0,
             breadth,
-            self._branching.get(source, Branching()),
+            self._branching.get(source, CHAIN),
             at_best,
             probe,
         )
@@ -140,7 +161,7 @@ class Options:
         drafter would gain with luck, by the share of looks that were of use.
         """
         state, look = reply.state, self.probing(key, now)
-        best = self.prices.at_best(key[0], prices)
+        best = prices.at_best
         if best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
             if state.unread <= BEHIND and prices.cost:  # else it would cost too much if it is not
@@ -179,7 +200,7 @@ class Options:
             return True
         if reply is not None:
             return False  # a probe reads too, and shows something
-        best = self.prices.at_best(source, prices)
+        best = prices.at_best
         price *= best.cost / prices.cost if prices.cost else 1.0
         chance = self.probing(key, 0).chance
         if price > min(
@@ -196,6 +217,6 @@ class Options:
         source = key[0]
         if reply is not None and source in reply.texts:
             gain = reply.expected(source, len(prices.costs)).gain(prices)
-            if gain <= MARGIN or reply.guesses.get(source, (0, 0))[1] >= ENOUGH:
+            if gain <= MARGIN or reply.texts[source].compared >= ENOUGH:
                 return max(0.0, gain) / (1 + max(0.0, gain))
         return prospect(self.drafter(key), prices, (0.0, DOUBT))

@@ -46,11 +46,18 @@ def zero_to(end: int) -> NDArray[np.int64]:
 class Prices:
     """The cost of drafts of each length by one drafter."""
 
-    def __init__(self, curve: Curve, cost: float, measured: Curve | None = None) -> None:
+    def __init__(
+        self,
+        curve: Curve,
+        cost: float,
+        measured: Curve | None = None,
+        doubts: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
         """``cost`` is that of a drafted token, in plain passes; ``measured`` the curve before it
-        was divided among requests.
+        was divided among requests; ``doubts`` are standard deviations of the logarithms of the
+        extra time of wide passes and of ``cost``.
         """
-        self.curve, self.cost = curve, cost
+        self.curve, self.cost, self._doubts = curve, cost, doubts
         self.measured = curve if measured is None else measured
         self.costs = curve[1:] + zero_to(len(curve) - 1)[1:] * cost
         """(K,) cost of rounds with drafts of 1 to K tokens."""
@@ -66,16 +73,13 @@ class Prices:
         """Tokens that a round gains if every token of the best length is accepted."""
         return most_gain(self.curve, self.cost)
 
-    def at_best(self, curve_doubt: float, cost_doubt: float) -> Prices:
-        """Prices as low as they may well be, by the standard deviations of their logarithms: never
-        confirmed, of a disturbed sweep, of a machine that has got faster.
+    @functools.cached_property
+    def at_best(self) -> Prices:
+        """Prices as low as they may well be: never confirmed, of a disturbed sweep, of a machine
+        that has got faster.
         """
-        factor = min(UNSEEN, _lowest(curve_doubt))
-        return Prices(1 + factor * (self.curve - 1), self.cost * _lowest(cost_doubt))
-
-
-def _lowest(doubt: float) -> float:
-    return math.exp(-DOUBT * max(0.0, doubt - DOUBTFUL))
+        passes, drafts = (math.exp(-DOUBT * max(0.0, d - DOUBTFUL)) for d in self._doubts)
+        return Prices(1 + min(UNSEEN, passes) * (self.curve - 1), self.cost * drafts)
 
 
 def most_gain(curve: Curve, cost: float) -> float:
@@ -147,7 +151,6 @@ class PriceList:
         """The costs for the context length that was read last."""
         self.requests = 0
         self._prices: dict[tuple[str, float, int], Prices] = {}
-        self._at_best: dict[int, tuple[Prices, Prices]] = {}
         self.doubt = 0.0
         """Standard deviation of the logarithm of what a usual draft's pass costs."""
         self.widths: Sequence[int] = ()
@@ -173,7 +176,6 @@ class PriceList:
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]
         self._prices.clear()
-        self._at_best.clear()
 
     @property
     def doubtful(self) -> bool:
@@ -201,16 +203,9 @@ class PriceList:
             measured = (self.unpadded if alone else self.curve)[::breadth]
             curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
             cost = 0.0 if copies else self.token(source, self.requests)
-            found = self._prices[key] = Prices(curve, cost, measured)
+            doubts = self.doubt, self.costs.draft_doubt(source)
+            found = self._prices[key] = Prices(curve, cost, measured, doubts)
         return found
-
-    def at_best(self, source: str, prices: Prices) -> Prices:
-        """See `Prices.at_best`, by the doubts of now."""
-        known = self._at_best.get(id(prices))
-        if known is None or known[0] is not prices:
-            found = prices.at_best(self.doubt, self.costs.draft_doubt(source))
-            known = self._at_best[id(prices)] = prices, found
-        return known[1]
 
     def reading(self, source: str, unread: int, requests: int) -> float:
         """Expected cost of reading so many tokens and computing one: as the target's passes, where

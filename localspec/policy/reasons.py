@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from localspec.core.events import Speculation
 from localspec.core.plan import Outcome
 from localspec.policy.decide import Candidate, Decision
-from localspec.policy.gain import ENOUGH, MARGIN, Expected
-from localspec.policy.prices import Prices, most_gain, zero_to
+from localspec.policy.gain import ENOUGH
+from localspec.policy.prices import MARGIN, Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
 _SLOW = "the draft is too slow here"
@@ -23,25 +24,23 @@ _RISK = "not worth the risk yet"
 QUIET = 16
 """Rounds of a reply without a draft after which it is reported as parked."""
 
+parked = partial(Speculation, "parked")
+"""(Reason, brief form) of a reply for which nothing is drafted."""
 ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
 """No drafter may draft for the request."""
-NOTHING_YET = Speculation(
-    "parked",
+NOTHING_YET = parked(
     "nothing to draft from yet: no passage of the text has been found again",
     "nothing to draft from yet",
 )
 """No drafter that copies has proposed anything in this reply."""
-MEASURING = Speculation(
-    "parked",
+MEASURING = parked(
     "the draft model is not measured yet: none of its guesses was compared with the target",
     "the draft model is not measured yet",
 )
 """A drafter that computes has not been compared with the target yet."""
-NO_ROOM = Speculation(
-    "parked",
-    "a draft has no room: the pass, the context or the reply is full",
-    "a draft has no room",
+NO_ROOM = parked(
+    "a draft has no room: the pass, the context or the reply is full", "a draft has no room"
 )
 """Drafters were asked for nothing, since not even one token may be drafted."""
 
@@ -138,37 +137,39 @@ def sentence(c: Candidate, seen: Seen, *, considered: bool = False) -> Speculati
     """Why one drafter drafts nothing; ``considered``: although it was asked and has computed."""
     prices, margin = c.option.prices, 0.0 if c.option.copies else MARGIN
     match c.decided:
-        case "breadth":
-            why = _breadth_costs(c)
+        case "breadth":  # its narrowest trees do not pay
+            nodes = min(4 * c.option.branching.least, len(prices.measured) - 1)
+            why = f"{_CHECKING}: its trees have several guesses for each place, and "
+            found = parked(why + _checking(prices, nodes, 1, 1), _CHECKING)
         case "answer":
-            why = _slow_answer(c.option.answer)
+            why = f"looking for a match takes {c.option.answer:.0%} of the time of a token, more "
+            why += "than this reply can lose now"
+            found = parked(why, "looking for a match takes too long")
         case "unread":
-            text = f"the draft has not read {seen.unread} tokens of this text"
-            why = Speculation("parked", text, "the draft has not read this text")
+            why = f"the draft has not read {seen.unread} tokens of this text"
+            found = parked(why, "the draft has not read this text")
         case "budget":
-            why = not_affordable(c, seen.requests)
+            found = not_affordable(c, seen.requests)
         case "gain" | "trial" | "copies" if prices.most_gain <= margin:
-            why = hopeless(prices, seen.requests, c.option.breadth, margin)
+            found = hopeless(prices, seen.requests, c.option.breadth, margin)
         case _:
-            why = _guessed(c, seen, considered=considered)
-    return why
+            found = _guessed(c, seen, considered=considered)
+    return found
 
 
 def _guessed(c: Candidate, seen: Seen, *, considered: bool) -> Speculation:
     """Why one drafter drafts nothing that might pay: what its guesses have shown."""
     guesses = seen.guesses.get(c.source, Guesses(0, 0))
-    if c.option.copies and not guesses.judged:
-        return NOTHING_YET
     if c.option.copies:
         why = f"no match in the text is likely enough now: {guesses}"
-        return Speculation("parked", why, "no likely match in the text now")
+        return parked(why, "no likely match in the text now") if guesses.judged else NOTHING_YET
     if c.decided == "asked" and not considered:
         return NO_ROOM
     if not guesses.judged and not guesses.judged_lately:
         return MEASURING
     if c.decided == "asked":
         why = f"the draft is asked, but is not confident enough of its next guess: {guesses}"
-        return Speculation("parked", why, "the draft is not confident now")
+        return parked(why, "the draft is not confident now")
     return gains_too_little(guesses, c, seen.requests)
 
 
@@ -179,30 +180,9 @@ def _together(requests: int) -> str:
 
 def _checking(prices: Prices, depth: int, requests: int, breadth: int) -> str:
     """What checking a draft of that depth takes."""
+    each = " each" * (requests > 1)
     tokens, times = 1 + depth * breadth, prices.measured[depth]
-    if requests == 1:
-        return f"checking {tokens} tokens takes {times:.1f} times as long as one"
-    return f"checking {tokens} tokens each takes {times:.1f} times as long as one each"
-
-
-def _drafting(cost: float, requests: int) -> str:
-    """What drafting a token takes, where ``cost`` is what all requests wait for it."""
-    share, all_wait = cost / requests, ", and all wait for it" * (requests > 1)
-    if share > 1:
-        return f"drafting one takes {share:.1f} times as long as a plain one{all_wait}"
-    return f"drafting one takes {share:.0%} of the time of a plain one{all_wait}"
-
-
-def _breadth_costs(c: Candidate) -> Speculation:
-    """Its narrowest trees do not pay."""
-    prices = c.option.prices
-    nodes = min(4 * c.option.branching.least, len(prices.measured) - 1)
-    return Speculation(
-        "parked",
-        f"{_CHECKING}: its trees have several guesses for each place, and "
-        f"{_checking(prices, nodes, 1, 1)}",
-        _CHECKING,
-    )
+    return f"checking {tokens} tokens{each} takes {times:.1f} times as long as one{each}"
 
 
 def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Speculation:
@@ -215,8 +195,10 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
         return NO_ROOM
     best = int(np.argmax(depths - prices.costs)) + 1
     figures = _checking(prices, best, requests, breadth)
-    if prices.cost:
-        figures += f", and {_drafting(prices.cost, requests)}"
+    if prices.cost:  # all requests wait for a drafted token
+        share, all_wait = prices.cost / requests, ", and all wait for it" * (requests > 1)
+        times = f"{share:.1f} times as long as" if share > 1 else f"{share:.0%} of the time of"
+        figures += f", and drafting one takes {times} a plain one{all_wait}"
     if most_gain(prices.measured, prices.cost) > margin:
         brief = _DELAYS
         why = f"{_DELAYS} by more than they gain, even if all guesses were right"
@@ -224,69 +206,49 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
         brief, why = _SLOW, f"{_SLOW}, even if all its guesses were right"
     else:
         brief, why = _CHECKING, f"{_CHECKING}, even if all guesses were right"
-    return Speculation("parked", f"{why}{_together(requests)}: {figures}", brief)
+    return parked(f"{why}{_together(requests)}: {figures}", brief)
 
 
 def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
     """Why a drafter that computes does not draft: too few of its guesses are right."""
-    expected, prices = c.option.expected(), c.option.prices
-    depth = _best_depth(expected, prices, float(expected.firsts @ expected.table))
+    prices, depth = c.option.prices, _usual(c)[1]
     times = prices.measured[depth] + depth * prices.cost / requests
     why = f"plain decoding is faster here{_together(requests)}"
     brief = f"the draft gains too little ({guesses.share} right)"
     if max(guesses.judged, guesses.judged_lately) < ENOUGH:
         why = f"too little is known of the draft{_together(requests)}"
         brief = "too few guesses to tell"
-    return Speculation(
-        "parked",
-        f"{why}: {guesses}, and a round with {depth} guess{'es' * (depth > 1)} takes "
-        f"{times:.1f} times as long as one without",
-        brief,
-    )
+    figures = f"a round with {depth} guess{'es' * (depth > 1)} takes {times:.1f} times as long"
+    return parked(f"{why}: {guesses}, and {figures} as one without", brief)
 
 
-def _best_depth(expected: Expected, prices: Prices, chance: float) -> int:
-    """The draft that gains most where its first token is accepted with this chance."""
-    return int((expected.emitted(chance) - prices.costs).argmax()) + 1
-
-
-def nothing_proposed(rounds: int) -> Speculation:
-    """Why nothing is drafted although drafters are asked every round for drafts of fixed length."""
-    return Speculation(
-        "parked",
-        f"the drafters proposed nothing in the last {rounds} rounds",
-        "nothing to draft from now",
-    )
-
-
-def _slow_answer(share: float) -> Speculation:
-    """Why a drafter that copies is not asked: its answer takes that share of a plain pass."""
-    return Speculation(
-        "parked",
-        f"looking for a match takes {share:.0%} of the time of a token, more than this reply can "
-        "lose now",
-        "looking for a match takes too long",
-    )
+def _usual(c: Candidate) -> tuple[float, int]:
+    """Acceptance of a usual first token, and the length that gains most with it."""
+    expected = c.option.expected()
+    chance = float(expected.firsts @ expected.table)
+    return chance, int((expected.emitted(chance) - c.option.prices.costs).argmax()) + 1
 
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
     """Why a drafter does not draft that is expected to pay: its best draft may lose more than there
     is.
     """
-    expected, prices, budgets = c.option.expected(), c.option.prices, c.budgets
-    usual = float(expected.firsts @ expected.table)
-    best = _best_depth(expected, prices, usual) - 1
-    risk, loss = expected.risk(prices, usual)[best], prices.losses[best]
+    prices, budgets, (chance, best) = c.option.prices, c.budgets, _usual(c)
+    risk, loss = c.option.expected().risk(prices, chance)[best - 1], prices.losses[best - 1]
     delays = (
         f"{_DELAYS}{_together(requests)}: a rejected one delays them by {loss:.1f} tokens in "
         f"all, and they can bear {budgets.others:.1f} now"
     )
     if risk <= budgets.reply and loss > budgets.others:
-        return Speculation("parked", delays, _DELAYS)
+        return parked(delays, _DELAYS)
     why = (
         f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and this "
         f"reply can lose {max(0.0, budgets.reply):.1f} now"
     )
-    if loss > budgets.others:
-        why += f"; besides, {delays}"
-    return Speculation("parked", why, _RISK)
+    return parked(f"{why}; besides, {delays}" if loss > budgets.others else why, _RISK)
+
+
+def nothing_proposed(rounds: int) -> Speculation:
+    """Why nothing is drafted although drafters are asked every round for drafts of fixed length."""
+    why = f"the drafters proposed nothing in the last {rounds} rounds"
+    return parked(why, "nothing to draft from now")

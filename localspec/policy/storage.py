@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, MsgspecError, Struct
+from msgspec.json import decode, encode
 
 from localspec.files import whole_file
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
@@ -22,6 +24,9 @@ from localspec.policy.costs import Costs
 FORMAT = 4
 _LARGEST = 1 << 20
 """Most bytes of a valid file."""
+_Width = Annotated[int, Meta(ge=1, le=1 << 20)]
+_Seconds = Annotated[float, Meta(gt=0)]
+_Counts = Annotated[list[Annotated[float, Meta(ge=0)]], Meta(min_length=BINS, max_length=BINS)]
 
 
 @dataclass(slots=True)
@@ -30,6 +35,26 @@ class Knowledge:
 
     costs: dict[int, Costs] = field(default_factory=dict)
     acceptance: dict[tuple[str, str], AcceptanceEstimate] = field(default_factory=dict)
+
+
+class _Costs(Struct):
+    verify: Annotated[dict[_Width, _Seconds], Meta(min_length=1)]
+    draft: dict[str, _Seconds]
+
+
+class _Acceptance(Struct):
+    source: str
+    kind: str
+    accepted: _Counts
+    judged: _Counts
+    seen: _Counts
+    verdicts: Annotated[str, Meta(pattern="^[01]*$", max_length=LATEST)]
+
+
+class _File(Struct):
+    format: Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
+    costs: Annotated[dict[int, _Costs], Meta(min_length=1)]
+    acceptance: list[_Acceptance]
 
 
 def name_of(facts: Mapping[str, object]) -> str:
@@ -43,11 +68,17 @@ def load(path: Path) -> Knowledge | None:
     try:
         if path.stat().st_size > _LARGEST:
             return None
-        return _parsed(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
+        saved = decode(path.read_bytes(), type=_File)
+    except (OSError, MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    except RecursionError:
-        return None
+    costs = {bucket: Costs(found.verify, found.draft) for bucket, found in saved.costs.items()}
+    known = Knowledge(costs)
+    for a in saved.acceptance:
+        verdicts = deque((right == "1" for right in a.verdicts), maxlen=LATEST)
+        known.acceptance[a.source, a.kind] = AcceptanceEstimate(
+            a.accepted, a.judged, a.seen, verdicts=verdicts
+        )
+    return known
 
 
 def save(path: Path, knowledge: Knowledge) -> None:
@@ -56,10 +87,15 @@ def save(path: Path, knowledge: Knowledge) -> None:
     Raises:
         OSError: it cannot be written; the old file stays.
     """
-    write(path, _plain(knowledge))
+    costs = {b: _Costs(known.curve(), known.drafts()) for b, known in knowledge.costs.items()}
+    acceptance = []
+    for (source, kind), e in knowledge.acceptance.items():
+        verdicts = "".join("01"[right] for right in e.verdicts)
+        acceptance.append(_Acceptance(source, kind, e.accepted, e.judged, e.seen, verdicts))
+    write(path, _File(FORMAT, costs, acceptance))
 
 
-def write(path: Path, data: Mapping[str, Any]) -> None:
+def write(path: Path, data: object) -> None:
     """Replace a file of JSON in one step, in a folder that is there.
 
     Not synced: a reply would wait for the disk at its end, and a damaged file is measured again.
@@ -67,67 +103,4 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
     Raises:
         OSError: it cannot be written; the old file stays.
     """
-    whole_file.replace(path, [json.dumps(data).encode()], sync=False)
-
-
-def _plain(knowledge: Knowledge) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "costs": {
-            str(bucket): {"verify": costs.curve(), "draft": costs.drafts()}
-            for bucket, costs in knowledge.costs.items()
-        },
-        "acceptance": [
-            {
-                "source": source,
-                "kind": kind,
-                "accepted": estimate.accepted,
-                "judged": estimate.judged,
-                "seen": estimate.seen,
-                "verdicts": "".join("01"[right] for right in estimate.verdicts),
-            }
-            for (source, kind), estimate in knowledge.acceptance.items()
-        ],
-    }
-
-
-def _parsed(data: dict[str, Any]) -> Knowledge:
-    if data["format"] != FORMAT:
-        raise ValueError("another format")
-    costs = {
-        int(bucket): Costs(
-            {int(n): _positive(s) for n, s in saved["verify"].items()},
-            {str(source): _positive(s) for source, s in saved["draft"].items()},
-        )
-        for bucket, saved in data["costs"].items()
-    }
-    if not costs:
-        raise ValueError("no costs")
-    acceptance = {
-        (str(saved["source"]), str(saved["kind"])): AcceptanceEstimate(
-            accepted=_counts(saved["accepted"]),
-            judged=_counts(saved["judged"]),
-            seen=_counts(saved["seen"]),
-            verdicts=_verdicts(saved["verdicts"]),
-        )
-        for saved in data["acceptance"]
-    }
-    return Knowledge(costs, acceptance)
-
-
-def _positive(x: object) -> float:
-    if not isinstance(x, int | float) or not 0 < x < math.inf:
-        raise ValueError("not a time")
-    return float(x)
-
-
-def _verdicts(saved: object) -> deque[bool]:
-    if not isinstance(saved, str) or len(saved) > LATEST or set(saved) - {"0", "1"}:
-        raise ValueError("not verdicts")
-    return deque((right == "1" for right in saved), maxlen=LATEST)
-
-
-def _counts(values: list[float]) -> list[float]:
-    if len(values) != BINS or not all(0 <= x < math.inf for x in values):
-        raise ValueError("not counts")
-    return [float(x) for x in values]
+    whole_file.replace(path, [encode(data)], sync=False)

@@ -11,8 +11,8 @@ import pytest
 
 from localspec.policy.acceptance import BINS, AcceptanceEstimate, bin_of
 from localspec.policy.decide import BEHIND, Option, decide
-from localspec.policy.gain import MARGIN, Budgets, Expected, prospect
-from localspec.policy.prices import Prices
+from localspec.policy.gain import Budgets, Expected, prospect
+from localspec.policy.prices import MARGIN, Prices
 
 STEEP = np.array([1.0, 1.9, 2.7, 2.6, 3.5, 4.3, 4.6, 5.0])
 FLAT = np.array([1.0, 1.01, 1.02, 1.1, 1.3, 1.6, 1.8, 2.0])
