@@ -218,7 +218,7 @@ class RunningReplies:
         """Hand over the events of a round; end the replies that are complete or have failed."""
         ended, alone = time.perf_counter(), len(decoding) == 1
         by_seq = {result.request.seq: result for result in results}
-        if any(running.generation.reads_along for running in decoding):
+        if any(generation.reads_along for generation in decoding):
             notices = self._notices([])  # this round's times are those of a prompt
         else:
             self._round_seconds = max((result.seconds for result in results), default=0.0)
