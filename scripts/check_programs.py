@@ -126,7 +126,7 @@ class Installed:
             (place / name).write_text(file_text(name, url), encoding="utf-8")
         try:
             done = subprocess.run(
-                self._command(),
+                [part.replace("$URL", url) for part in self._command()],
                 cwd=place,
                 env=environ,
                 stdin=subprocess.DEVNULL,

@@ -51,6 +51,9 @@ tests:
   - vars: {name: you}
     assert: [{type: javascript, value: "output.length > 0"}]
 """,
+    "prompts.jsonl": "".join(
+        f'{{"prompt": "Hello {n}", "output_tokens_count": 8}}\n' for n in range(4)
+    ),
 }
 """Files that a program reads; ``$URL`` is replaced."""
 
@@ -383,6 +386,73 @@ assert value < 0 and greedy in (True, False)
 asked = Instance("generate_until", {}, ("Hello", {"max_gen_toks": 8, "until": ["zzz"]}), 0)
 assert model.generate_until([asked])[0]
 """,
+    ),
+    Program(
+        "guidellm",
+        ("guidellm",),
+        "a synchronous benchmark of chats, prompts from a file",
+        command=(
+            *("guidellm", "benchmark", "run", "--target", "$URL", "--model", "demo"),
+            *("--profile", "synchronous", "--max-requests", "4", "--data", "prompts.jsonl"),
+            *("--disable-console-interactive", "--output-dir", "."),
+        ),
+        files=("prompts.jsonl",),
+    ),
+    Program(
+        "Open WebUI",
+        ("open-webui",),
+        "lists models of its Ollama and its OpenAI connection; chats whole and streamed with each; "
+        "`/ollama/api/generate`",
+        _HEAD
+        + """
+import json, socket, subprocess, sys, time, urllib.request
+from pathlib import Path
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+base = f"http://127.0.0.1:{port}"
+program = str(Path(sys.executable).parent / "open-webui")
+server = subprocess.Popen([program, "serve", "--host", "127.0.0.1", "--port", str(port)],
+    stdout=open("webui.log", "w"), stderr=subprocess.STDOUT)
+token = ""
+def ask(path, body=None):
+    head = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    sent = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(base + path, sent, head)
+    return urllib.request.urlopen(request, timeout=60).read().decode()
+try:
+    for _ in range(300):
+        try:
+            ask("/health")
+            break
+        except OSError:
+            assert server.poll() is None, "it does not start"
+            time.sleep(0.5)
+    token = json.loads(ask("/api/v1/auths/signin", {"email": "", "password": ""}))["token"]
+    known = {m["id"]: m["owned_by"] for m in json.loads(ask("/api/models"))["data"]}
+    assert (known["demo"], known["demo:latest"]) == ("openai", "ollama"), known
+    for name in ("demo", "demo:latest"):
+        body = {"model": name, "messages": hello, "max_tokens": 8, "stream": False}
+        whole = json.loads(ask("/api/chat/completions", body))
+        assert whole["choices"][0]["message"]["content"], whole
+        parts = ask("/api/chat/completions", body | {"stream": True})
+        assert '"content"' in parts and parts.rstrip().endswith("[DONE]"), parts[-300:]
+    body = {"model": "demo:latest", "prompt": "Hello", "options": {"num_predict": 8}}
+    assert json.loads(ask("/ollama/api/generate", body).splitlines()[-1])["done"]
+finally:
+    server.terminate()
+    server.wait(30)
+""",
+        environ={
+            "DATA_DIR": "$HERE/data",
+            "OLLAMA_BASE_URL": "$URL",
+            "OPENAI_API_BASE_URL": "$URL/v1",
+            "OPENAI_API_KEY": "none",
+            "WEBUI_AUTH": "False",
+            "WEBUI_SECRET_KEY": "none",
+            "OFFLINE_MODE": "True",
+            "RAG_EMBEDDING_ENGINE": "ollama",
+        },
     ),
     Program(
         "aider",

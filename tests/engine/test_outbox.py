@@ -3,6 +3,8 @@
 import io
 import threading
 
+import pytest
+
 from localspec.core.events import (
     Finished,
     Notice,
@@ -66,12 +68,12 @@ def test_reading_the_prompt_does_not_hold_back_the_first_token():
 def test_what_comes_before_a_first_token_waits_for_it_and_not_for_long():
     batches = Batches(interval=1.0)
     batches.add(1, ReplyFormat(("<think>",)))
-    assert batches.pause(now=100.0) == INTERVAL
+    assert batches.pause(now=100.0) == pytest.approx(INTERVAL)
     batches.add(1, Reading(0, 9, 0))
     assert batches.pause(now=100.0 + INTERVAL) == 0
     assert len(batches.take(now=100.0 + INTERVAL)) == 1
     batches.add(1, Reading(9, 9, 0))
-    assert batches.pause(now=100.5) == INTERVAL
+    assert batches.pause(now=100.5) == pytest.approx(INTERVAL)
     batches.add(1, token(0))
     assert batches.pause(now=100.5) == 0
     assert flat(batches.take(now=100.5)) == [Reading(9, 9, 0), token(0)]
