@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from localspec import errors
 from localspec.core.embedded import Embedded
-from localspec.errors import EngineError, LocalspecError
 
 MAX_LINE = 1 << 28
 """Bytes of a line."""
@@ -36,16 +34,3 @@ def read_embedded(message: dict[str, Any]) -> Embedded:
     raw = np.frombuffer(base64.b64decode(message["vectors"]), "<f4")
     vectors = raw.reshape(message["shape"]).astype(np.float32)
     return Embedded(vectors, tuple(message["counts"]))
-
-
-def failed(error: LocalspecError) -> dict[str, Any]:
-    """The fields of an answer that is an error."""
-    return {"error": type(error).__name__, "message": str(error)}
-
-
-def read_failed(message: dict[str, Any]) -> LocalspecError:
-    """The error that a message holds: of its class in `localspec.errors`."""
-    kind = getattr(errors, str(message["error"]), None)
-    if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
-        kind = EngineError
-    return kind(str(message["message"]))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from localspec.core.embedded import Embedded, EmbeddingInfo
-from localspec.embedding.messages import MAX_LINE, encode, read_embedded, read_failed
+from localspec.embedding.messages import MAX_LINE, encode, read_embedded
 from localspec.errors import EngineError, QueueFullError
 from localspec.files import paths
 from localspec.files.private import opener
@@ -130,7 +130,7 @@ class EmbeddingProcess:
         message = json.loads(line)
         if "info" not in message:
             await process.wait()
-            raise read_failed(message)
+            raise children.read_failed(message)
         self.info = EmbeddingInfo(**message["info"])
         self._reader = asyncio.create_task(self._read(process))
 
@@ -178,5 +178,5 @@ class EmbeddingProcess:
         finally:
             self._waiting.pop(number, None)
         if "error" in answer:
-            raise read_failed(answer)
+            raise children.read_failed(answer)
         return read_embedded(answer)

@@ -56,9 +56,6 @@ class DecoderPos(ctypes.Structure):
     _fields_ = tuple((name, c_uint32) for name in "txyz")
 
 
-EvalCallback = ctypes.CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
-"""``ggml_backend_sched_eval_callback``: (node, whether it is asked for, data)."""
-
 _P, _TOKENS = c_void_p, ctypes.POINTER(c_int32)
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mtmd_context_params_default": (ContextParams, ()),
@@ -80,9 +77,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "mtmd_input_chunk_get_tokens_image": (_P, (_P,)),
     "mtmd_input_chunk_get_n_tokens": (c_size_t, (_P,)),
     "mtmd_input_chunk_get_n_pos": (c_int32, (_P,)),
-    "mtmd_input_chunk_copy": (_P, (_P,)),
-    "mtmd_input_chunk_get_placeholder": (_P, (_P,)),
-    "mtmd_input_chunk_free": (None, (_P,)),
     "mtmd_image_tokens_get_decoder_pos": (DecoderPos, (_P, c_int32, c_size_t)),
     "mtmd_tokenize": (
         c_int32,
@@ -124,6 +118,3 @@ class Mtmd:
 def opened(path: Path) -> Mtmd:
     """The library, once for the process."""
     return Mtmd(path)
-
-
-__all__ = ["IMAGE", "TEXT", "ContextParams", "EvalCallback", "InputText", "Mtmd", "opened"]

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
+from localspec import errors
+from localspec.errors import EngineError, LocalspecError
 
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
@@ -82,6 +83,19 @@ async def ask_async(module: str, *arguments: str) -> Any:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
     raise _failed(err, process.returncode)
+
+
+def failed(error: LocalspecError) -> dict[str, Any]:
+    """The fields of a process's answer that is an error."""
+    return {"error": type(error).__name__, "message": str(error)}
+
+
+def read_failed(message: dict[str, Any]) -> LocalspecError:
+    """The error that a message holds: of its class in `localspec.errors`."""
+    kind = getattr(errors, str(message["error"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
+        kind = EngineError
+    return kind(str(message["message"]))
 
 
 def _failed(stderr: bytes, status: int | None) -> LocalspecError:
