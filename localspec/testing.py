@@ -56,6 +56,10 @@ class TableTarget:
         self.read(seq, tokens)
         return len(tokens)
 
+    def together(self, tokens: Tokens) -> int:  # noqa: ARG002 - the protocol's
+        """See `Target`: there are no pictures."""
+        return 0
+
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first tokens.
 

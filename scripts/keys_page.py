@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tui.input import keymap
-from tui.session import commands
+from tui.input.help_rows import typed_commands
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "keys.md"
 _HEAD = """\
@@ -52,8 +52,8 @@ def page() -> str:
     keys = [f"| {keys} | {does} | `{name}` |" for name, keys, does in keymap.rows({})]
     keys += [f"| {keys} | {does} | |" for keys, does in keymap.FIXED]
     typed = [
-        f"| `{spec.usage.replace('|', chr(92) + '|')}` | {spec.help} |"
-        for spec in commands.SPECS.values()
+        f"| `{command.usage.replace('|', chr(92) + '|')}` | {command.does} |"
+        for command in typed_commands()
     ]
     return _HEAD + "\n".join(keys) + "\n" + _COMMANDS + "\n".join(typed) + "\n"
 

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.markup import escape
 from textual.screen import Screen
-from textual.theme import Theme
 
 from localspec.chats.values import Chat
 from localspec.config import edit
 from localspec.core.settings_schema import FIGURES
 from localspec.engine.port import Engine
 from localspec.errors import LocalspecError
+from tui.controllers.chat_actions import ThemeChosen
 from tui.input import keymap
 from tui.render.text import SafeLines
 from tui.screens.chat import ChatScreen
+from tui.session.commands import SPECS
 from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.session.settings import Settings
@@ -170,12 +172,14 @@ class ChatApp(textual_private.OwnEnds, App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
         if isinstance(screen, ChatScreen):
-            yield from (SystemCommand(*offer) for offer in screen.offers())
-        yield SystemCommand("Theme", "Other colours", self.action_change_theme)
+            for name, does, callback in screen.offers():
+                yield SystemCommand(name, escape(does), callback)
+        else:
+            yield SystemCommand("Theme", SPECS["theme"].help, self.action_change_theme)
+            yield SystemCommand("Quit", SPECS["quit"].help, self.action_quit)
         if self.suspendable:
             suspend = self.action_suspend_process
-            yield SystemCommand("Suspend", "To the shell for now; fg there comes back", suspend)
-        yield SystemCommand("Quit", "Back to the shell", self.action_quit)
+            yield SystemCommand("Suspend", keymap.BY_ID["app.suspend"].tooltip, suspend)
 
     async def on_load(self) -> None:
         """Listen to signals that end the interface, before the terminal becomes full screen: a
@@ -187,17 +191,36 @@ class ChatApp(textual_private.OwnEnds, App[None]):
                 loop.add_signal_handler(number, self._terminated, number)
 
     async def on_mount(self) -> None:
-        """Listen to the saver and to theme changes."""
+        """Listen to the saver."""
         sys.setswitchinterval(_GIVE_WAY_SECONDS)
         self.session.chat.recorder.listen()
-        self.theme_changed_signal.subscribe(self, self._keep_theme)
 
-    def _keep_theme(self, theme: Theme) -> None:
-        self.run_worker(self._save_theme(theme.name), group="theme", exclusive=True)
+    def action_change_theme(self) -> None:
+        """Choose a theme; the chat has the colours of the one under the cursor meanwhile."""
+        from tui.screens.themes import ThemesScreen  # not needed for the first frame
 
-    async def _save_theme(self, name: str) -> None:
-        """Save the theme that the user has chosen."""
-        await self._save("theme", None if name == default() else name)
+        before = self.theme
+
+        def closed(name: str | None) -> None:
+            if name is None:
+                self._show_theme(before)
+            else:
+                self.use_theme(name)
+
+        self.push_screen(ThemesScreen(before, self._show_theme), closed)
+
+    def _show_theme(self, name: str) -> None:
+        self.theme = name
+
+    def use_theme(self, name: str) -> None:
+        """Use a theme from now on, and save it."""
+        self._show_theme(name)
+        value = None if name == default() else name
+        self.run_worker(self._save("theme", value), group="theme", exclusive=True)
+
+    @on(ThemeChosen)
+    def _use_chosen_theme(self, event: ThemeChosen) -> None:
+        self.use_theme(event.name)
 
     @on(ChatScreen.ExpertChosen)
     def _keep_figures(self, event: ChatScreen.ExpertChosen) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from localspec.chats import pictures
@@ -24,28 +24,23 @@ def erase_chats(db: sqlite3.Connection, path: Path, ids: Sequence[str]) -> None:
     """
     with explained(path):
         with transaction(db):
-            shown = _pictures(db, ids)
+            erased = _pictures([text for one in ids for text in _texts(db, one)])
             db.executemany("DELETE FROM chats WHERE id = ?", [(one,) for one in ids])
             db.execute("INSERT INTO words (words) VALUES ('optimize')")
-            unused = [digest for digest in shown if not _shows(db, digest)]
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    pictures.erase(unused)
+        with transaction(db):  # nobody saves a message between the look and the end of a file
+            rows = db.execute("SELECT text FROM messages WHERE instr(text, '](picture:')")
+            pictures.erase(erased, _pictures(text for (text,) in rows))
 
 
-def _pictures(db: sqlite3.Connection, ids: Sequence[str]) -> set[str]:
-    """Digests of the pictures of chats."""
-    texts = [
-        text
-        for one in ids
-        for (text,) in db.execute("SELECT text FROM messages WHERE chat = ?", (one,))
-    ]
+def _texts(db: sqlite3.Connection, chat: str) -> list[str]:
+    rows = db.execute("SELECT text FROM messages WHERE chat = ?", (chat,))
+    return [text for (text,) in rows]
+
+
+def _pictures(texts: Iterable[str]) -> set[str]:
+    """Digests of the pictures of texts."""
     return {found.digest for text in texts for found in pictures.references(text)}
-
-
-def _shows(db: sqlite3.Connection, digest: str) -> bool:
-    """Whether any message shows a picture."""
-    query = "SELECT 1 FROM messages WHERE instr(text, ?) LIMIT 1"
-    return db.execute(query, (f"picture:{digest}",)).fetchone() is not None
 
 
 def erase_states() -> None:

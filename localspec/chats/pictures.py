@@ -3,6 +3,9 @@
 The bytes of a picture's file are kept once, by their SHA-256, in a folder beside the chats. The
 text of a message refers to it where it stands: ``![name](picture:SHA256)``. So branches, edits,
 copies and exports of a text keep its pictures.
+
+A picture of a message that waits is shown by no saved one, so another process may erase it with the
+last chat that does. Until its message is saved, this process has its bytes too.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import re
-from collections.abc import Iterable
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +27,13 @@ from localspec.errors import ChatsError
 from localspec.files import paths, private, whole_file
 
 _REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
+_UNSENT_S = 86400.0
+"""Seconds after which a picture that no message shows was not sent."""
+_MOST_WAITING = 128 << 20
+"""Bytes of pictures of messages that wait; the oldest are left to their files."""
+_waiting: OrderedDict[str, bytes] = OrderedDict()
+"""By digest."""
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,17 @@ def keep(data: bytes, name: str) -> str:
         ChatsError: they cannot be stored.
     """
     digest = hashlib.sha256(data).hexdigest()
+    _store(digest, data, name)
+    with _lock:
+        _waiting[digest] = data
+        _waiting.move_to_end(digest)
+        while sum(map(len, _waiting.values())) > _MOST_WAITING:
+            _waiting.popitem(last=False)
+    plain = re.sub(r"[\[\]\s]+", " ", name).strip()[:80] or "picture"
+    return f"![{plain}](picture:{digest})"
+
+
+def _store(digest: str, data: bytes, name: str) -> None:
     path = _folder() / digest
     try:
         private.make(_folder())
@@ -57,8 +81,28 @@ def keep(data: bytes, name: str) -> str:
             whole_file.replace(path, [data])
     except OSError as error:
         raise ChatsError(f"{name} cannot be kept: {error.strerror or error}") from None
-    plain = re.sub(r"[\[\]\s]+", " ", name).strip()[:80] or "picture"
-    return f"![{plain}](picture:{digest})"
+
+
+def _restored(found: Reference) -> bool:
+    """Whether a picture is there, written again where it was erased while its message waited."""
+    with _lock:
+        data = _waiting.get(found.digest)
+    if data is not None:
+        _store(found.digest, data, found.name)
+    return found.path.is_file()
+
+
+def saved(texts: Iterable[str]) -> None:
+    """Messages with these texts were saved: whoever erases their pictures now knows of them.
+
+    Raises:
+        ChatsError: one was erased while its message waited, and cannot be stored again.
+    """
+    for found in (found for text in texts if "](picture:" in text for found in references(text)):
+        if found.digest in _waiting:
+            _restored(found)
+            with _lock:
+                _waiting.pop(found.digest, None)
 
 
 def references(text: str) -> list[Reference]:
@@ -69,6 +113,9 @@ def references(text: str) -> list[Reference]:
 def message(role: Role, text: str) -> Message:
     """A message whose text may refer to pictures. Those that are not there any more leave their
     names behind.
+
+    Raises:
+        ChatsError: one was erased while its message waited, and cannot be stored again.
     """
     if role != "user" or "](picture:" not in text:
         return Message(role, text)
@@ -76,7 +123,7 @@ def message(role: Role, text: str) -> Message:
     for found in references(text):
         said += text[begun : found.start]
         begun = found.end
-        if found.path.is_file():
+        if _restored(found):
             pictures.append(Picture(path=str(found.path), at=len(said), name=found.name))
         else:
             said += f"[{found.name}: not there any more]"
@@ -98,16 +145,22 @@ def named(text: str) -> str:
     return _REFERENCE.sub("", text).strip() or shown(text)
 
 
-def erase(digests: Iterable[str]) -> None:
-    """Remove the files of pictures that no chat shows any more.
+def erase(shown_by_erased: Iterable[str], shown: Container[str]) -> None:
+    """Remove the files of erased chats, and those that no message ever showed and that are older
+    than a day, but for those that are still ``shown``.
 
     Raises:
         ChatsError: one cannot be removed.
     """
-    for digest in digests:
-        path = _folder() / digest
+    erased = set(shown_by_erased)
+    before = time.time() - _UNSENT_S
+    for path in _folder().glob("*"):
         try:
-            path.unlink(missing_ok=True)
+            old = path.name in erased or path.stat().st_mtime < before
+            if old and path.name not in shown:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            continue
         except OSError as error:
             raise ChatsError(
                 f"{path} is of an erased chat and cannot be removed: {error.strerror}"

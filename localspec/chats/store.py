@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from localspec.chats import rows, schema, words
+from localspec.chats import pictures, rows, schema, words
 from localspec.chats.erasing import erase_chats, erase_states
 from localspec.chats.rows import is_new
 from localspec.chats.schema import explained, transaction
@@ -124,6 +124,7 @@ class ChatStore:
                 [(id,) for id in new & removed & back],  # noqa: A001 - as below
             )
             still = self._which("SELECT id FROM chats WHERE id = ? AND deleted NOT NULL", removed)
+        pictures.saved(m.text for _, m in written)
         return Written(erased, still, removed - still)
 
     def _which(self, query: str, ids: Iterable[str]) -> frozenset[str]:

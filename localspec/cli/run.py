@@ -147,6 +147,8 @@ def command(
     reply, info, stopped, calls = answered
     if as_json:
         write_json({**report(reply, info), **scored.fields(), **calls_report(calls)})
+    else:
+        _tell_of_the_toy(reply, info)
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
     if stopped or reply.finish_reason == "interrupt":
@@ -233,6 +235,15 @@ def _only(prompts: tuple[str, ...]) -> str | None:
         f"run takes one prompt, and there are {len(prompts)}; put it in quotes. The model goes "
         f"with -m: localspec run -m {shlex.quote(first)} {rest}"
     )
+
+
+def _tell_of_the_toy(reply: Reply, info: ModelInfo) -> None:
+    """Name the model for this machine where the embedded one named a model."""
+    if "localspec pull" in reply.text:
+        from localspec.loading.recommended import after_the_toy  # slow to import
+
+        if said := after_the_toy(info.target):
+            tell(said)
 
 
 def _follow(

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOST_PICTURES = 64
-"""Pictures of one request."""
+"""Pictures of one request; the first ones of results of tools are left out to that end."""
 LARGEST_FILE = 32 << 20
 """Bytes of a picture's file."""
+LEFT_OUT = "[a picture, left out: later ones are shown]"
+"""Stands in results of tools for pictures beyond the most of a request."""
 UNSEEN = "[something other than text, which this model cannot read]"
 """Stands in results of tools for pictures that cannot be seen, and for other files. The user did
 not send them, and an agent's conversation would end where they are refused.

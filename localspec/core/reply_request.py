@@ -120,8 +120,12 @@ class ReplyRequest:
         _require_alternatives("prompt_logprobs", self.prompt_logprobs)
         schema.DRAFTER.require(self.drafter)
         schema.DRAFT_MAX.require(self.draft_max)
-        if sum(len(message.pictures) for message in self.messages) > MOST_PICTURES:
-            raise UsageError(f"a request has at most {MOST_PICTURES} pictures")
+        shown = sum(len(one.pictures) for one in self.messages if one.role != "tool")
+        if shown > MOST_PICTURES:
+            raise UsageError(
+                f"a request has at most {MOST_PICTURES} pictures, and this one has {shown}: leave "
+                "earlier messages out, or begin a new chat"
+            )
         if self.prompt_logprobs is not None and self.sees:
             raise UsageError("a prompt with pictures cannot be scored: their rows are no tokens")
         _require_json("tools", self.tools, list)

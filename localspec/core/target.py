@@ -111,6 +111,12 @@ class Target(Protocol):
         """
         ...
 
+    def together(self, tokens: Tokens) -> int:
+        """Rows that one pass has to read, where the first picture of the tokens is encoded and its
+        rows see each other; else 0.
+        """
+        ...
+
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence.
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from localspec.core.events import Message
-from localspec.core.picture import UNSEEN, Picture
+from localspec.core.picture import LEFT_OUT, MOST_PICTURES, UNSEEN, Picture
 from localspec.core.pixels import Decoded
 from localspec.errors import MediaError
 
@@ -30,6 +30,8 @@ _KEPT_BYTES = 256 << 20
 _KEPT_FILES = 4096
 """Files whose pixels are known."""
 _SHOWN = "<image>"
+_AT_A_TIME = 16
+"""Pictures that are left out together."""
 
 Tell = Callable[[str], None]
 """Is told in a line what takes long."""
@@ -106,6 +108,7 @@ class Pictures:
         """
         held: list[object] = []
         found: list[Message] = []
+        left_out = _too_many(messages)
         for message in messages:
             text = without_marks(message.content)
             if not message.pictures:
@@ -113,8 +116,11 @@ class Pictures:
                 continue
             parts, begun = list[str](), 0
             for picture in message.pictures:
-                mark, part = self._seen(message, picture, cancelled, tell)
-                held.append(part)
+                if message.role == "tool" and left_out > 0:
+                    mark, left_out = LEFT_OUT, left_out - 1
+                else:
+                    mark, part = self._seen(message, picture, cancelled, tell)
+                    held.append(part)
                 parts += text[begun : picture.at], mark
                 begun = max(begun, picture.at)
             parts.append(text[begun:])
@@ -186,6 +192,15 @@ class Pictures:
         if begun < len(text) or not found:
             found += split(text[begun:], bos=bos and not found)
         return found
+
+
+def _too_many(messages: Sequence[Message]) -> int:
+    """Pictures of results of tools to be left out, the first ones: several at a time, since what
+    was read of a prompt ends where it changes, but not the last one without need.
+    """
+    excess = sum(len(message.pictures) for message in messages) - MOST_PICTURES
+    of_tools = sum(len(message.pictures) for message in messages if message.role == "tool")
+    return max(excess, min(-(-excess // _AT_A_TIME) * _AT_A_TIME, of_tools - 1))
 
 
 def without_marks(text: str) -> str:

@@ -16,7 +16,7 @@ from localspec.core.target import ServingTarget, Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
-from localspec.errors import AuditError, LocalspecError
+from localspec.errors import AuditError, LocalspecError, QueueFullError
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
 from localspec.prefix_cache.cache import PrefixCache
@@ -26,6 +26,10 @@ _BEHIND = 32
 """Tokens that a drafter may have missed: its next draft reads them without a pause."""
 _ENCODING_S = 0.4
 """Seconds between two reports of progress while a picture is encoded and nobody else waits."""
+_TOGETHER_S = 1.0
+"""Seconds that a pass over rows that see each other may take while others wait."""
+_PATIENCE_S = 60.0
+"""Seconds for which a longer one waits until nobody else does."""
 _CATCH_UP_S = 0.1
 """Seconds in which the target would read what a drafter reads between two rounds."""
 
@@ -41,6 +45,8 @@ class Prefill:
         """Tokens in the target's KV cache, by sequence."""
         self._checkpoints: dict[int, list[int]] = {}
         """Positions of the prompts that are read, see `PrefixCache.positions`."""
+        self._standing_back: dict[int, float] = {}
+        """Since when the pictures of sequences wait until others are done."""
         self.sizes = PartSizes(aborts=target.aborts)
 
     def begin(self, generation: Generation, *, waited_for: bool = False) -> list[ReplyEvent]:
@@ -52,6 +58,7 @@ class Prefill:
             LocalspecError: a pass failed, or the KV cache is not what it is taken for.
         """
         seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
+        self._standing_back.pop(seq, None)
         generation.start_restoring()
         try:
             restored = self._restore(
@@ -134,9 +141,29 @@ class Prefill:
         if not media_rows.has_rows(part):
             self._target.read(seq, part)
             return end
+        if pause is not None and self._stands_back(seq, part, most, pause):
+            return at
+        self._standing_back.pop(seq, None)
         return at + self._target.read_within(
             seq, part, pause if pause is not None else _ENCODING_S, most
         )
+
+    def _stands_back(self, seq: int, part: list[int], most: int, pause: float) -> bool:
+        """Whether one pass over rows of a picture would take too long for those who wait for it,
+        where about ``most`` are read in a ``pause``.
+
+        Raises:
+            QueueFullError: others have waited for too long.
+        """
+        if self._target.together(part) * pause <= most * _TOGETHER_S:
+            return False
+        now = time.monotonic()
+        if now - self._standing_back.setdefault(seq, now) > _PATIENCE_S:
+            raise QueueFullError(
+                "this picture needs a pass that other replies would wait for too long, and they "
+                f"went on for {_PATIENCE_S:.0f} s: try again when they are done"
+            )
+        return True
 
     def _learn(self, seq: int, part: list[int], waited: float, seconds: float | None) -> None:
         """A part was read; encoding a picture is not reading."""

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from localspec.core.pixels import Decoded, Pixels, Samples
 from localspec.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
 from localspec.files import paths
-from localspec.llama import library, mtmd
+from localspec.llama import library, mtmd, own_kernels
 from localspec.llama.file_errors import load_error
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
@@ -58,6 +58,9 @@ class Encoder:
         """
         path = Path(given.projector)
         self._name = path.name
+        if given.kernels:  # the projector is computed as it would be beside its model
+            kernels, libraries, unit = given.kernels
+            own_kernels.register(Path(kernels), Path(libraries), unit)
         self._call = mtmd.opened(Path(given.library))
         model = _vocabulary(Path(given.target))
         self.width = int(c_api.llama_model_n_embd_inp(model))
@@ -205,6 +208,7 @@ def main() -> None:
     for name in ("socket", "threads"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--kernels", nargs=3)
     given = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
     forks = sys.platform == "linux" and not given.gpu

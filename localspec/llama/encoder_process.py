@@ -22,6 +22,7 @@ from localspec.core.pixels import Decoded, Samples
 from localspec.errors import DecodeError, LocalspecError
 from localspec.files import paths
 from localspec.files.private import opener
+from localspec.llama import own_kernels
 from localspec.processes import children
 
 MODULE = "localspec.llama.encoder_child"
@@ -55,6 +56,8 @@ class EncoderProcess:
         self._arguments = ["--target", str(target), "--projector", str(projector)]
         self._arguments += ["--library", str(library), "--threads", str(threads)]
         self._arguments += ["--gpu"] if gpu else []
+        kernels = own_kernels.registered()
+        self._arguments += ["--kernels", *kernels] if kernels else []
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None

@@ -21,6 +21,7 @@ class _Process:
     loaded: bool = False
     """Whether a model was loaded: llama.cpp then knows its types of buffers for good."""
     kernels: KernelLibrary | None = None
+    libraries: Path | None = None
     unit: str = ""
 
 
@@ -41,7 +42,7 @@ def register(path: Path, libraries: Path, unit: str) -> str:
                 raise LocalspecError("this process has loaded a model without them before")
             kernels = KernelLibrary(path, libraries)
             _process.unit = kernels.register(unit)
-            _process.kernels = kernels
+            _process.kernels, _process.libraries = kernels, libraries
         return _process.unit
 
 
@@ -64,6 +65,15 @@ def loading(*, own: bool) -> Iterator[None]:
 def unit() -> str:
     """The instruction set in use; "" where llama.cpp computes alone."""
     return _process.unit
+
+
+def registered() -> tuple[str, ...]:
+    """The arguments of `register` that another process computes likewise with, as texts; none where
+    llama.cpp computes alone.
+    """
+    if _process.kernels is None:
+        return ()
+    return str(_process.kernels.path), str(_process.libraries), _process.unit
 
 
 def build() -> list[str]:

@@ -188,6 +188,14 @@ class LlamaTarget:
                 break
         return done
 
+    def together(self, tokens: Tokens) -> int:
+        """See `Target`."""
+        for start, end, picture in runs(tokens):
+            if picture and self.pictures is not None:
+                piece = self.pictures.piece([*tokens[start:end]])
+                return piece.rows if piece.source is None and not piece.causal else 0
+        return 0
+
     def _append_picture(
         self, seq: int, ids: Tokens, until: float | None = None, rows: int | None = None
     ) -> bool:

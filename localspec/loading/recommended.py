@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from localspec.demo import FOLDER
 from localspec.loading import machine_speed
 from localspec.loading.offers import Best, best, offers
 from localspec.models.memory import ask_machine
@@ -16,3 +19,15 @@ def recommended() -> Best | None:
     if speed is None:
         return None
     return best(offers().found, speed, ask_machine.memory())
+
+
+def after_the_toy(target: str) -> str:
+    """What is to be said after a reply that names a model to pull, where the embedded target wrote
+    it; else "". The toy has learnt one name by heart, whatever machine it runs on. Blocks.
+    """
+    if Path(target).parent != FOLDER:
+        return ""
+    best = recommended()
+    if best is None:
+        return "the demo knows the name of one model by heart; `localspec models` lists all"
+    return f"the demo knows the name of one model by heart. {best.sentence}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,8 @@ def test_a_text_becomes_a_message_with_its_pictures() -> None:
 
 def test_a_picture_that_has_gone_leaves_its_name() -> None:
     text = f"{pictures.keep(CAT, 'cat.png')}\nWhat?"
+    with ChatStore() as store:
+        store.put_chat(chat(text))
     next(folder().iterdir()).unlink()
     made = pictures.message("user", text)
     assert made.pictures == ()
@@ -79,6 +84,42 @@ def test_erasing_a_chat_erases_its_pictures_but_those_of_others() -> None:
         assert kept() == {DOG}
         store.erase(second.info.id)
         assert kept() == set()
+
+
+def in_another_process(code: str) -> None:
+    begin = "from localspec.chats.store import ChatStore; store = ChatStore();"
+    subprocess.run([sys.executable, "-c", begin + code], check=True)
+
+
+def test_a_picture_of_a_message_that_waits_outlives_the_last_chat_that_shows_it() -> None:
+    shown = chat(f"{pictures.keep(CAT, 'cat.png')}\nWhat?")
+    with ChatStore() as store:
+        store.put_chat(shown)
+        queued = f"{pictures.keep(CAT, 'cat.png')}\nAnd what is this?"
+        in_another_process(f"store.erase({shown.info.id!r})")
+        assert kept() == set()
+        assert pictures.message("user", queued).pictures  # it is sent
+        in_another_process("store.erase('none')")
+        assert kept() == {CAT}
+        next(folder().iterdir()).unlink()  # as by one that had looked before it was sent
+        sent = chat(queued)
+        store.put_chat(sent)
+        assert kept() == {CAT}
+        in_another_process(f"store.erase({sent.info.id!r})")
+        assert kept() == set()
+        assert not pictures.message("user", queued).pictures  # and it does not come back
+
+
+def test_a_picture_that_was_never_sent_goes_with_the_next_chat_after_a_day() -> None:
+    pictures.keep(CAT, "cat.png")
+    pictures.keep(DOG, "dog.png")
+    old = next(path for path in folder().iterdir() if path.read_bytes() == DOG)
+    os.utime(old, (1.0, 1.0))
+    with ChatStore() as store:
+        other = chat("No picture.")
+        store.put_chat(other)
+        store.erase(other.info.id)
+    assert kept() == {CAT}
 
 
 def test_an_export_brings_its_pictures_along() -> None:

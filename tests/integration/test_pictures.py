@@ -24,7 +24,9 @@ from localspec.core.sampling_params import Sampling
 from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.errors import LocalspecError, MediaError, ModelNotFoundError, UsageError
-from localspec.llama.projector import _repair_breaks
+from localspec.llama.encoder_child import _BREAK, _repair_breaks
+from localspec.llama.heads.tensors import mapped
+from localspec.models.gguf.model_file import ModelFile
 from localspec.prefix_cache.files import KvStore
 
 pytestmark = pytest.mark.usefixtures("mtmd")
@@ -284,19 +286,14 @@ def test_strict_mode_holds_with_pictures(family: str, tmp_path: Path) -> None:
 def test_rows_at_the_ends_of_lines_are_those_of_the_file(tmp_path: Path) -> None:
     """llama.cpp computes Pixtral's from memory that nobody has set."""
     seeing = write_seeing(tmp_path / "model", "pixtral")
-    with opened(seeing) as runtime:
-        runtime.encode(LAYOUTS["first"])
-        projector = runtime.pair.target.pictures
-        assert projector is not None
-        between = projector._break
-        assert between is not None
-        rows = np.ones((11, len(between)), np.float32)
-        rows[3], rows[7] = between, np.nan
-        _repair_breaks(rows, between)
-        assert (rows[[3, 7]] == between).all()
-        rows[5] = np.nan  # in the middle of a line: the file is damaged
-        _repair_breaks(rows, between)
-        assert np.isnan(rows[5]).all()
+    between = mapped(ModelFile(seeing.projector), (_BREAK,))[_BREAK].numbers().reshape(-1)
+    rows = np.ones((11, len(between)), np.float32)
+    rows[3], rows[7] = between, np.nan
+    _repair_breaks(rows, between)
+    assert (rows[[3, 7]] == between).all()
+    rows[5] = np.nan  # in the middle of a line: the file is damaged
+    _repair_breaks(rows, between)
+    assert np.isnan(rows[5]).all()
 
 
 def test_penalties_do_not_count_rows(tmp_path: Path) -> None:

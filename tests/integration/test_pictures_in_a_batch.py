@@ -1,15 +1,21 @@
-"""A picture is encoded and read in slices while others wait, and the result is the same."""
+"""A picture is encoded and read in slices while others wait, and the result is the same. The
+process that encodes stands still while others compute, and may end.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from gguf_tools import SPECIALS
 from numpy.typing import NDArray
 from picture_files import FAMILIES, Seeing, drawn, png, write_seeing
+from waiting import until
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core import media_rows
@@ -18,12 +24,21 @@ from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
 from localspec.core.target import Work
 from localspec.core.values import no_draft
+from localspec.errors import DecodeError, QueueFullError
 from localspec.generation import prefill, replies
+from localspec.llama import projector
+from localspec.llama.encoder_process import Job
+from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
 
 pytestmark = pytest.mark.usefixtures("mtmd")
 ONE, OTHER = png(), png(drawn(7, 64, 120))
 ROWS = 16
+
+
+@pytest.fixture(autouse=True)
+def _least_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projector, "_LEAST_S", 0.0005)
 
 
 @pytest.fixture(params=FAMILIES)
@@ -75,7 +90,7 @@ def test_others_compute_between_the_slices_of_a_picture(seeing: Seeing) -> None:
             target.audit(1)
             if slices % 4 == 0:
                 together.append(row(target, 2, 65))
-        assert slices > 20  # of the encoder's operations, and of rows
+        assert slices > 5  # of the encoder, and of rows
         assert target.length(1) == len(tokens) - 1
         found = row(target, 1, tokens[-1])
         target.truncate(2, len(beside))
@@ -93,7 +108,7 @@ def test_a_picture_begun_and_given_up_leaves_nothing(seeing: Seeing) -> None:
         target.read(1, tokens[:-1])
         straight = row(target, 1, tokens[-1])
         target.read(0, tokens[:begins])
-        for _ in range(400):
+        for _ in range(100_000):
             if target.read_within(0, tokens[begins:-1], 0.0, ROWS) or target.context.unfinished:
                 break
         if seeing.model.stem != "gemma3":  # whose rows need all of each other
@@ -128,8 +143,76 @@ def test_a_model_is_closed_while_a_picture_is_encoded(seeing: Seeing) -> None:
     with opened(seeing) as runtime:
         tokens = runtime.encode((shown("What is this?", ONE),))
         begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
-        runtime.pair.target.read(0, tokens[:begins])
-        assert runtime.pair.target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
+        target = runtime.pair.target
+        target.read(0, tokens[:begins])
+        assert target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
+        begun = processes()
+        assert begun
+    assert not any(psutil.pid_exists(one.pid) for one in begun)
+
+
+def processes() -> list[psutil.Process]:
+    """Those with projectors, and their forks."""
+    return [
+        one
+        for one in psutil.Process().children(recursive=True)
+        if "localspec.llama.encoder_child" in one.cmdline()
+    ]
+
+
+def stands_still(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return True
+
+
+def begun(target: LlamaTarget, tokens: list[int]) -> Job:
+    """The encoding of the picture of a prompt, begun in sequence 0."""
+    encoder = target.pictures
+    assert encoder is not None
+    begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
+    target.read(0, tokens[:begins])
+    while encoder._running is None or encoder._running[1]._pid is None:
+        assert target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
+    return encoder._running[1]
+
+
+def in_pieces(encoder: Projector, ids: list[int], seconds: float) -> NDArray[np.float32]:
+    """The rows of a picture, encoded in slices of so many seconds."""
+    piece = encoder.piece(ids)
+    while not piece.encoded(time.perf_counter() + seconds):
+        pass
+    return piece.embeddings()
+
+
+def test_the_rows_are_the_same_in_slices_bit_for_bit(seeing: Seeing) -> None:
+    rows = []
+    for seconds in (0.0, 60.0):
+        with opened(seeing) as runtime:
+            tokens = runtime.encode((shown("What is this?", ONE),))
+            assert runtime.pair.target.pictures is not None
+            (ids,) = [tokens[start:end] for start, end, seen in media_rows.runs(tokens) if seen]
+            rows.append(in_pieces(runtime.pair.target.pictures, [*ids], seconds))
+    assert np.array_equal(*rows)
+
+
+@pytest.mark.parametrize("who", ["the fork", "the process"])
+def test_an_encoder_that_is_killed_ends_its_reply_and_not_the_next(
+    tmp_path: Path, who: str
+) -> None:
+    seeing = write_seeing(tmp_path / "model", "llava")
+    with opened(seeing) as runtime:
+        tokens = runtime.encode((shown("What is this?", ONE),))
+        job = begun(runtime.pair.target, tokens)
+        killed = [one for one in processes() if (one.pid == job._pid) == (who == "the fork")]
+        assert len(killed) == 1
+        killed[0].kill()
+        with pytest.raises(DecodeError, match="the process that encodes pictures ended"):
+            runtime.pair.target.read(0, tokens[runtime.pair.target.length(0) : -1])
+        reply = runtime.answer(asked(shown("What is this?", ONE)))
+        assert reply.tokens
+        assert runtime.answer(asked(shown("What is this?", OTHER))).tokens
 
 
 def finished(stream: Iterator[object]) -> Reply:
@@ -164,6 +247,10 @@ def test_a_reply_goes_on_while_a_picture_is_encoded(seeing: Seeing) -> None:
         def counting(work: list[Work]) -> object:
             nonlocal rounds
             rounds += unread[0] > 0
+            encoder = target.pictures
+            assert encoder is not None
+            if encoder._running is not None and (pid := encoder._running[1]._pid) is not None:
+                until(lambda: stands_still(pid))
             return score(work)
 
         target.read_within = counted  # type: ignore[method-assign,assignment]
@@ -203,6 +290,53 @@ def test_a_picture_that_is_given_up_ends_its_reply_alone(seeing: Seeing) -> None
         assert reply.tokens == runtime.answer(request).tokens
 
 
+def test_a_pass_that_others_would_wait_for_too_long_waits_until_they_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefill, "_TOGETHER_S", 0.0)
+    with opened(write_seeing(tmp_path / "model", "gemma3")) as runtime:
+        runtime.pair.sight.encoder(lambda _: None)
+        stop, appended = Interrupt(), []
+        other = iter(runtime.submit(asked(Message("user", "Talk"), tokens=900), stop))
+        assert any(isinstance(event, Token) for event in other)
+        context = runtime.pair.target.context
+        passes = context.picture_passes
+
+        def passed(seq: int, *more: Any) -> Any:
+            appended.append(stop.is_set())
+            return passes(seq, *more)
+
+        monkeypatch.setattr(context, "picture_passes", passed)
+        waiting = iter(runtime.submit(asked(shown("What is this?", ONE))))
+        told = (event for event in waiting if isinstance(event, Reading) and event.encoding)
+        until(lambda: next(told) and runtime.pair.target.together(prompt(runtime)))
+        for _ in range(20):
+            next(told)
+        assert appended == []
+        stop.set()
+        assert finished(waiting).tokens
+        assert appended == [True]
+        assert finished(other).finish_reason == "interrupt"
+
+
+def prompt(runtime: Runtime) -> list[int]:
+    return runtime.encode((shown("What is this?", ONE),))
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill, "_TOGETHER_S", 0.0)
+    monkeypatch.setattr(prefill, "_PATIENCE_S", 0.0)
+    with opened(write_seeing(tmp_path / "model", "gemma3")) as runtime:
+        stop = Interrupt()
+        other = iter(runtime.submit(asked(Message("user", "Talk"), tokens=900), stop))
+        assert any(isinstance(event, Token) for event in other)
+        with pytest.raises(QueueFullError, match="try again when they are done"):
+            runtime.answer(asked(shown("What is this?", ONE)))
+        stop.set()
+        assert finished(other).finish_reason == "interrupt"
+        assert runtime.answer(asked(shown("What is this?", ONE))).tokens
+
+
 def test_alone_too_a_picture_is_encoded_in_slices_that_are_told_of(
     seeing: Seeing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +346,7 @@ def test_alone_too_a_picture_is_encoded_in_slices_that_are_told_of(
         reply = runtime.answer(request)
     monkeypatch.setattr(prefill, "_ENCODING_S", 0.0)
     with opened(seeing) as runtime:
+        runtime.pair.sight.encoder(lambda _: None)
         events = list(runtime.submit(request))
         told = [event for event in events if isinstance(event, Reading)]
         assert sum(event.encoding for event in told) > 3

@@ -5,6 +5,7 @@ import webbrowser
 
 import pytest
 from fake_engine import LONG, FakeEngine, Script, conversation
+from textual.content import Content
 from textual.geometry import Size
 
 from localspec.chats.values import Chat, started
@@ -504,7 +505,8 @@ async def test_the_palette_offers_the_same_actions(chat):
             "Theme",
             "Quit",
             "Continue",
-            "Stop",
+            "Stop the reply and keep its text",
+            "Copy code",
         } <= names
         assert {name.capitalize() for name in SPECS} <= names
         await c.pilot.press("ctrl+p")
@@ -515,6 +517,24 @@ async def test_the_palette_offers_the_same_actions(chat):
         )
         await c.pilot.press("enter")
         await c.until(lambda: c.composer.text == "/export ")
+
+
+async def test_the_palette_and_the_help_list_the_same_commands(chat):
+    listed = {(first, does.casefold()) for first, does in help_rows({}) if first}
+    async with chat() as c:
+        offered = list(c.app.get_system_commands(c.app.screen))
+        found = set()
+        for command in offered:
+            shown = Content.from_markup(command.help).plain  # as the palette does
+            usage, typed, does = shown.partition(": ")
+            found.add((usage, does) if typed else (shown, command.title.casefold()))
+        found = {one for one in found if one[0] != keymap.BY_ID["app.suspend"].tooltip}
+        assert found <= listed
+        assert {row for row in listed if row[0].startswith("/")} <= found
+        pressed = {does for _, does in found}
+        for binding in (*keymap.CHAT, *keymap.APP):
+            if keymap.commands(binding)[1:]:
+                assert binding.tooltip.casefold() in pressed
 
 
 async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):

@@ -181,7 +181,7 @@ def test_every_key_has_an_id_of_its_own_and_is_in_the_tables():
     bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER, *keymap.COMPARE]
     bindings += keymap.RACE
     bindings += [*keymap.MODELS, *keymap.SETTINGS, *keymap.LISTING, *keymap.CHATS]
-    bindings += [*keymap.PRESETS, *keymap.ROWS, *keymap.FIND]
+    bindings += [*keymap.PRESETS, *keymap.ROWS, *keymap.THEMES, *keymap.FIND]
     ids = [binding.id for binding in bindings]
     assert None not in ids
     assert len(set(ids)) == len(ids)

@@ -8,6 +8,7 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.files import paths
+from tui.screens.themes import ThemesScreen
 from tui.terminal.theme import wanted
 from tui.widgets.message import ReplyView
 
@@ -144,6 +145,27 @@ async def test_a_theme_is_kept_for_the_next_time(chat):
         await c.until(lambda: "did you mean nord?" in c.stats)
     with pytest.raises(UsageError, match="no theme 'norf'"):
         wanted({"theme": "norf"})
+
+
+async def test_the_theme_under_the_cursor_is_shown_and_escape_brings_the_one_before_back(chat):
+    saved = paths.config_dir() / "config.toml"
+    async with chat(Script("Fine.")) as c:
+        await c.ask("Hello")
+        before = c.app.theme
+        await c.type("/theme")
+        await c.until(lambda: isinstance(c.app.screen, ThemesScreen))
+        await c.pilot.press(*"dracula")
+        await c.until(lambda: c.app.theme == "dracula")
+        await c.sees("Fine.")  # the chat is seen in it
+        await c.pilot.press("escape")
+        await c.until(lambda: c.app.theme == before)
+        await c.idle()
+        assert not saved.exists()
+        c.app.action_change_theme()  # as the palette does
+        await c.until(lambda: isinstance(c.app.screen, ThemesScreen))
+        await c.pilot.press("down", "enter")
+        await c.until(saved.is_file)
+        assert c.app.theme != before
 
 
 async def test_a_question_an_error_and_a_quotation_look_different(chat):

@@ -363,9 +363,14 @@ async def test_compact_goes_on_from_a_summary_and_keeps_the_old_branch(chat):
 
 
 class CountingEngine(FakeEngine):
-    """Counts words in place of tokens."""
+    """Counts words in place of tokens; tools are ``tools`` of them."""
+
+    tools = 0
 
     async def tokenize(self, request):
+        if request.prompt is None:
+            tokens = range(1 + (self.tools if request.tools else 0))
+            return Tokenized("", tuple(tokens), ())
         return Tokenized(request.prompt, tuple(range(len(request.prompt.split()))), ())
 
 
@@ -399,6 +404,22 @@ async def test_context_lists_the_tokens_of_every_message(chat):
         await c.sees("in all of 2,048")
         await c.sees("you: What do owls do?")
         await c.sees("model: Owls hunt at night.")
+
+
+async def test_tools_are_counted_as_the_template_writes_them(chat, server):
+    scripts = [Script("Three."), Script("Four."), Script("Five.")]
+    engine = CountingEngine(scripts)
+    async with chat(engine=engine, tools=ToolShelf(("maths/*",))) as c:
+        engine.tools = 682
+        await c.ask("Add.")
+        await c.sees("Three.")
+        assert "the tools take" not in c.screen_text
+        engine.tools = 683
+        await c.ask("Add.")
+        await c.sees("the tools take 683 of the 2,048 tokens of the context")
+        await c.type("/context")
+        await c.sees("tools: maths__add")
+        assert "683" in c.screen_text
 
 
 async def test_for_a_server_elsewhere_nothing_is_started_and_earlier_calls_are_told_as_text(

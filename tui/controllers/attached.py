@@ -155,9 +155,6 @@ class ContextCosts:
         for turn in conversation.turns:
             parts.append(("you" if turn.role == "user" else "model", turn.text))
             parts += [(f"result of {call.place}", call.said) for call in turn.calls]
-        tools = session.tools.request()
-        if tools is not None:
-            parts.append(("tools", tools.text))
         rows, total = [], 0
         for who, text in parts:
             if not text:
@@ -167,6 +164,11 @@ class ContextCosts:
                 return None
             total += tokens
             rows.append((f"{tokens:,}", f"{who}: {' '.join(text[: 2 * _BRIEF].split())[:_BRIEF]}"))
+        tools = session.tools.request()
+        if tools is not None and (tokens := await session.engine.count_tools(tools)) is not None:
+            total += tokens
+            names = ", ".join(tool.name for tool in tools.tools)
+            rows.append((f"{tokens:,}", f"tools: {names[:_BRIEF]}"))
         info = session.engine.info
         size = f" of {info.context:,}" if info is not None and info.context else ""
         return [(f"{total:,}", f"in all{size}"), *rows]

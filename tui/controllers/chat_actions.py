@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from textual.message import Message
 from textual.screen import Screen
 
 from tui.controllers.attached import AttachedFiles, ContextCosts
@@ -23,15 +24,19 @@ from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.input.attachments import AttachError, picture_named
-from tui.input.help_rows import help_rows
-from tui.session import commands
+from tui.input.help_rows import help_rows, pressed_commands, typed_commands
 from tui.session.commands import Value
 from tui.session.engine_slot import Phase
 from tui.session.session import Session
 from tui.terminal import theme
 
-_ON_EVERY_SCREEN = frozenset({"theme", "quit"})
-"""Commands that the application offers in the palette itself."""
+
+class ThemeChosen(Message):
+    """The user has chosen a theme by its name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
 
 class ChatActions:
@@ -118,17 +123,14 @@ class ChatActions:
         return self._branches.editing
 
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
-        """The commands for the palette: name, help and callback."""
-        for name, spec in commands.SPECS.items():
-            if name not in _ON_EVERY_SCREEN:
-                yield name.capitalize(), spec.help, partial(self._runner.offer, name)
-        keys = self._keys
-        yield "Code", "copy the last code block", partial(self._copy, code=True)
-        yield "Stop", keymap.BY_ID["chat.stop"].tooltip, keys["stop"]
-        yield "Next chat", keymap.BY_ID["chat.next"].tooltip, partial(keys["next_chat"], 1)
-        yield "Branch before", "show the branch before", partial(keys["branch"], -1)
-        yield "Older", "load older messages", keys["older"]
-        yield "Restart", keymap.BY_ID["chat.restart"].tooltip, keys["restart"]
+        """The commands for the palette, those of /help: name, help and callback."""
+        for typed in typed_commands():
+            name = typed.line[1:].capitalize()
+            yield name, f"{typed.usage}: {typed.does}", partial(self._runner.offer, typed.line)
+        for key in pressed_commands(self._rebound):
+            name, *arguments = key.action
+            press = partial(self._keys[name], *map(int, arguments))
+            yield key.does[0].upper() + key.does[1:], key.keys, press
 
     def interrupt(self, *, stopped: bool) -> bool:
         """Clear the composer for Ctrl+C; returns False where it is empty.
@@ -196,9 +198,9 @@ class ChatActions:
     def _use_theme(self, name: str) -> None:
         app = self._screen.app
         if not name:
-            app.search_themes()
+            app.action_change_theme()
         elif name in theme.NAMES:
-            app.theme = name
+            self._screen.post_message(ThemeChosen(name))
         else:
             self._feedback.hint(f"there is no theme {name!r}; {theme.there_is(name)}")
 

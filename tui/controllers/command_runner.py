@@ -91,12 +91,12 @@ class CommandRunner:
         self._log.anchor()
         self._run("\n\n".join([text.strip("\n"), *(one.block for one in found)]))
 
-    def offer(self, name: str) -> None:
+    def offer(self, line: str) -> None:
         """Run a command of the palette; one that needs an argument is put into the composer."""
         try:
-            command = commands.parse(f"/{name}")
+            command = commands.parse(line)
         except CommandError:
-            self._composer.put(f"/{name} ")
+            self._composer.put(f"{line} ")
             self._composer.focus()
             return
         assert command is not None

@@ -1,8 +1,9 @@
-"""The rows of /help: the keys of every day, all commands, then the other keys."""
+"""What /help and the palette list: the keys of every day, all commands, then the other keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tui.input import keymap
 from tui.session import commands
@@ -31,5 +32,43 @@ def help_rows(changed: Mapping[str, str]) -> list[tuple[str, str]]:
     everyday, others = list[tuple[str, str]](), list[tuple[str, str]]()
     for row in keymap.rows(changed, keymap.IN_THE_CHAT):
         (everyday if row.id in _EVERYDAY else others).append((row.keys, row.does))
-    typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
+    typed = [(command.usage, command.does) for command in typed_commands()]
     return [*everyday, ("", ""), *typed, ("", ""), *others, *keymap.FIXED]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A typed command in a list."""
+
+    line: str
+    """As it is typed, without what the user has to add."""
+    usage: str
+    does: str
+
+
+def typed_commands() -> Iterator[Typed]:
+    """All of them, each with those of its arguments that are commands of their own."""
+    for name, spec in commands.SPECS.items():
+        yield Typed(f"/{name}", spec.usage, spec.help)
+        for word, does in spec.also.items():
+            yield Typed(f"/{name} {word}", f"/{name} {word}", does)
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """A key of the chat that does what no typed command does."""
+
+    action: tuple[str, ...]
+    """Its name, and its arguments."""
+    keys: str
+    does: str
+
+
+def pressed_commands(changed: Mapping[str, str]) -> Iterator[Pressed]:
+    """Those of the chat, but for the composer's, which change the text that is written there."""
+    typed = {command.does for command in typed_commands()}
+    for row in keymap.rows(changed, keymap.IN_THE_CHAT):
+        action = keymap.commands(keymap.BY_ID[row.id])
+        known = len(action) == 1 and action[0] in commands.SPECS
+        if action and not known and row.does not in typed:
+            yield Pressed(action, row.keys, row.does)

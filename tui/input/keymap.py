@@ -209,6 +209,21 @@ _ROWS = (
     _key("rows.page_up", "pageup", "page(-1)", "a page up"),
     _key("rows.page_down", "pagedown", "page(1)", "a page down"),
 )
+_THEMES = (
+    _key("themes.close", "escape", "leave", "back to the theme before", "Close"),
+    Binding(
+        "enter",
+        "choose",
+        "Keep",
+        id="themes.choose",
+        tooltip="keep the theme under the cursor",
+        priority=True,  # as models.choose
+    ),
+    _key("themes.up", "up", "move(-1)", "the theme above"),
+    _key("themes.down", "down", "move(1)", "the theme below"),
+    _key("themes.page_up", "pageup", "page(-1)", "a page up"),
+    _key("themes.page_down", "pagedown", "page(1)", "a page down"),
+)
 _FIND = (
     _key("find.close", "escape", "leave", "leave the search"),
     _key("find.before", "up", "step(-1)", "the place before"),
@@ -243,11 +258,15 @@ LISTING: list[BindingType] = [*_LISTING]
 CHATS: list[BindingType] = [*_CHATS]
 PRESETS: list[BindingType] = [*_PRESETS]
 ROWS: list[BindingType] = [*_ROWS]
+THEMES: list[BindingType] = [*_THEMES]
 FIND: list[BindingType] = [*_FIND]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _SUSPEND, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
-_SCREENS = (_CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_PRESETS, *_ROWS, *_FIND)
+_SCREENS = (
+    *(_CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING),
+    *(*_CHATS, *_PRESETS, *_ROWS, *_THEMES, *_FIND),
+)
 _ALL = (*IN_THE_CHAT, *_SCREENS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
@@ -302,6 +321,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
         (*APP_KEYS, *_CHATS),
         (*APP_KEYS, *_PRESETS),
         (*APP_KEYS, *_ROWS),
+        (*APP_KEYS, *_THEMES),
     ):
         _require_one_meaning(screen, found)
     return found
@@ -327,6 +347,14 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, 
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def commands(binding: Binding) -> tuple[str, ...]:
+    """The action of a key of the chat that is carried out there: its name, and numbers as text;
+    empty for others.
+    """
+    found = re.fullmatch(r"command\((.*)\)", binding.action)
+    return tuple(re.findall(r"[\w-]+", found[1])) if found else ()
 
 
 def shown(keys: str) -> str:

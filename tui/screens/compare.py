@@ -1,4 +1,8 @@
-"""The comparison of a drafted reply with plain decoding, side by side where there is room."""
+"""The comparison of a drafted reply with plain decoding, side by side where there is room.
+
+Both are shown as the model wrote them, token by token and with the marks of their Markdown: these
+are tokens too, and may differ.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +95,9 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         self.query_one(VerdictBar).show(Content(comparison.verdict(self._verifier)))
         speeds = comparison.speeds
         known = not (speeds.complete and speeds.not_comparable)
-        self._left.show(self._title("with drafting", speeds.of(draft=True) if known else 0))
+        drafted = self._comparison.recipe.reply.stats.drafted
+        name = "with drafting" if drafted or not over else "the reply; nothing was drafted"
+        self._left.show(self._title(name, speeds.of(draft=True) if known else 0))
         self._right.show(self._title("plain decoding", speeds.of(draft=False) if known else 0))
         if over:
             self._timer.pause()

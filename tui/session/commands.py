@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
 
@@ -35,6 +35,8 @@ class Spec:
     usage: str
     help: str
     read: Callable[[str], Value]
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Arguments that are commands of their own in lists, with what they do."""
 
 
 def _nothing(text: str) -> None:
@@ -111,7 +113,7 @@ SPECS = {
     ),
     "continue": Spec("/continue", "continue a stopped reply", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),
-    "branch": Spec("/branch [back]", "show the next branch, or the one before", _back),
+    "branch": Spec("/branch", "show the next branch", _back, {"back": "show the branch before"}),
     "chats": Spec("/chats [WORDS]", "choose a saved chat, or search them all", str),
     "find": Spec("/find", "search this chat", _nothing),
     "resume": Spec("/resume [ID]", "continue another chat; without ID, the last one", str),
@@ -146,10 +148,10 @@ SPECS = {
     "details": Spec("/details", "show times, acceptance and drafters", _nothing),
     "figures": Spec("/figures", "all figures in the bottom line, or few", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
-    "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
+    "copy": Spec("/copy", "copy the last reply", _code, {"code": "copy the last code block"}),
     "context": Spec("/context", "the tokens of every message and of the tools", _nothing),
     "compact": Spec("/compact", "go on from a summary, on another branch", _nothing),
-    "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),
+    "theme": Spec("/theme [NAME]", "look at the themes, or use one from now on", str),
     "quit": Spec("/quit", "leave", _nothing),
 }
 _ALIASES = {

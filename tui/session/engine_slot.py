@@ -6,9 +6,10 @@ import asyncio
 import dataclasses
 import enum
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from localspec.core.events import Loading, ModelInfo
+from localspec.core.events import Loading, Message, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.port import Engine
@@ -33,6 +34,7 @@ from tui.session.notifications import (
 
 if TYPE_CHECKING:
     from localspec.core.options import Options
+    from localspec.tools.toolbox import RequestTools
 
 
 class Phase(enum.Enum):
@@ -108,6 +110,20 @@ class EngineSlot:
         if not ready or not isinstance(self.client, _Tokenizes):
             return None
         return len((await self.client.tokenize(ReplyRequest(prompt=text))).tokens)
+
+    async def count_tools(self, tools: RequestTools) -> int | None:
+        """Tokens that tools add to a prompt, as the model's template writes them; None as `count`.
+
+        Raises:
+            LocalspecError: the engine failed, or the template knows no tools.
+        """
+        ready = self.phase in (Phase.READY, Phase.REPLYING)
+        if not ready or not isinstance(self.client, _Tokenizes):
+            return None
+        asked = ReplyRequest((Message("user", "."),))
+        without = await self.client.tokenize(asked)
+        those = await self.client.tokenize(replace(asked, tools=tools.text))
+        return len(those.tokens) - len(without.tokens)
 
     def changed(self, changes: dict[str, object]) -> Options:
         """The present options with changes.

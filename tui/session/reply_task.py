@@ -5,6 +5,7 @@ the engine computes together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from localspec.tools.toolbox import RequestTools
 
 
-_CHARACTERS = 4
-"""Of a description in JSON for a token, about."""
 LONG = 10.0
 """Seconds of work after which its end is told to a user who looks elsewhere."""
 
@@ -160,21 +159,24 @@ class ReplyTask:
         self.running.append(running)
         self._engine.phase = Phase.REPLYING
         tools = self._offered(messages)
-        self._tell_size(chat, tools)
+        if tools is not None and not self._told_size:
+            tasks.create_task(self._tell_size(chat, tools))
         if self._engine.client.server:
             messages = calls_as_text(messages)
         answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
         tasks.create_task(self._made(answer, messages))
 
-    def _tell_size(self, chat: OpenChat, tools: RequestTools | None) -> None:
+    async def _tell_size(self, chat: OpenChat, tools: RequestTools) -> None:
         """Say once that the descriptions of tools fill much of the context."""
         info = self._engine.info
-        if tools is None or info is None or not info.context or self._told_size:
+        tokens = None
+        with contextlib.suppress(LocalspecError):  # the reply says what is wrong with them
+            tokens = await self._engine.count_tools(tools)
+        if tokens is None or info is None or self._told_size:
             return
-        tokens = len(tools.text) // _CHARACTERS
         if tokens > info.context // 3:
             self._told_size = True
-            line = f"the tools take about {tokens:,} of the {info.context:,} tokens of the context"
+            line = f"the tools take {tokens:,} of the {info.context:,} tokens of the context"
             self._tell(chat, NoticeAdded(f"{line}; /mcp off NAME leaves some out"))
 
     def _offered(self, messages: tuple[Message, ...]) -> RequestTools | None:

@@ -1,0 +1,72 @@
+"""A request has a most of pictures: those of tools' results beyond it are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from localspec.core.events import Message
+from localspec.core.picture import LEFT_OUT, MOST_PICTURES, Picture
+from localspec.core.pixels import Decoded
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import UsageError
+from localspec.generation.pictures import Pictures
+from localspec.media import decoding
+
+
+class Part:
+    tokens = (-1,)
+    n_bytes = 4
+
+
+class Sight:
+    rate = None
+
+    def encoder(self, tell: Callable[[str], None], cancelled: object = None) -> Sight:
+        return self
+
+    def tokenized(self, decoded: Decoded) -> Part:
+        return Part()
+
+
+def results(count: int) -> list[Message]:
+    return [
+        Message("tool", "seen: ", call_id=str(i), pictures=(Picture(data=b"%d" % i, at=6),))
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Grey:
+        def __init__(self, data: bytes) -> None:
+            self.digest = data.rjust(32, b"0")
+
+    monkeypatch.setattr(decoding, "decoded", lambda data, *_, **__: Grey(data))
+
+
+def left_out(messages: list[Message]) -> list[int]:
+    found, _ = Pictures(Sight()).marked(messages, lambda: False, lambda _: None)
+    return [i for i, message in enumerate(found) if LEFT_OUT in message.content]
+
+
+def test_the_first_results_of_tools_are_left_out_some_at_a_time() -> None:
+    assert left_out(results(MOST_PICTURES)) == []
+    for count in (MOST_PICTURES + 1, MOST_PICTURES + 16):  # what was read of the prompt stays so
+        assert left_out(results(count)) == list(range(16))
+    assert left_out(results(MOST_PICTURES + 17)) == list(range(32))
+    ReplyRequest(tuple(results(500)))
+
+
+def test_the_last_one_is_seen_where_it_can_be() -> None:
+    asked = [Message("user", "", pictures=(Picture(data=b"u%d" % i),)) for i in range(60)]
+    assert left_out([*asked, *results(5)]) == [60, 61, 62, 63]
+    full = [Message("user", "", pictures=(Picture(data=b"u%d" % i),)) for i in range(64)]
+    assert left_out([*full, *results(2)]) == [64, 65]
+
+
+def test_a_user_who_shows_too_many_is_told_what_to_do() -> None:
+    pictures = tuple(Picture(data=b"%d" % i) for i in range(MOST_PICTURES + 1))
+    with pytest.raises(UsageError, match=r"has 65: leave earlier messages out, or begin a new"):
+        ReplyRequest((Message("user", "", pictures=pictures),))
