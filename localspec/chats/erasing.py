@@ -20,7 +20,7 @@ def erase_chats(db: sqlite3.Connection, path: Path, ids: Sequence[str]) -> None:
     soon as no other process reads; each one that closes the file tries again.
 
     Raises:
-        ChatsError: nothing was erased.
+        ChatsError: nothing was erased, or all was but a picture.
     """
     with explained(path):
         with transaction(db):

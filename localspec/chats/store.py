@@ -169,7 +169,7 @@ class ChatStore:
         index. All saved KV states go too.
 
         Raises:
-            ChatsError: nothing was erased, or the chat was and a saved state cannot be.
+            ChatsError: nothing was erased, or the chat was, and a picture or a state was not.
         """
         erase_chats(self._db, self.path, [id])
         erase_states()

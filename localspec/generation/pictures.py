@@ -20,13 +20,17 @@ from typing import Protocol
 from localspec.core.events import Message
 from localspec.core.picture import LEFT_OUT, MOST_PICTURES, UNSEEN, Picture
 from localspec.core.pixels import Decoded
-from localspec.errors import MediaError
+from localspec.errors import MediaError, QueueFullError
 
 _OPENS, _CLOSES = "\ufdd2", "\ufdd3"
 """Noncharacters: Unicode keeps them for uses inside a program."""
 _MARK = re.compile(f"{_OPENS}([0-9a-f]{{32}}){_CLOSES}")
 _KEPT_BYTES = 256 << 20
-"""Bytes of encoded pictures that are kept for later requests."""
+"""Bytes of pictures that are kept for later requests."""
+_MOST_WAITING = 1 << 30
+"""Bytes of pixels and samples of all requests that wait to be encoded; one request of 64 large
+pictures has 768 MB.
+"""
 _KEPT_FILES = 4096
 """Files whose pixels are known."""
 _SHOWN = "<image>"
@@ -48,6 +52,11 @@ class PicturePart(Protocol):
     @property
     def n_bytes(self) -> int:
         """Bytes of its rows, encoded."""
+        ...
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of pixels or samples that it holds until it is encoded."""
         ...
 
 
@@ -104,6 +113,7 @@ class Pictures:
 
         Raises:
             MediaError: a picture cannot be read, or the model cannot see.
+            QueueFullError: those of all requests are too large together.
             Interrupted: ``cancelled`` returned true.
         """
         held: list[object] = []
@@ -156,7 +166,13 @@ class Pictures:
         with self._lock:
             mark = self._marks.get(key)
             part = self._parts.get(mark) if mark is not None else None
+            waiting = sum(part.waiting_bytes for part in list(self._parts.values()))
         if mark is None or part is None:
+            if waiting > _MOST_WAITING:
+                raise QueueFullError(
+                    f"pictures and sounds of {waiting >> 20} MB, decoded, wait to be encoded, and "
+                    f"{_MOST_WAITING >> 20} MB are the most: send fewer, or try again later"
+                )
             name = decoding.called(picture)
             decoded = decoding.decoded(data, name, cancelled, rate=encoder.rate)
             mark = f"{_OPENS}{decoded.digest.hex()[:32]}{_CLOSES}"
@@ -167,7 +183,7 @@ class Pictures:
             self._kept.move_to_end(mark)
             while len(self._marks) > _KEPT_FILES:
                 self._marks.popitem(last=False)
-            while sum(p.n_bytes for p in self._kept.values()) > _KEPT_BYTES:
+            while sum(p.n_bytes + p.waiting_bytes for p in self._kept.values()) > _KEPT_BYTES:
                 self._kept.popitem(last=False)
         return mark, part
 

@@ -41,6 +41,8 @@ from localspec.processes import children, parent
 
 LOG = "encoder.log"
 """llama.cpp's log of these processes, in the state folder."""
+_LOW = 10
+"""Niceness of what only prepares a picture."""
 _MARKER = b"<__media__>"
 _BREAK = "v.token_embd.img_break"
 
@@ -257,6 +259,8 @@ def _answer_and_end(
     status = 1
     try:
         parent.end_with_parent()
+        if request["first"] is None:  # nobody holds this one, while others compute beside it
+            os.nice(_LOW)
         _write(answers, {"pid": os.getpid()}, b"")
         if os.read(begins, 1):
             _answer(encoder, request, data, answers)

@@ -168,6 +168,8 @@ class Job:
         self._answers, answers = os.pipe()
         begins, self._begins = os.pipe()
         os.set_blocking(self._answers, False)
+        self._arrivals = select.poll()
+        self._arrivals.register(self._answers, select.POLLIN)
         self._arrived = bytearray()
         self._announced: dict[str, Any] | None = None
         self._pid: int | None = None
@@ -221,8 +223,7 @@ class Job:
                     self._close()
                     return None
                 return found
-            ready, _, _ = select.select([self._answers], [], [], seconds)
-            if not ready:
+            if not self._arrivals.poll(1000 * seconds):
                 return None
             part = os.read(self._answers, _PART)
             if not part:

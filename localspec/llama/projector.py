@@ -37,6 +37,7 @@ class Source:
 
     def __init__(self, decoded: Decoded) -> None:
         self.decoded = decoded
+        self.n_bytes = len(decoded.data if isinstance(decoded, Samples) else decoded.rgb)
         self.pieces: weakref.WeakValueDictionary[int, Piece] = weakref.WeakValueDictionary()
         """By the number of the chunk."""
 
@@ -127,6 +128,12 @@ class Tokenized:
         """Bytes of its rows, encoded."""
         return sum(piece.n_bytes for piece in self.pieces)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of pixels or samples that are held until all of it is encoded."""
+        sources = {piece.source for piece in self.pieces} - {None}
+        return sum(source.n_bytes for source in sources if source is not None)
+
 
 class Projector:
     """A projector, loaded in a process of its own. `tokenized` may be called from any thread, the
@@ -182,8 +189,11 @@ class Projector:
             raise MediaError("this model hears sounds, and cannot see pictures")
         job = Job(self._process, decoded)
         found: Answer | None = None
-        while not job.over:
-            found = job.answer(_LOOK_S) or found
+        try:
+            while not job.over:
+                found = job.answer(_LOOK_S) or found
+        finally:
+            job.end()
         assert found is not None
         tokens, pieces, source = list[int](), list[Piece](), Source(decoded)
         for number, facts in enumerate(found.message["chunks"]):

@@ -1,7 +1,10 @@
-"""A request has a most of pictures: those of tools' results beyond it are left out."""
+"""A request has a most of pictures: those of tools' results beyond it are left out. What is decoded
+and not encoded yet has a most, too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +13,7 @@ from localspec.core.events import Message
 from localspec.core.picture import LEFT_OUT, MOST_PICTURES, Picture
 from localspec.core.pixels import Decoded
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
+from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pictures import Pictures
 from localspec.media import decoding
 
@@ -19,15 +22,21 @@ class Part:
     tokens = (-1,)
     n_bytes = 4
 
+    def __init__(self, waiting_bytes: int = 0) -> None:
+        self.waiting_bytes = waiting_bytes
+
 
 class Sight:
     rate = None
+
+    def __init__(self, n_bytes: int = 0) -> None:
+        self.n_bytes = n_bytes
 
     def encoder(self, tell: Callable[[str], None], cancelled: object = None) -> Sight:
         return self
 
     def tokenized(self, decoded: Decoded) -> Part:
-        return Part()
+        return Part(self.n_bytes)
 
 
 def results(count: int) -> list[Message]:
@@ -41,7 +50,7 @@ def results(count: int) -> list[Message]:
 def _pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     class Grey:
         def __init__(self, data: bytes) -> None:
-            self.digest = data.rjust(32, b"0")
+            self.digest = hashlib.sha256(data).digest()
 
     monkeypatch.setattr(decoding, "decoded", lambda data, *_, **__: Grey(data))
 
@@ -70,3 +79,28 @@ def test_a_user_who_shows_too_many_is_told_what_to_do() -> None:
     pictures = tuple(Picture(data=b"%d" % i) for i in range(MOST_PICTURES + 1))
     with pytest.raises(UsageError, match=r"has 65: leave earlier messages out, or begin a new"):
         ReplyRequest((Message("user", "", pictures=pictures),))
+
+
+def test_what_waits_to_be_encoded_has_a_most_for_all_requests_together() -> None:
+    pictures = Pictures(Sight(n_bytes=600 << 20))
+
+    def marked(*data: bytes) -> tuple[object, ...]:
+        shown = tuple(Picture(data=one) for one in data)
+        asked = (Message("user", "", pictures=shown),)
+        return pictures.marked(asked, lambda: False, lambda _: None)[1]
+
+    held = marked(b"one", b"two")
+    with pytest.raises(QueueFullError, match="pictures and sounds of 1200 MB, decoded, wait"):
+        marked(b"three")
+    assert marked(b"one") == held[:1]  # it is decoded already
+    for part in held:
+        part.waiting_bytes = 0  # type: ignore[attr-defined] # as they are encoded
+    assert marked(b"three")
+
+
+def test_what_was_given_up_is_not_kept_with_its_pixels() -> None:
+    pictures = Pictures(Sight(n_bytes=100 << 20))
+    for i in range(20):
+        asked = (Message("user", "", pictures=(Picture(data=b"%d" % i),)),)
+        pictures.marked(asked, lambda: False, lambda _: None)
+    assert len(pictures._kept) == 2

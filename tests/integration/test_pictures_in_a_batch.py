@@ -197,6 +197,17 @@ def test_the_rows_are_the_same_in_slices_bit_for_bit(seeing: Seeing) -> None:
     assert np.array_equal(*rows)
 
 
+def test_a_picture_is_prepared_while_the_encoding_of_another_one_stands_still(
+    tmp_path: Path,
+) -> None:
+    with opened(write_seeing(tmp_path / "model", "llava")) as runtime:
+        job = begun(runtime.pair.target, runtime.encode((shown("What is this?", ONE),)))
+        assert media_rows.count(runtime.encode((shown("What is this?", OTHER),)))
+        assert job._pid is not None
+        until(lambda: stands_still(job._pid))
+        assert psutil.pid_exists(job._pid)
+
+
 @pytest.mark.parametrize("who", ["the fork", "the process"])
 def test_an_encoder_that_is_killed_ends_its_reply_and_not_the_next(
     tmp_path: Path, who: str
