@@ -146,9 +146,9 @@ def test_a_model_is_closed_while_a_picture_is_encoded(seeing: Seeing) -> None:
         target = runtime.pair.target
         target.read(0, tokens[:begins])
         assert target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
-        begun = processes()
-        assert begun
-    assert not any(psutil.pid_exists(one.pid) for one in begun)
+        running = processes()
+        assert running
+    until(lambda: not any(psutil.pid_exists(one.pid) for one in running))
 
 
 def processes() -> list[psutil.Process]:
