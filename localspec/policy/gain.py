@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +63,7 @@ class Expected:
         """(..., K) expected tokens of a round, where the first token is accepted with this
         chance.
         """
-        found: NDArray[np.float64] = 1 + chance * self._sums[1:]
+        found: NDArray[Any] = 1 + chance * self._sums[1:]
         return found
 
     def gain(self, prices: Prices, budgets: Budgets | None = None) -> float:
