@@ -50,8 +50,7 @@ class TableTarget:
         """Append to the cache: a prompt less its last token, for example."""
         self.cache.setdefault(seq, []).extend(tokens)
 
-    @property
-    def reads_along(self) -> int:
+    def most_along(self, seq: int) -> int:  # noqa: ARG002 - the protocol's
         """All, unless it behaves as a recurrent model."""
         return self.capacity if self.cuts_anywhere else 0
 
@@ -65,7 +64,7 @@ class TableTarget:
         self.read(seq, tokens)
         return len(tokens)
 
-    def together(self, tokens: Tokens) -> int:  # noqa: ARG002 - the protocol's
+    def noncausal_rows(self, tokens: Tokens) -> int:  # noqa: ARG002 - the protocol's
         """See `Target`: there are no pictures."""
         return 0
 
@@ -118,6 +117,9 @@ class TableTarget:
         """No sequence is."""
         del path
         return []
+
+    def stop_encoding(self, seq: int) -> None:
+        """Nothing is encoded."""
 
     def idle(self) -> None:
         """Nothing waits for a pass."""

@@ -261,6 +261,9 @@ class Stats:
     """What `decode_seconds` was read from: the engine's own clock, the arrival of the tokens at
     this end, or only the whole request, with the reading of its prompt."""
 
+    with_prompt: int = 0
+    """Emitted tokens whose pass read the end of the prompt too: its seconds are the prompt's."""
+
     @property
     def plain_tokens_per_second(self) -> float | None:
         """Estimated speed of plain decoding during this reply; its own speed where nothing was
@@ -284,8 +287,9 @@ class Stats:
 
     @property
     def tokens_per_second(self) -> float:
-        """emitted / decode_seconds."""
-        return self.emitted / self.decode_seconds if self.decode_seconds > 0 else 0.0
+        """Tokens after those of the prompt's last pass, by decode_seconds."""
+        timed = self.emitted - self.with_prompt
+        return timed / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ class Target(Protocol):
         """
         ...
 
-    def together(self, tokens: Tokens) -> int:
+    def noncausal_rows(self, tokens: Tokens) -> int:
         """Rows that one pass has to read, where the first picture of the tokens is encoded and its
         rows see each other; else 0.
         """
@@ -230,8 +230,7 @@ class AdaptsSequences(Protocol):
 class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
     """A target that a scheduler runs."""
 
-    @property
-    def reads_along(self) -> int:
+    def most_along(self, seq: int) -> int:
         """Tokens that `read_along` takes at most; 0: it is not to be called."""
         ...
 
@@ -239,6 +238,10 @@ class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
         """Append the end of a prompt, to be read in the next pass of the sequence, before its
         pending token: one pass less until the first token of a reply.
         """
+        ...
+
+    def stop_encoding(self, seq: int) -> None:
+        """Encode no further picture for a sequence whose reply has ended."""
         ...
 
     def idle(self) -> None:

@@ -18,13 +18,13 @@ import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent
 from localspec.engine.outbox import INTERVAL, Outbox
-from localspec.engine.worker import EngineWorker, Factory
+from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
 from localspec.files.private import without_secrets
 from localspec.processes.parent import end_with_parent
 
@@ -66,7 +66,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     outbox = Outbox(events, arguments.interval)
     outbox.send(HelloEvent(protocol.VERSION, os.getpid()))
-    factory = _named_factory(arguments.runtime)
+
+    def factory(*given: Any) -> EngineRuntime:
+        # Named at the first call: what cannot be imported is then told as what cannot be loaded.
+        return _named_factory(arguments.runtime)(*given)
+
     engine = EngineWorker(outbox, factory, arguments.log)
     threading.Thread(target=engine.listen, args=(commands,), name="reader", daemon=True).start()
     engine.run()

@@ -27,8 +27,13 @@ FIRST = Plain(
     "the draft reads after the first token",
     state="parked",
 )
-"""Plans the first round of replies whose drafter has not read the prompt, and of those whose first
-characters somebody waits for while typing: a draft would make its pass longer."""
+"""Plans the first round of replies whose drafter has not read the prompt."""
+TYPED = Plain(
+    "the first token is decoded alone, since somebody who types waits for it",
+    "drafts follow after the first token",
+    state="parked",
+)
+"""Plans the first round of replies to somebody who types: a draft would make its pass longer."""
 
 
 _NO_ROUND = Speculation("parked", "the reply ended before its first round", "no round was needed")
@@ -59,10 +64,12 @@ class Generation:
         self._speedup = SpeedupEstimate()
         self._speculation: Speculation | None = None
         """State of drafting after the last round; None before the first one."""
-        self.reads_along = False
-        """Whether the first round reads the end of the prompt too, and has not ended."""
+        self.reads_along = 0
+        """Tokens at the end of the prompt that the first round reads too, until it has ended."""
         self._read_along = self._read_along_verify = 0.0
         """Seconds of that round and of its pass, which are the prompt's."""
+        self._with_prompt = 0
+        """Tokens that it emitted."""
         self.drafter_reads = False
         """Whether a drafter is to read the prompt once drafts are resumed."""
 
@@ -111,8 +118,8 @@ class Generation:
         """Whether its first characters are waited for while somebody types."""
         return self.prepared.infill is not None and self.request.limit > 0
 
-    def start_decoding(self, *, reads_along: bool = False) -> None:
-        """Prefill is over, but for what the first round ``reads_along``; so is a reply of no
+    def start_decoding(self, *, reads_along: int = 0) -> None:
+        """Prefill is over, but for so many tokens that the first round reads; so is a reply of no
         tokens.
         """
         self._decoding, self.reads_along = time.perf_counter(), reads_along
@@ -132,12 +139,14 @@ class Generation:
 
     def postpone_drafts(self, *, drafter_reads: bool = True) -> None:
         """The first token comes from a plain round; whether a drafter reads the prompt after it."""
-        self.request.policy, self.drafter_reads = FIRST, drafter_reads
+        if not isinstance(self.policy, Plain):
+            self.request.policy = FIRST if drafter_reads else TYPED
+            self.drafter_reads = drafter_reads
 
     @property
     def postponed(self) -> bool:
         """Whether drafts are still postponed."""
-        return self.request.policy is FIRST
+        return self.request.policy is FIRST or self.request.policy is TYPED
 
     def resume_drafts(self) -> None:
         """Draft for this reply from the next round on."""
@@ -152,7 +161,8 @@ class Generation:
         if it had no other request. The next round may have begun, and not emitted anything.
         """
         if self.reads_along:
-            self.reads_along, self._decoding = False, ended
+            self.reads_along, self._decoding = 0, ended
+            self._with_prompt = len(result.emitted)
             self._read_along, self._read_along_verify = result.seconds, result.verify_seconds
         elif alone:
             self._speedup.add(result, self.policy.costs)
@@ -228,6 +238,7 @@ class Generation:
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,
                 accepted_prediction_tokens=predicted.accepted if predicted is not None else 0,
+                with_prompt=self._with_prompt,
                 rejected_prediction_tokens=predicted.rejected if predicted is not None else 0,
             ),
             seed=self.request.noise.seed,

@@ -68,7 +68,7 @@ class Encoder(Protocol):
         """Samples of a second that it hears; None: it hears nothing."""
         ...
 
-    def tokenized(self, decoded: Decoded) -> PicturePart:
+    def tokenized(self, decoded: Decoded, cancelled: Callable[[], bool]) -> PicturePart:
         """The part for a picture or a sound.
 
         Raises:
@@ -176,7 +176,7 @@ class Pictures:
             name = decoding.called(picture)
             decoded = decoding.decoded(data, name, cancelled, rate=encoder.rate)
             mark = f"{_OPENS}{decoded.digest.hex()[:32]}{_CLOSES}"
-            part = encoder.tokenized(decoded)
+            part = encoder.tokenized(decoded, cancelled)
         with self._lock:
             self._marks[key], self._parts[mark], self._kept[mark] = mark, part, part
             self._marks.move_to_end(key)

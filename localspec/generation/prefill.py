@@ -113,7 +113,7 @@ class Prefill:
             self.sync(generation)
             self._prefix_cache.has_read(seq, prompt[at:end], None)
             generation.postpone_drafts(drafter_reads=drafts)
-            generation.start_decoding(reads_along=True)
+            generation.start_decoding(reads_along=end - at)
             return [generation.progress(len(prompt))]
         end -= alongside if at < end else 0
         if at < end:
@@ -147,7 +147,8 @@ class Prefill:
         for its first characters. It would hold up other requests.
         """
         scored = generation.prepared.prompt_scorer is not None
-        return self._target.reads_along if generation.typed and batch == 1 and not scored else 0
+        waits = generation.typed and batch == 1 and not scored
+        return self._target.most_along(generation.seq) if waits else 0
 
     def _appended(
         self, seq: int, prompt: list[int], at: int, end: int, most: int, pause: float | None
@@ -171,7 +172,7 @@ class Prefill:
         Raises:
             QueueFullError: others have waited for too long.
         """
-        if self._target.together(part) * pause <= most * _TOGETHER_S:
+        if self._target.noncausal_rows(part) * pause <= most * _TOGETHER_S:
             return False
         now = time.monotonic()
         if now - self._standing_back.setdefault(seq, now) > _PATIENCE_S:
@@ -266,6 +267,10 @@ class Prefill:
 
     def finish(self, generation: Generation) -> None:
         """The generation is over; its sequence rests."""
+        self._target.stop_encoding(generation.seq)
+        if generation.reads_along:  # that round did not end: nobody else is to compute them
+            seq = generation.seq
+            self._target.truncate(seq, self._target.length(seq) - generation.reads_along)
         self.sync(generation)
         self._prefix_cache.finished(generation.seq, self.cached[generation.seq])
 
@@ -283,6 +288,7 @@ class Prefill:
 
     def reset(self, seq: int) -> None:
         """Empty the caches of target and drafter: after a failure they are not trusted."""
+        self._target.stop_encoding(seq)
         self.cached.pop(seq, None)
         self._prefix_cache.lost(seq)
         with contextlib.suppress(LocalspecError):

@@ -20,6 +20,7 @@ import os
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -265,7 +266,10 @@ def _answer_and_end(
         if os.read(begins, 1):
             _answer(encoder, request, data, answers)
             status = 0
+    except BaseException:  # noqa: BLE001 - it goes to the log, and the process ends
+        traceback.print_exc()
     finally:
+        sys.stderr.flush()
         os._exit(status)  # nothing of the process that it is a copy of is to be ended here
 
 

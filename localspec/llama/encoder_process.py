@@ -28,6 +28,8 @@ from localspec.processes import children
 MODULE = "localspec.llama.encoder_child"
 LOG = "encoder-process.log"
 """What native code prints there when it aborts, in the state folder."""
+_LOG_BYTES = 1 << 20
+"""Size from which that log begins anew."""
 _PART = 1 << 20
 """Bytes that are read at once."""
 _ENDED = "the process that encodes pictures ended: "
@@ -69,10 +71,6 @@ class EncoderProcess:
     def close(self) -> None:
         """End it, and what it computes. May be called twice."""
         self._closed = True
-        self.end()
-
-    def end(self) -> None:
-        """End it, and what it computes; the next request starts it again."""
         process = self._process
         if process is not None:
             process.kill()  # first: whoever has the lock may wait for it
@@ -107,8 +105,11 @@ class EncoderProcess:
         more = ["--socket", str(its.fileno())]
         command, environment = children.command(MODULE, *self._arguments, *more)
         log = paths.make(paths.state_dir()) / LOG
+        with contextlib.suppress(FileNotFoundError):
+            if log.stat().st_size > _LOG_BYTES:
+                log.unlink()
         try:
-            with its, open(log, "wb", opener=opener) as file:
+            with its, open(log, "ab", opener=opener) as file:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -228,7 +229,7 @@ class Job:
             part = os.read(self._answers, _PART)
             if not part:
                 self._close()
-                raise self._error or DecodeError(f"{_ENDED}native code failed, or memory ran out")
+                raise self._error or DecodeError(_failed())
             self._arrived += part
         return None
 
@@ -236,9 +237,7 @@ class Job:
         """End it, whatever it does. May be called twice."""
         if not self.over:
             self._signal("SIGKILL")
-            if not self._process.facts["forks"]:
-                self._process.end()
-            self._close()
+            self._close()  # where nothing was forked, writing an answer fails, and it goes on
 
     def _close(self) -> None:
         self.over = True
@@ -266,7 +265,8 @@ class Job:
         with contextlib.suppress(OSError, AttributeError):  # else it is known by its number alone
             self._pidfd = os.pidfd_open(pid)
         self._pid = pid
-        os.write(self._begins, b".")
+        with contextlib.suppress(BrokenPipeError):  # it has died: there is no answer either
+            os.write(self._begins, b".")
 
     def _signal(self, name: str) -> None:
         if self._pid is not None:
@@ -276,3 +276,8 @@ class Job:
                     signal.pidfd_send_signal(self._pidfd, which)
                 else:
                     os.kill(self._pid, which)
+
+
+def _failed() -> str:
+    log = paths.state_dir() / LOG
+    return f"{_ENDED}native code failed, or memory ran out; its log is {log}"

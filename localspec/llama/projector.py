@@ -8,6 +8,7 @@ import hashlib
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,12 +173,15 @@ class Projector:
         self._give_up()
         self._process.close()
 
-    def tokenized(self, decoded: Decoded) -> Tokenized:
+    def tokenized(
+        self, decoded: Decoded, cancelled: Callable[[], bool] = lambda: False
+    ) -> Tokenized:
         """A picture or a sound as a part of a prompt; it is encoded when it is read.
 
         Raises:
             MediaError: the encoder's preprocessing refuses it, or it sees no pictures.
             DecodeError: the encoder's process ended.
+            Interrupted: ``cancelled`` returned true.
         """
         if isinstance(decoded, Samples):
             if not np.isfinite(np.frombuffer(decoded.data, np.float32)).all():
@@ -192,6 +196,8 @@ class Projector:
         try:
             while not job.over:
                 found = job.answer(_LOOK_S) or found
+                if cancelled():
+                    raise Interrupted("stopped before the picture was read")
         finally:
             job.end()
         assert found is not None
@@ -280,6 +286,11 @@ class Projector:
                     return False
         finally:
             job.hold()
+
+    def stop(self, piece: Piece) -> None:
+        """Nobody waits for a piece any more: give up what it is encoded from, if that was begun."""
+        if self._running is not None and self._running[0] is piece.source:
+            self._give_up()
 
     def _give_up(self) -> None:
         if self._running is not None:

@@ -67,6 +67,8 @@ class LlamaTarget:
         """Knows the rows of the pictures that prompts have, once one was loaded."""
         self._seeing: dict[int, tuple[Piece, Generator[None, None, None]]] = {}
         """Pictures whose first rows are in the cache, see `Context.picture_passes`."""
+        self._encoding: dict[int, Piece] = {}
+        """Pictures that are being encoded for sequences, and are not done."""
         self._blends: dict[int, Blend] = {}
         """The adapters of sequences that have others than the model was loaded with."""
         self.widths: Counter[int] = Counter()
@@ -172,13 +174,12 @@ class LlamaTarget:
             if on_progress is not None:
                 on_progress(end)
 
-    @property
-    def reads_along(self) -> int:
+    def most_along(self, seq: int) -> int:
         """See `ServingTarget`. Not more than a pass has rows: wider ones have other kernels. A
         recurrent state could not be taken back before them, and heads read along with the target.
         """
         plain = self.cuts_anywhere and self._features is None
-        return self.deepest(1) if plain else 0
+        return self.deepest(1) - len(self._unread.get(seq, ())) if plain else 0
 
     def read_along(self, seq: int, tokens: Tokens) -> None:
         """See `ServingTarget`."""
@@ -201,7 +202,7 @@ class LlamaTarget:
                 break
         return done
 
-    def together(self, tokens: Tokens) -> int:
+    def noncausal_rows(self, tokens: Tokens) -> int:
         """See `Target`."""
         for start, end, picture in runs(tokens):
             if picture and self.pictures is not None:
@@ -218,8 +219,13 @@ class LlamaTarget:
         start, piece = self._context.length(seq), self.pictures.piece([*ids])
         self._context.adapt(self._adapters_of(seq))
         try:
-            if until is not None and not piece.encoded(until):
-                return False
+            if until is not None and piece.source is not None:
+                self._encoding[seq] = piece
+                if not piece.encoded(until):
+                    return False
+                del self._encoding[seq]
+                if not piece.causal:  # one long pass, which others may have to be asked about
+                    return False
             begun, passes = self._seeing.get(seq, (None, None))
             if passes is None or begun is not piece:
                 self._stop_seeing(seq)
@@ -231,12 +237,21 @@ class LlamaTarget:
             del self._seeing[seq]
         except LocalspecError:
             self._seeing.pop(seq, None)
+            self._encoding.pop(seq, None)
             self._forget_lost([seq])
             raise
         self._cached[seq] = start + len(ids)
         if self._features is not None:  # heads read hidden states of tokens alone
             self._features.cut(seq, start)
         return True
+
+    def stop_encoding(self, seq: int) -> None:
+        """See `ServingTarget`."""
+        piece = self._encoding.pop(seq, None)
+        if piece is not None and self.pictures is not None:
+            others = {id(other.source) for other in self._encoding.values()}
+            if id(piece.source) not in others:
+                self.pictures.stop(piece)
 
     def _stop_seeing(self, seq: int) -> None:
         """Forget the rows of a picture of which not all are there."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from localspec.core.options import Options
 from localspec.errors import Interrupted, LocalspecError, MediaError
+from localspec.llama.devices import backend
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
 from localspec.loading.resources import Parts
@@ -30,6 +31,9 @@ NO_PROJECTOR = "none"
 
 _WORK = 256 << 20
 """Bytes that encoding takes besides the file, roughly: llama.cpp tells it afterwards."""
+_OWN_CONTEXT = 512 << 20
+"""Bytes that the encoder's process takes on a GPU before it computes: CUDA's own, and those of its
+libraries. Not measured here; others tell of 300 to 600 MB."""
 
 
 def projector_of(file: ModelFile, options: Options) -> Path | None:
@@ -47,7 +51,9 @@ def projector_bytes(file: ModelFile, options: Options) -> int:
     if not options.sees and options.mmproj is None:
         return 0
     path = projector_of(file, options)
-    return projector_memory(path) if path is not None and path.is_file() else 0
+    if path is None or not path.is_file():
+        return 0
+    return projector_memory(path) + (_OWN_CONTEXT if backend() != "cpu" else 0)
 
 
 def projector_memory(path: Path) -> int:

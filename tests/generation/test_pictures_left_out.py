@@ -35,7 +35,7 @@ class Sight:
     def encoder(self, tell: Callable[[str], None], cancelled: object = None) -> Sight:
         return self
 
-    def tokenized(self, decoded: Decoded) -> Part:
+    def tokenized(self, decoded: Decoded, cancelled: Callable[[], bool]) -> Part:
         return Part(self.n_bytes)
 
 

@@ -169,7 +169,7 @@ def test_the_first_token_waits_for_no_draft_though_a_suggestion_is_known(runtime
 def test_a_prompt_longer_than_a_pass_has_rows_is_read_but_for_its_end(runtime: Runtime) -> None:
     widths = runtime.pair.target.widths  # type: ignore[attr-defined]
     runtime.forget()
-    before, most = widths.copy(), runtime.pair.target.reads_along
+    before, most = widths.copy(), runtime.pair.target.most_along(0)
     stats = runtime.answer(asked(max_tokens=1)).stats
     assert stats.prompt_tokens > 1 + most
     assert widths - before == {1 + most: 1}

@@ -407,14 +407,15 @@ async def test_context_lists_the_tokens_of_every_message(chat):
 
 
 async def test_tools_are_counted_as_the_template_writes_them(chat, server):
-    scripts = [Script("Three."), Script("Four."), Script("Five.")]
-    engine = CountingEngine(scripts)
+    engine = CountingEngine([Script("Three.")])
+    engine.tools = 682
     async with chat(engine=engine, tools=ToolShelf(("maths/*",))) as c:
-        engine.tools = 682
         await c.ask("Add.")
         await c.sees("Three.")
         assert "the tools take" not in c.screen_text
-        engine.tools = 683
+    engine = CountingEngine([Script("Four.")])
+    engine.tools = 683
+    async with chat(engine=engine, tools=ToolShelf(("maths/*",))) as c:
         await c.ask("Add.")
         await c.sees("the tools take 683 of the 2,048 tokens of the context")
         await c.type("/context")

@@ -47,7 +47,11 @@ class ThemesScreen(PlainPicker[str | None]):
             self._waiting.stop()
         if event.option_index < len(self._shown):
             name = self._shown[event.option_index]
-            self._waiting = self.set_timer(_REST_S, lambda: self._preview(name))
+            self._waiting = self.set_timer(_REST_S, lambda: self._rested(name))
+
+    def _rested(self, name: str) -> None:
+        if self.is_current:  # else something was chosen meanwhile
+            self._preview(name)
 
     def chosen(self, at: int) -> str:
         """The theme in a line."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chats.calls import calls_as_text
-from localspec.core.events import Message
+from localspec.core.events import Message, ModelInfo
 from localspec.errors import LocalspecError
 from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
@@ -62,6 +62,8 @@ class ReplyTask:
         self.running: list[RunningReply] = []
         self._told_size = False
         """Whether it was said that the tools take much of the context."""
+        self._sized: tuple[ModelInfo | None, str] = None, ""
+        """The descriptions of tools that were counted last, and for which model."""
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
@@ -159,12 +161,16 @@ class ReplyTask:
         self.running.append(running)
         self._engine.phase = Phase.REPLYING
         tools = self._offered(messages)
-        if tools is not None and not self._told_size:
-            tasks.create_task(self._tell_size(chat, tools))
         if self._engine.client.server:
             messages = calls_as_text(messages)
         answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
         tasks.create_task(self._made(answer, messages))
+        if (
+            tools is not None
+            and not self._told_size
+            and self._sized != (self._engine.info, tools.text)
+        ):
+            tasks.create_task(self._tell_size(chat, tools))
 
     async def _tell_size(self, chat: OpenChat, tools: RequestTools) -> None:
         """Say once that the descriptions of tools fill much of the context."""
@@ -174,6 +180,7 @@ class ReplyTask:
             tokens = await self._engine.count_tools(tools)
         if tokens is None or info is None or self._told_size:
             return
+        self._sized = info, tools.text
         if tokens > info.context // 3:
             self._told_size = True
             line = f"the tools take {tokens:,} of the {info.context:,} tokens of the context"
