@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 START = 1.5
-"""Tokens that a reply may lose from its first one on."""
+"""Rejected drafts of one token that a reply may lose from its first one on; of a plain token each,
+where they cost more.
+"""
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
 LOOKS = 0.2
@@ -38,10 +40,11 @@ class ReplyBudget:
     spent: float = 0.0
     """Those of them that probes took."""
 
-    @property
-    def left(self) -> float:
-        """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
-        return START + SHARE * self.emitted + self.won
+    def left(self, rejected: float = 1.0) -> float:
+        """Tokens that the reply can lose now and still be nearly as fast as plain decoding, where a
+        rejected draft of one token loses ``rejected``.
+        """
+        return START * min(1.0, rejected) + SHARE * self.emitted + self.won
 
     @property
     def spare(self) -> float:
@@ -111,10 +114,10 @@ class Look:
         self.since = now - self.wait + self.first
 
     def used(self, now: int) -> None:
-        """What it showed is acted on."""
+        """What it showed is acted on, which shows as much as a look."""
         self.useful += self.open
         self.open = False
-        self.wait, self.since = self.first, now
+        self.since = now
 
     @property
     def chance(self) -> float:

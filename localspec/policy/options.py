@@ -19,8 +19,11 @@ from localspec.policy.storage import Knowledge
 
 USUAL_LENGTH = 96.0
 """Tokens of a reply before any was seen."""
-PROBE, TRIAL = 2, 16
-"""Rounds until the first probe of a drafter, and until the first trial."""
+PROBE, TRIAL = 2, 24
+"""Rounds until the first probe of a drafter, and until the first trial. A reply has so many tokens
+before a trial: one that fails slows a reply of twenty by a tenth, and a drafter that is not asked
+soon has too much to read for a later one.
+"""
 
 CHAIN = Branching()
 Key = tuple[str, str]
@@ -92,6 +95,7 @@ class Options:
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
             self.probing(key, now).begin(now)
+            self.trying(key, now)  # rounds until the first one count from here
         return Reply(state, texts)
 
     def ended(self, last: RequestState) -> None:
@@ -140,6 +144,7 @@ class Options:
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
         at_best, probe = None, math.inf
         trying = not copies or prices.unconfirmed  # what copies is asked in any case
+        trying &= prices.doubtful or reply.budget.emitted >= min(TRIAL, self.usual / 4)
         if trying and self.trying(key, now).due(now) and self.session.left > 0:
             at_best = own.at_best
         if not copies and breadth and self.probing(key, now).due(now):

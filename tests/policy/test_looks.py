@@ -18,14 +18,20 @@ from localspec.policy.storage import Knowledge
 
 def test_what_a_reply_may_lose_grows_with_its_tokens_and_with_what_was_won() -> None:
     budget = ReplyBudget()
-    start = budget.left
+    start = budget.left()
     budget.settle(50, 0.0)
-    assert budget.left == pytest.approx(start + 1.0)
+    assert budget.left() == pytest.approx(start + 1.0)
     budget.settle(1, -start - 2.0)
-    assert budget.left < 0
+    assert budget.left() < 0
     for _ in range(50):
         budget.settle(4, 2.0)
-    assert budget.left > 90
+    assert budget.left() > 90
+
+
+def test_a_reply_loses_no_more_rejected_drafts_where_they_cost_little() -> None:
+    """Short replies: one and a half drafts, of which each loses a quarter of a token."""
+    assert ReplyBudget().left(0.25) == pytest.approx(ReplyBudget().left() / 4)
+    assert ReplyBudget().left(3.0) == ReplyBudget().left()
 
 
 def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:
@@ -36,7 +42,8 @@ def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:
             made.append(now)
     assert made == [2, 6, 14, 30, 62, 126, 254, 510, 766]
     look.used(900)
-    assert look.due(902)
+    assert not look.due(900 + 255)
+    assert look.due(900 + 256)
 
 
 def test_looks_that_never_change_anything_are_worth_less_and_less() -> None:
@@ -68,6 +75,20 @@ def test_the_first_thing_that_happens_with_an_unknown_draft_is_a_probe() -> None
         assert played.probes >= 1
         firsts.append(next(i for i, k in enumerate([*played.lengths, 1]) if k))
     assert 2 <= statistics.median(firsts) <= 8
+
+
+@pytest.mark.parametrize(("emitted", "tries"), [(20, False), (24, True)])
+def test_a_trial_is_made_in_a_reply_that_is_long_enough(emitted: int, *, tries: bool) -> None:
+    """One that fails loses two tokens on this curve: a tenth of a reply of twenty."""
+    policy = auto(CPU, 3.0)
+    state = RequestState(0, 20, 0, "greedy")
+    policy.plan([state])
+    reply = policy._replies[0]
+    reply.budget.emitted = emitted
+    option = policy._options.option(reply, "model", 1.0, 99)
+    assert (option.at_best is not None) is tries
+    policy._options.usual = 10.0  # where replies are short, a trial must be made in one of them
+    assert policy._options.option(reply, "model", 1.0, 99).at_best is not None
 
 
 def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:

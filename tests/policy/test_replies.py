@@ -212,9 +212,9 @@ def test_the_drafts_of_one_request_do_not_cost_the_others_more_than_they_can_bea
     policy = Controller(Knowledge({0: Costs(GPU)}), ["suffix"], free=["suffix"])
     states = [RequestState(seq, 50, 0, "greedy") for seq in (0, 1)]
     policy.plan(states)
-    before = [policy._replies[seq].budget.left for seq in (0, 1)]
+    before = [policy._replies[seq].budget.left() for seq in (0, 1)]
     played_together(policy, (3, 0))
-    after = [policy._replies[seq].budget.left for seq in (0, 1)]
+    after = [policy._replies[seq].budget.left() for seq in (0, 1)]
     assert after[0] > before[0]
     assert after[1] < before[1]  # it has waited
     policy._replies[1].budget.won = -9.0
