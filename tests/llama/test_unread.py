@@ -234,6 +234,30 @@ def test_a_prompt_is_read_in_the_passes_of_plain_decoding_whatever_is_unread(
     assert branching.passes == [9, 60]
 
 
+def test_the_end_of_a_prompt_is_read_in_the_pass_of_its_last_token(branching: Stack) -> None:
+    target = branching.target
+    target.read(0, PROMPT[:5])
+    branching.passes.clear()
+    assert target.reads_along == OUTPUTS - 1
+    target.read_along(0, PROMPT[5:-1])
+    assert target.length(0) == len(PROMPT) - 1
+    branching.context.stop.set()
+    with pytest.raises(Interrupted):
+        target.score([Work(0, PROMPT[-1], no_draft("test"))])
+    branching.context.stop.clear()
+    target.audit(0)
+    (found,) = target.score([Work(0, PROMPT[-1], no_draft("test"))])
+    row = found.logits[0].copy()
+    target.keep(0, ())
+    target.audit(0)
+    assert branching.passes == [len(PROMPT) - 5] * 2
+    np.testing.assert_allclose(row, alone(branching.model, PROMPT), atol=0.02)
+
+
+def test_a_state_that_cannot_be_taken_back_reads_nothing_along(stack: Stack) -> None:
+    assert stack.target.reads_along == 0
+
+
 def test_rows_behind_unread_tokens_are_right_where_llama_cpp_gives_the_first_ones(
     tmp_path: Path,
 ) -> None:
