@@ -205,8 +205,11 @@ class LlamaTarget:
         start, piece = self._context.length(seq), self.pictures.piece([*ids])
         self._context.adapt(self._adapters_of(seq))
         try:
+            fresh = piece.source is not None
             if until is not None and not piece.encoded(until):
                 return False
+            if until is not None and fresh and not piece.causal:
+                return False  # whether one pass suits those who wait is looked at before it
             begun, passes = self._seeing.get(seq, (None, None))
             if passes is None or begun is not piece:
                 self._stop_seeing(seq)

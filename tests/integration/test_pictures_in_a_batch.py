@@ -214,7 +214,8 @@ def test_a_picture_is_prepared_while_the_encoding_of_another_one_stands_still(
 def test_an_encoder_that_is_killed_ends_its_reply_and_not_the_next(
     tmp_path: Path, who: str
 ) -> None:
-    seeing, large = write_seeing(tmp_path / "model", "qwen2vl"), png(drawn(1, 800, 800))
+    seeing = write_seeing(tmp_path / "model", "qwen2vl", context=8192)
+    large = png(drawn(1, 800, 800))
     with opened(seeing) as runtime:
         tokens = runtime.encode((shown("What is this?", large),))
         job = begun(runtime.pair.target, tokens)

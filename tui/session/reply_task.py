@@ -61,6 +61,8 @@ class ReplyTask:
         self._activity = activity
         self.running: list[RunningReply] = []
         self._told_size = False
+        self._counted = ("", "")
+        """The tools that were counted last, and the model."""
         """Whether it was said that the tools take much of the context."""
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
@@ -169,6 +171,10 @@ class ReplyTask:
     async def _tell_size(self, chat: OpenChat, tools: RequestTools) -> None:
         """Say once that the descriptions of tools fill much of the context."""
         info = self._engine.info
+        counted = tools.text, info.target if info is not None else ""
+        if counted == self._counted:
+            return
+        self._counted = counted
         tokens = None
         with contextlib.suppress(LocalspecError):  # the reply says what is wrong with them
             tokens = await self._engine.count_tools(tools)
