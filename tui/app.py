@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
-from textual.markup import escape
 from textual.screen import Screen
 
 from localspec.chats.values import Chat
@@ -173,7 +172,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """The commands of the palette."""
         if isinstance(screen, ChatScreen):
             for name, does, callback in screen.offers():
-                yield SystemCommand(name, escape(does), callback)
+                yield SystemCommand(name, does.replace("[", r"\["), callback)  # it is markup
         else:
             yield SystemCommand("Theme", SPECS["theme"].help, self.action_change_theme)
             yield SystemCommand("Quit", SPECS["quit"].help, self.action_quit)

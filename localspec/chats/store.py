@@ -83,7 +83,7 @@ class ChatStore:
 
         Raises:
             ChatRefusedError: the file does not take one of the chats; nothing was written.
-            ChatsError: nothing was written.
+            ChatsError: nothing was written, or all was but a picture that had been erased.
         """
         infos, messages, known = list(infos), list(messages), list(known)
         ids = {i.id for i in infos} | {chat for chat, _ in messages} | {c.info.id for c in known}

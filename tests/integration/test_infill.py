@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gguf_tools
@@ -18,7 +18,9 @@ from waiting import until
 
 from localspec import GREEDY, Notice, Options, ReplyRequest, Round, Runtime, Sampling
 from localspec.core.infill import Chunk, Infill
-from localspec.errors import UsageError
+from localspec.core.target import Work
+from localspec.core.values import Scores
+from localspec.errors import Interrupted, UsageError
 from localspec.llama.model import Model
 from localspec.serve.http.settings import ServeSettings
 
@@ -173,6 +175,38 @@ def test_a_prompt_longer_than_a_pass_has_rows_is_read_but_for_its_end(runtime: R
     stats = runtime.answer(asked(max_tokens=1)).stats
     assert stats.prompt_tokens > 1 + most
     assert widths - before == {1 + most: 1}
+
+
+def test_an_interrupt_in_that_pass_leaves_nothing_for_others_to_read(runtime: Runtime) -> None:
+    right = runtime.answer(asked("    r"))
+    runtime.forget()
+    runtime.answer(asked())
+    target = runtime.pair.target
+    score = target.score
+
+    def interrupted(work: Sequence[Work]) -> list[Scores]:
+        target.score = score  # type: ignore[method-assign]
+        raise Interrupted("interrupted")
+
+    target.score = interrupted  # type: ignore[method-assign]
+    assert runtime.answer(asked("    r")).finish_reason == "interrupt"
+    assert target.length(0) == target.context.length(0)
+    assert runtime.answer(asked("    r")).tokens == right.tokens
+
+
+def test_the_speed_leaves_out_the_token_whose_pass_is_the_prompt_s(runtime: Runtime) -> None:
+    one = runtime.answer(asked(max_tokens=1)).stats
+    assert (one.with_prompt, one.tokens_per_second) == (1, 0.0)
+    stats = runtime.answer(asked(max_tokens=9)).stats
+    assert stats.tokens_per_second == pytest.approx(8 / stats.decode_seconds)
+
+
+@pytest.mark.parametrize(("drafts", "state"), [(True, "parked"), (False, "off")])
+def test_a_first_round_says_why_it_has_no_draft(runtime: Runtime, drafts: bool, state: str) -> None:
+    events = [*runtime.submit(asked(draft=drafts))]
+    first = next(event for event in events if isinstance(event, Round))
+    assert first.speculation.state == state
+    assert "reads" not in (first.speculation.reason or "")
 
 
 def test_beside_another_reply_a_keystroke_is_read_before_its_first_round(coder: Path) -> None:

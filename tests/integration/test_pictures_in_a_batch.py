@@ -23,9 +23,10 @@ from localspec.core import media_rows
 from localspec.core.events import Finished, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
+from localspec.core.pixels import Pixels
 from localspec.core.target import Work
 from localspec.core.values import no_draft
-from localspec.errors import DecodeError, QueueFullError
+from localspec.errors import DecodeError, Interrupted, QueueFullError
 from localspec.generation import prefill, replies
 from localspec.llama import projector
 from localspec.llama.encoder_process import Job
@@ -156,7 +157,7 @@ def processes() -> list[psutil.Process]:
     """Those with projectors, and their forks."""
     found = []
     for one in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # a fork that has just ended
+        with contextlib.suppress(psutil.NoSuchProcess):
             if "localspec.llama.encoder_child" in one.cmdline():
                 found.append(one)
     return found
@@ -210,13 +211,40 @@ def test_a_picture_is_prepared_while_the_encoding_of_another_one_stands_still(
         assert psutil.pid_exists(job._pid)
 
 
+def test_a_picture_that_nobody_waits_for_any_more_is_given_up(tmp_path: Path) -> None:
+    with opened(write_seeing(tmp_path / "model", "llava")) as runtime:
+        target = runtime.pair.target
+        job = begun(target, runtime.encode((shown("What is this?", ONE),)))
+        pid = job._pid
+        assert pid is not None
+        target.stop_encoding(1)  # another sequence's
+        assert psutil.pid_exists(pid)
+        target.stop_encoding(0)
+        until(lambda: not psutil.pid_exists(pid))
+        assert target.pictures is not None
+        assert target.pictures._running is None
+        assert runtime.answer(asked(shown("What is this?", OTHER))).tokens
+
+
+def test_a_picture_is_not_waited_for_once_its_request_has_ended(tmp_path: Path) -> None:
+    with opened(write_seeing(tmp_path / "model", "llava")) as runtime:
+        runtime.encode((shown("What is this?", ONE),))
+        encoder = runtime.pair.target.pictures
+        assert encoder is not None
+        black = Pixels(64, 64, bytes(3 * 64 * 64))
+        with pytest.raises(Interrupted):
+            encoder.tokenized(black, lambda: True)
+        assert encoder.tokenized(black, lambda: False).tokens
+
+
 @pytest.mark.parametrize("who", ["the fork", "the process"])
 def test_an_encoder_that_is_killed_ends_its_reply_and_not_the_next(
     tmp_path: Path, who: str
 ) -> None:
-    seeing = write_seeing(tmp_path / "model", "llava")
+    seeing = write_seeing(tmp_path / "model", "qwen2vl", context=8192)
+    large = png(drawn(1, 800, 800))
     with opened(seeing) as runtime:
-        tokens = runtime.encode((shown("What is this?", ONE),))
+        tokens = runtime.encode((shown("What is this?", large),))
         job = begun(runtime.pair.target, tokens)
         killed = [one for one in processes() if (one.pid == job._pid) == (who == "the fork")]
         assert len(killed) == 1
@@ -303,14 +331,21 @@ def test_a_picture_that_is_given_up_ends_its_reply_alone(seeing: Seeing) -> None
         assert reply.tokens == runtime.answer(request).tokens
 
 
+@pytest.fixture
+def _stands_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "PAUSE", 0.001)
+    monkeypatch.setattr(replies, "_ROUNDS", 0.0)
+    monkeypatch.setattr(prefill, "_TOGETHER_S", 0.0)
+
+
+@pytest.mark.usefixtures("_stands_back")
 def test_a_pass_that_others_would_wait_for_too_long_waits_until_they_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefill, "_TOGETHER_S", 0.0)
-    with opened(write_seeing(tmp_path / "model", "gemma3")) as runtime:
+    with opened(write_seeing(tmp_path / "model", "gemma3", context=8192)) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
         stop, appended = Interrupt(), []
-        other = iter(runtime.submit(asked(Message("user", "Talk"), tokens=900), stop))
+        other = iter(runtime.submit(asked(Message("user", "Talk"), tokens=6000), stop))
         assert any(isinstance(event, Token) for event in other)
         context = runtime.pair.target.context
         passes = context.picture_passes
@@ -323,7 +358,7 @@ def test_a_pass_that_others_would_wait_for_too_long_waits_until_they_are_done(
         waiting = iter(runtime.submit(asked(shown("What is this?", ONE))))
         told = (event for event in waiting if isinstance(event, Reading) and event.encoding)
         until(lambda: next(told) and runtime.pair.target.noncausal_rows(prompt(runtime)))
-        for _ in range(20):
+        for _ in range(5):
             next(told)
         assert appended == []
         stop.set()
@@ -336,12 +371,12 @@ def prompt(runtime: Runtime) -> list[int]:
     return runtime.encode((shown("What is this?", ONE),))
 
 
+@pytest.mark.usefixtures("_stands_back")
 def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefill, "_TOGETHER_S", 0.0)
     monkeypatch.setattr(prefill, "_PATIENCE_S", 0.0)
-    with opened(write_seeing(tmp_path / "model", "gemma3")) as runtime:
+    with opened(write_seeing(tmp_path / "model", "gemma3", context=8192)) as runtime:
         stop = Interrupt()
-        other = iter(runtime.submit(asked(Message("user", "Talk"), tokens=900), stop))
+        other = iter(runtime.submit(asked(Message("user", "Talk"), tokens=6000), stop))
         assert any(isinstance(event, Token) for event in other)
         with pytest.raises(QueueFullError, match="try again when they are done"):
             runtime.answer(asked(shown("What is this?", ONE)))
@@ -362,6 +397,6 @@ def test_alone_too_a_picture_is_encoded_in_slices_that_are_told_of(
         runtime.pair.sight.encoder(lambda _: None)
         events = list(runtime.submit(request))
         told = [event for event in events if isinstance(event, Reading)]
-        assert sum(event.encoding for event in told) > 3
+        assert sum(event.encoding for event in told) > 1
         assert not told[-1].encoding
         assert events[-1].reply.tokens == reply.tokens  # type: ignore[union-attr]

@@ -238,7 +238,7 @@ def test_the_end_of_a_prompt_is_read_in_the_pass_of_its_last_token(branching: St
     target = branching.target
     target.read(0, PROMPT[:5])
     branching.passes.clear()
-    assert target.reads_along == OUTPUTS - 1
+    assert target.most_along(0) == OUTPUTS - 1
     target.read_along(0, PROMPT[5:-1])
     assert target.length(0) == len(PROMPT) - 1
     branching.context.stop.set()
@@ -255,7 +255,7 @@ def test_the_end_of_a_prompt_is_read_in_the_pass_of_its_last_token(branching: St
 
 
 def test_a_state_that_cannot_be_taken_back_reads_nothing_along(stack: Stack) -> None:
-    assert stack.target.reads_along == 0
+    assert stack.target.most_along(0) == 0
 
 
 def test_rows_behind_unread_tokens_are_right_where_llama_cpp_gives_the_first_ones(

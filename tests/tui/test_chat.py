@@ -527,7 +527,8 @@ async def test_the_palette_and_the_help_list_the_same_commands(chat):
         for command in offered:
             shown = Content.from_markup(command.help).plain  # as the palette does
             usage, typed, does = shown.partition(": ")
-            found.add((usage, does) if typed else (shown, command.title.casefold()))
+            does = (does if typed else command.title).casefold()
+            found.add((usage if typed else shown, does))
         found = {one for one in found if one[0] != keymap.BY_ID["app.suspend"].tooltip}
         assert found <= listed
         assert {row for row in listed if row[0].startswith("/")} <= found

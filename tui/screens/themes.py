@@ -1,4 +1,4 @@
-"""The theme picker, over a conversation that has the colours of the theme under the cursor."""
+"""The theme picker, above the end of a chat that has the colours of the theme under the cursor."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chats.calls import calls_as_text
-from localspec.core.events import Message, ModelInfo
+from localspec.core.events import Message
 from localspec.errors import LocalspecError
 from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
@@ -62,8 +62,8 @@ class ReplyTask:
         self.running: list[RunningReply] = []
         self._told_size = False
         """Whether it was said that the tools take much of the context."""
-        self._sized: tuple[ModelInfo | None, str] = None, ""
-        """The descriptions of tools that were counted last, and for which model."""
+        self._counted = ("", "")
+        """The tools that were counted last, and the model."""
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
@@ -165,22 +165,21 @@ class ReplyTask:
             messages = calls_as_text(messages)
         answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
         tasks.create_task(self._made(answer, messages))
-        if (
-            tools is not None
-            and not self._told_size
-            and self._sized != (self._engine.info, tools.text)
-        ):
+        if tools is not None and not self._told_size:
             tasks.create_task(self._tell_size(chat, tools))
 
     async def _tell_size(self, chat: OpenChat, tools: RequestTools) -> None:
         """Say once that the descriptions of tools fill much of the context."""
         info = self._engine.info
+        counted = tools.text, info.target if info is not None else ""
+        if counted == self._counted:
+            return
+        self._counted = counted
         tokens = None
         with contextlib.suppress(LocalspecError):  # the reply says what is wrong with them
             tokens = await self._engine.count_tools(tools)
         if tokens is None or info is None or self._told_size:
             return
-        self._sized = info, tools.text
         if tokens > info.context // 3:
             self._told_size = True
             line = f"the tools take {tokens:,} of the {info.context:,} tokens of the context"
