@@ -112,7 +112,7 @@ class Prefill:
             self._target.read_along(seq, prompt[at:end])
             self.sync(generation)
             self._prefix_cache.has_read(seq, prompt[at:end], None)
-            generation.postpone_drafts(drafter_reads=drafts)
+            generation.postpone_drafts(drafter_reads=drafts and generation.undrafted > _BEHIND)
             generation.start_decoding(reads_along=end - at)
             return [generation.progress(len(prompt))]
         end -= alongside if at < end else 0
@@ -135,8 +135,9 @@ class Prefill:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        if generation.typed or (drafts and generation.undrafted > _BEHIND):
-            generation.postpone_drafts(drafter_reads=drafts)
+        much = drafts and generation.undrafted > _BEHIND
+        if generation.typed or much:
+            generation.postpone_drafts(drafter_reads=much)
         elif drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()

@@ -197,7 +197,7 @@ def test_an_interrupt_in_that_pass_leaves_nothing_for_others_to_read(runtime: Ru
 def test_the_speed_leaves_out_the_token_whose_pass_is_the_prompt_s(runtime: Runtime) -> None:
     one = runtime.answer(asked(max_tokens=1)).stats
     assert (one.with_prompt, one.tokens_per_second) == (1, 0.0)
-    stats = runtime.answer(asked(max_tokens=9)).stats
+    stats = runtime.answer(asked("    r", max_tokens=9)).stats
     assert stats.tokens_per_second == pytest.approx(8 / stats.decode_seconds)
 
 
