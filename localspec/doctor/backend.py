@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -155,6 +156,6 @@ def reinstall() -> str:
     if own_build.used():
         return "localspec build-llama --remove"
     return (
-        f"{sys.executable} -m pip install --no-cache-dir --force-reinstall --no-deps "
+        f"{shlex.quote(sys.executable)} -m pip install --no-cache-dir --force-reinstall --no-deps "
         "--no-binary llama-cpp-python llama-cpp-python==0.3.36"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Generator
 
@@ -50,12 +52,12 @@ def finding(found: Soundness, built: Build | None) -> Finding:
         reasons.append(f"with repacked weights it failed: {found.failed}")
         how += ", and models are loaded without repacked weights"
     if not details["row_kernel"]:
-        command = f"{sys.executable} -m {build_kernel.__name__}"
-        refused = kernel.refusal()
-        reasons.append(
-            f"numpy samples, since {refused}"
-            if refused
-            else f"numpy samples, a little slower than after `{command}`"
-        )
+        samples = "numpy samples"
+        if refused := kernel.refusal():
+            samples += f", since {refused}"
+        elif os.access(sys.prefix, os.W_OK):  # else a command that its reader may not give
+            command = f"{shlex.quote(sys.executable)} -m {build_kernel.__name__}"
+            samples += f", a little slower than after `{command}`"
+        reasons.append(samples)
     text = f"{how}; its logits agree with numpy on this processor"
     return Finding("build", "ok", "; ".join([text, *reasons]), details=details)

@@ -32,6 +32,7 @@ _LOSS = 0.8
 as much as they do."""
 _REPEATS = 2
 """Further measurements where drafts seem to cost time."""
+_WHEN_QUIET = "localspec doctor, when they are not"
 _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 
@@ -149,6 +150,9 @@ def speed_finding(
         text += ": nothing was drafted"
         if drafted and drafted[-1].speculation.reason:
             text += f", because {drafted[-1].speculation.reason}"
+        if busy:
+            text += "; other programs are busy, so the speeds say nothing"
+            return Finding("speed", "note", text, _WHEN_QUIET, details)
         return Finding("speed", "note", text, "localspec tune demo", details)
     if rate < _LOSS * plain_rate:
         details["slower"] = True
@@ -157,7 +161,7 @@ def speed_finding(
                 f": other programs are busy, in {1 + _REPEATS} measurements, so the speeds say "
                 "nothing"
             )
-            return Finding("speed", "note", text, "localspec doctor, when they are not", details)
+            return Finding("speed", "note", text, _WHEN_QUIET, details)
         text += ": drafts made it slower"
         return Finding("speed", "note", text, "localspec tune demo", details)
     return Finding("speed", "ok", text, details=details)

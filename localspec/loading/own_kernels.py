@@ -7,6 +7,7 @@ used, and `doctor` says so. ``python -m localspec.loading.own_kernels`` compiles
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,7 +110,8 @@ def _tell(on_start: Callable[[str], None] | None, what: str) -> None:
 
 def command_line() -> str:
     """The command that compiles and proves them."""
-    return f"`{sys.executable} -m {__name__ if __name__ != '__main__' else _MODULE}`"
+    module = __name__ if __name__ != "__main__" else _MODULE
+    return f"`{shlex.quote(sys.executable)} -m {module}`"
 
 
 _MODULE = "localspec.loading.own_kernels"

@@ -267,6 +267,9 @@ def test_a_drafted_check_that_accepts_nothing_gets_no_tick() -> None:
     parked = pair.speed_finding([replace(stats(0, 0), speculation=why)], plain, 2)
     assert (parked.status, parked.fix) == ("note", "localspec tune demo")
     assert parked.text.endswith("nothing was drafted, because the draft is too slow here")
+    busy = pair.speed_finding([replace(stats(0, 0), speculation=why)], plain, 2, busy=True)
+    assert (busy.status, busy.fix) == ("note", "localspec doctor, when they are not")
+    assert busy.text.endswith("other programs are busy, so the speeds say nothing")
 
 
 def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:

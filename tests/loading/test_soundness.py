@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import tempfile
@@ -277,9 +278,14 @@ def test_doctor_has_the_command_for_quicker_sampling_where_numpy_does_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernel, "loaded", lambda: None)
+    monkeypatch.setattr(sys, "executable", "/opt/a folder/bin/python")
+    monkeypatch.setattr(os, "access", lambda *_: True)
     found = build_finding.finding(Soundness(extra_buffers=True), None)
-    assert "-m localspec.core.kernel.build" in found.text
+    assert "`'/opt/a folder/bin/python' -m localspec.core.kernel.build`" in found.text
     assert found.details["row_kernel"] is False
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    others = build_finding.finding(Soundness(extra_buffers=True), None)
+    assert others.text.endswith("; numpy samples"), "nobody is told to write where he may not"
     monkeypatch.setattr(kernel, "loaded", object)
     assert "numpy samples" not in build_finding.finding(Soundness(extra_buffers=True), None).text
 
