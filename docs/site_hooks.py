@@ -1,5 +1,6 @@
 """Hooks of mkdocs: README.md is the first page, and links out of docs/ lead to the repository."""
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 _SHIM = "https://unpkg.com/iframe-worker/shim"
+_SEARCH = "assets/search-from-file.js"
 _LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s]+)(\))")
 
 
@@ -30,16 +32,18 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Lead ``../FILE`` to the repository, and README.md to the first page."""
-    del page, files
+    """Lead links out of docs/ to the repository, and README.md to the first page."""
+    del files
+    folder = posixpath.dirname(page.file.src_uri)
 
     def elsewhere(link: re.Match[str]) -> str:
-        target = link[2]
+        target = posixpath.normpath(posixpath.join(folder, link[2]))
         if not target.startswith("../"):
             return link[0]
         file = target.removeprefix("../")
         if file.startswith("README.md"):
-            return f"{link[1]}index.md{file.removeprefix('README.md')}{link[3]}"
+            first = posixpath.relpath("index.md", folder or ".")
+            return f"{link[1]}{first}{file.removeprefix('README.md')}{link[3]}"
         _require(file)
         repository = config.repo_url.rstrip("/")
         return f"{link[1]}{repository}/blob/main/{file}{link[3]}"
@@ -49,13 +53,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Load our copy of what lets the search work from a file, as the theme has it elsewhere."""
-    del page, config
-    return output.replace(_SHIM, "assets/search-from-file.js")
+    del config
+    up = "../" * page.file.dest_uri.count("/")
+    return output.replace(_SHIM, f"{up}{_SEARCH}")
 
 
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:
     """The same for pages that are no documents."""
-    return on_post_page(output_content, template_name, config)
+    del template_name, config
+    return output_content.replace(_SHIM, _SEARCH)
 
 
 def _from_the_top(link: re.Match[str]) -> str:

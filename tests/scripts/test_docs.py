@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 _HISTORY = {"LOG.md", "CHANGELOG.md"}
 """Pages that tell what was."""
 _PLACE = re.compile(
@@ -25,7 +25,11 @@ def _tracked() -> set[str]:
     return found | {path.name for path in ROOT.iterdir()}
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in _HISTORY], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in _HISTORY],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_places_that_a_page_names_exist(page: Path) -> None:
     """Written from the root, from a package on, or as the name of a module alone."""
     places = {place.rstrip("/") for place in _PLACE.findall(page.read_text(encoding="utf-8"))}

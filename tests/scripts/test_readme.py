@@ -34,7 +34,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_link_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             if "://" in link:
                 continue
@@ -45,7 +45,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_script_that_a_page_names_exists() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         if page.name == "LOG.md":
             continue
         for name in re.findall(

@@ -49,8 +49,9 @@ class Page(HTMLParser):
 
 def test_every_page_is_there_and_every_link_and_anchor_leads_somewhere(site):
     pages = {file: Page(file) for file in site.rglob("*.html") if file.name != "404.html"}
-    expected = {f"{page.stem}.html" for page in (ROOT / "docs").glob("*.md")} | {"index.html"}
-    assert {file.name for file in pages} == expected
+    docs = ROOT / "docs"
+    expected = {page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")}
+    assert {file.relative_to(site) for file in pages} == expected | {Path("index.html")}
     followed = 0
     for file, page in pages.items():
         for link in page.links:
@@ -67,7 +68,7 @@ def test_every_page_is_there_and_every_link_and_anchor_leads_somewhere(site):
 
 def test_nothing_is_loaded_from_elsewhere_and_the_pictures_are_there(site):
     pictures = set()
-    for file in site.glob("*.html"):
+    for file in site.rglob("*.html"):
         for source in Page(file).loaded:
             parts = urlsplit(source)
             assert not parts.netloc, f"{file.name} loads {source}"
@@ -84,8 +85,16 @@ def test_the_search_works_without_a_server(site):
     assert {"Exactness", "Drafters", "Windows"} <= titles
 
 
-@pytest.mark.parametrize("link", ["nowhere.md", "exactness.md#no-such-heading", "../none.py"])
-def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, link):
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [
+        ("windows.md", "nowhere.md"),
+        ("windows.md", "exactness.md#no-such-heading"),
+        ("windows.md", "../none.py"),
+        ("decisions/index.md", "../../none.py"),
+    ],
+)
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, page, link):
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "models.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
@@ -94,6 +103,6 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, link):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     assert build(tmp_path, tmp_path / "before").returncode == 0
-    page = tmp_path / "docs" / "windows.md"
-    page.write_text(f"{page.read_text(encoding='utf-8')}\n[there]({link})\n", encoding="utf-8")
+    file = tmp_path / "docs" / page
+    file.write_text(f"{file.read_text(encoding='utf-8')}\n[there]({link})\n", encoding="utf-8")
     assert build(tmp_path, tmp_path / "site").returncode != 0
