@@ -9,6 +9,7 @@ loaded without repacking from then on. This module does not load the library.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -41,6 +42,8 @@ _NODES = ("/dev/nvidiactl", "/dev/dxg")
 _EDITION = 1
 """Raised when the proof itself changes."""
 _FILE = "llama-proof.json"
+_MOST_PROOFS = 8
+"""Results that are kept: with other cards, or none, the same files are another build."""
 _WRONG = 3
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals from outside, which say nothing about the build; the system kills without memory."""
@@ -209,22 +212,28 @@ def recorded() -> Soundness | None:
     """
     wanted = identity()
     for place in _places():
-        try:
-            saved = json.loads(place.read_text(encoding="utf-8"))
-            if saved["identity"] == wanted:
-                return codec.decode(Soundness, saved["soundness"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # the build is proved again
+        with contextlib.suppress(KeyError, codec.CodecError):  # else the build is proved again
+            return codec.decode(Soundness, _saved(place)[wanted])
     return None
 
 
+def _saved(place: Path) -> dict[str, Any]:
+    """The results in a file by `identity`, the latest one last."""
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))["proofs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _record(soundness: Soundness) -> None:
-    text = json.dumps({"identity": identity(), "soundness": codec.encode(soundness)})
+    made = {identity(): codec.encode(soundness)}
     for place in _places():
         scratch = place.with_suffix(f".{os.getpid()}")
         try:
             paths.make_parent(place)
-            scratch.write_text(text, encoding="utf-8")
+            known = [*_saved(place).items()][-_MOST_PROOFS + 1 :]
+            scratch.write_text(json.dumps({"proofs": dict(known) | made}), encoding="utf-8")
             scratch.replace(place)
         except OSError:  # another user's folder, or a full disk: proved at every start
             continue

@@ -180,6 +180,9 @@ def test_a_build_for_cuda_is_proved_anew_where_a_card_appears(
     soundness.proved(prover("print('{\"worst\": 0}')"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert soundness.recorded() is None
+    soundness.proved(prover("print('{\"worst\": 0}')"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert soundness.recorded() is not None, "two engines with other cards prove once each"
 
 
 def test_another_library_is_proved_anew(
