@@ -11,6 +11,7 @@ import argparse
 import base64
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,10 +92,30 @@ def repacked(built: Path, folder: Path) -> Path:
         if kernels.left_out:
             raise Failure(f"the compiler is too old for {', '.join(kernels.left_out)}")
         subprocess.run(["strip", "--strip-unneeded", kernels.path], check=True)
+        if shutil.which("patchelf"):
+            # llama.cpp's libraries are loaded before; auditwheel judges files, and looks for them.
+            line = ["patchelf", "--set-rpath", "$ORIGIN/../..", kernels.path]
+            subprocess.run(line, check=True)
         digest = hashlib.sha256(kernels.path.read_bytes()).hexdigest()
         kernels.path.with_name(f"{kernels.path.name}.sha256").write_text(f"{digest}\n")
         folder.mkdir(parents=True, exist_ok=True)
         return _packed(root, folder / built.name)
+
+
+def judged(wheel: Path) -> str:
+    """The oldest systems that the finished wheel runs on, by auditwheel's word; "" without it.
+
+    Raises:
+        Failure: the wheel is named for older ones.
+    """
+    if shutil.which("auditwheel") is None:
+        return ""
+    line = ["auditwheel", "show", wheel]
+    said = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    tag = re.search(r'platform\s+tag:\s+"([^"]+)"', said)
+    if tag is None or tag[1] not in wheel.name:
+        raise Failure(f"auditwheel calls {wheel} one for {tag[1] if tag else 'no known system'}")
+    return tag[1]
 
 
 def _packed(root: Path, wheel: Path) -> Path:
@@ -128,13 +149,14 @@ def main() -> int:
                 wheel = repacked(audited(options.built, Path(work)), options.folder)
         else:
             wheel = make(options.folder, options.folder / "work")
+        tag = judged(wheel)
     except (Failure, LocalspecError) as failure:
         say(str(failure))
         return 1
     except (OSError, subprocess.CalledProcessError, zipfile.BadZipFile) as error:
         say(f"the wheel cannot be made: {error}")
         return 1
-    print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)")
+    print(f"{wheel} ({wheel.stat().st_size / 1e6:.1f} MB)" + (f", {tag}" if tag else ""))
     return 0
 
 

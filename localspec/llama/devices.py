@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from llama_cpp._ggml import libggml
 
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
-from localspec.llama.library import c_api
+from localspec.llama.library import c_api, libggml
 
 _NVIDIA = Path("/sys/module/nvidia/version")
 _OFFLOADING = ("cuda", "metal", "vulkan", "rocm", "sycl")

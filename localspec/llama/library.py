@@ -21,7 +21,6 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp
 import llama_cpp.llama_cpp as c_api
-from llama_cpp._ggml import libggml
 
 from localspec.compiling import variants
 from localspec.core.safe_text import safe_text
@@ -33,6 +32,8 @@ __all__ = [
     "commit",
     "environment_of_others",
     "errors_since",
+    "folder",
+    "libggml",
     "listening",
     "load_backends",
     "log_callback",
@@ -50,6 +51,10 @@ _TILED = "GGML_CPU_TILED_MM"
 once: before the first pass of the process."""
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 
+libggml: Any = c_api._lib  # noqa: SLF001 - libllama has no other name
+"""libllama, by which the functions of the ggml that it is linked to are found. llama-cpp-python's
+handle of ggml is of the file among the packages: in a wheel, which has no links, a second copy with
+devices of its own; where `LLAMA_CPP_LIB_PATH` names another build, it has none of its devices."""
 logger = logging.getLogger("localspec.llama")
 _errors: collections.deque[str] = collections.deque(maxlen=20)
 _listeners: dict[int, list[str]] = {}
@@ -87,11 +92,12 @@ def load_backends() -> None:
     Raises:
         LocalspecError: it has none, or is not to be trusted.
     """
-    folder = Path(str(libggml._name)).parent  # noqa: SLF001 - ctypes has no other name for it
-    # In a wheel, which has no links, libllama may be linked to a second copy of libggml.
-    for ggml in (getattr(c_api, "_lib", None), libggml):
-        if ggml is not None:
-            variants.choose(ggml, folder)
+    variants.choose(libggml, folder())
+
+
+def folder() -> Path:
+    """Where llama.cpp's libraries were loaded from."""
+    return Path(str(libggml._name)).parent  # noqa: SLF001 - ctypes has no other name for it
 
 
 @functools.cache

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from llama_cpp._ggml import libggml
-
 from localspec.errors import LocalspecError
-from localspec.llama.library import c_api, load_backends
+from localspec.llama.library import c_api, libggml, load_backends
 from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llama_cpp._ggml import libggml
-
 from localspec.errors import WorkerError
 from localspec.llama import library
 from localspec.llama.devices import accelerators
+from localspec.llama.library import libggml
 from localspec.processes.activity import doing
 from localspec.rpc.handshake import Worker
 from localspec.rpc.plugin import trusted

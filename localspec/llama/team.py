@@ -8,11 +8,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from pathlib import Path
-
-from llama_cpp._ggml import libggml
 
 from localspec.core.kernel import Team
+from localspec.llama.library import folder
 
 _SOFT = 1
 """`omp_pause_soft`: threads end, settings stay."""
@@ -50,8 +48,7 @@ def _function(name: str) -> int | None:
     """
     if not hasattr(os, "RTLD_NOLOAD"):
         return None
-    folder = Path(str(libggml._name)).parent  # noqa: SLF001 - ctypes has no other name for it
-    for path in sorted(folder.glob("libggml-cpu*")):
+    for path in sorted(folder().glob("libggml-cpu*")):
         try:
             library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)
             return ctypes.cast(library[name], ctypes.c_void_p).value

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +83,27 @@ def test_a_checkout_keeps_to_what_its_own_start_built(
     monkeypatch.setattr(own_build.sys, "prefix", str(tmp_path))
     (tmp_path / own_build.CHECKOUT).touch()
     assert own_build.noted() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_every_library_of_llama_cpp_is_that_builds_and_is_loaded_once(tmp_path: Path) -> None:
+    """Or its devices would be looked for in another's ggml, which knows none of them."""
+    installed = cxx.library_folder()
+    assert installed is not None
+    shutil.copytree(installed, tmp_path / "lib")
+    program = (
+        "import json; from localspec.llama import devices; devices.devices(); "
+        "lines = {line.split(maxsplit=5)[-1].strip() for line in open('/proc/self/maps')}; "
+        "print(json.dumps([line for line in lines if '/libggml' in line or '/libllama' in line]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {own_build.VARIABLE: str(tmp_path / "lib")},
+        capture_output=True,
+        check=True,
+    )
+    loaded = [Path(path) for path in json.loads(done.stdout)]
+    assert {path.parent for path in loaded} == {tmp_path / "lib"}
+    kinds = [path.name.partition(".")[0] for path in loaded]
+    assert sorted(kinds) == sorted(set(kinds))
+    assert "libggml" in kinds

@@ -6,9 +6,9 @@ import ctypes
 
 import numpy as np
 import pytest
-from llama_cpp._ggml import libggml
 
 from localspec.kernels.formats import FORMATS, Format
+from localspec.llama.library import libggml
 from localspec.models.gguf.ggml_types import BLOCKS
 
 QUANTIZED = [f for f in FORMATS.values() if f.rounds]

@@ -14,14 +14,13 @@ from typing import Any, cast
 
 import pytest
 from conftest import Files
-from llama_cpp._ggml import libggml
 from moe_files import ARCHITECTURES, Size, write_moe
 
 from localspec import Message, Options, Runtime, Sampling
 from localspec.demo import FOLDER
 from localspec.llama import timing
 from localspec.llama.context import Context
-from localspec.llama.library import c_api
+from localspec.llama.library import c_api, libggml
 from localspec.llama.model import Model
 from localspec.llama.passes import Passes, ordinary_tokens
 

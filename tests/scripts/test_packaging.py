@@ -11,7 +11,9 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import portable_wheel
 import pytest
+from bootstrap_steps import Failure
 from llama_wheel import unpack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +158,25 @@ def test_the_project_table_is_valid():
     command = [sys.executable, "-m", "validate_pyproject", ROOT / "pyproject.toml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("word", "fits"), [("2_34", True), ("2_28", False)])
+def test_a_wheel_for_all_processors_is_named_for_the_systems_that_auditwheel_names(
+    tmp_path, monkeypatch, word, fits
+):
+    program = tmp_path / "auditwheel"
+    said = f'x.whl is\nconsistent with the following platform\ntag: "manylinux_{word}_x86_64".'
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    wheel = tmp_path / "llama_cpp_python-1-py3-none-manylinux_2_34_x86_64.whl"
+    if fits:
+        assert portable_wheel.judged(wheel) == "manylinux_2_34_x86_64"
+    else:
+        with pytest.raises(Failure, match="manylinux_2_28"):
+            portable_wheel.judged(wheel)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert portable_wheel.judged(wheel) == ""
 
 
 class Installation:

@@ -6,16 +6,10 @@ build that lacks one of them has none.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import llama_cpp
-import llama_cpp._ctypes_extensions as loading
-from llama_cpp._ggml import libggml
 
 from localspec.llama import library
 
@@ -74,31 +68,13 @@ def calls() -> Any | None:
     library.start()
     found = {}
     for name, (result, arguments) in _SIGNATURES.items():
-        function = _function(name)
+        function = getattr(library.libggml, name, None)
         if function is None:
             library.logger.warning("this build of ggml lacks %s", name)
             return None
         function.restype, function.argtypes = result, arguments
         found[name.removeprefix("ggml_")] = function
     return SimpleNamespace(**found)
-
-
-def _function(name: str) -> Any:
-    for loaded in _libraries():
-        function = getattr(loaded, name, None)
-        if function is not None:
-            return function
-    return None
-
-
-@functools.cache
-def _libraries() -> tuple[Any, ...]:
-    """ggml itself, which elsewhere than on Windows finds what its parts export, and the parts."""
-    folder = Path(llama_cpp.__file__).parent / "lib"
-    found = [libggml]
-    with contextlib.suppress(FileNotFoundError, RuntimeError, OSError):
-        found.append(loading.load_shared_library("ggml-base", folder))
-    return tuple(found)
 
 
 def set_threads(device: Any, backend: Any, threads: int) -> None:
