@@ -149,6 +149,7 @@ class Controller:
         asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
         self._options.session.save(n)
         widest = max(o.proposed for o in outcomes)
+        right = {e.seq for e in evidence if e.accepted}
         longer = asking + float(curve[min(widest, len(curve) - 1)]) - 1
         for o in outcomes:
             reply = self._replies.get(o.seq)
@@ -157,7 +158,8 @@ class Controller:
             # At the expected cost of the pass: a stall is not charged to the drafter.
             gain = o.accepted - longer
             reply.budget.settle(1 + o.accepted + o.forced, gain)
-            reply.frequency += RECENT * ((o.proposed > 0) - reply.frequency)
+            drafts = o.proposed > 0 or (n > 1 and o.seq in right)
+            reply.frequency += RECENT * (drafts - reply.frequency)
             tried = self._learn_trial(o, reply, -gain)
             reply.status.learn(o, reply.decision, tried=tried)
         for e in evidence:

@@ -181,11 +181,6 @@ def _step(candidate: Candidate, instead: float) -> DraftStep:
 class GainPace:
     """A `localspec.core.plan.Pace`: includes a token where it is expected to gain."""
 
-    __slots__ = (
-        "_budgets", "_cost", "_curve", "_expected", "_first", "_instead", "_longest", "_make",
-        "_prices", "_rate",
-    )  # fmt: skip
-
     def __init__(
         self,
         make: Callable[[], Expected],

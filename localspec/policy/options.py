@@ -39,7 +39,9 @@ class Reply:
     """What drafters have shown in its text, by name."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
     frequency: float = 0.5
-    """How often it drafts."""
+    """How often it drafts; among others, or could have. Or all that could draft together at a price
+    that pays would be charged as if each were alone, and none would begin.
+    """
     decision: Decision = UNDECIDED
     """That of the last round."""
     status: Status = field(default_factory=Status)

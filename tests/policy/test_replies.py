@@ -9,7 +9,7 @@ import pytest
 from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
-from localspec.core.plan import Outcome, RequestState
+from localspec.core.plan import Evidence, Outcome, RequestState
 from localspec.policy.budgets import ReplyBudget
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
@@ -220,6 +220,18 @@ def test_the_drafts_of_one_request_do_not_cost_the_others_more_than_they_can_bea
     policy._replies[1].budget.won = -9.0
     plans = policy.plan([replace(s, length=60, emitted=10) for s in states])
     assert not any(step.pace.more([0.99]) for step in plans[0].steps)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_requests_that_could_draft_together_do_not_wait_for_each_other(*, right: bool) -> None:
+    """Each would be charged as if it drafted alone, so none drafted, and none would ever begin."""
+    policy = Controller(Knowledge({0: Costs(GPU)}), ["suffix"], free=["suffix"])
+    for at in range(20):
+        policy.plan([RequestState(seq, 50 + at, at, "greedy") for seq in (0, 1)])
+        outcomes = [Outcome(seq, "suffix", 0, 0, 0, 1, 0.0, GPU[2]) for seq in (0, 1)]
+        policy.learn(outcomes, [Evidence(seq, "suffix", 0, 0.2, right) for seq in (0, 1)])
+    found = row_factors([policy._replies[seq].frequency for seq in (0, 1)])
+    assert found == pytest.approx([1.0, 1.0] if right else [2.0, 2.0], abs=0.02)
 
 
 def test_a_wider_pass_is_paid_for_by_all_that_are_expected_to_use_it() -> None:
