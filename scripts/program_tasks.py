@@ -51,9 +51,7 @@ tests:
   - vars: {name: you}
     assert: [{type: javascript, value: "output.length > 0"}]
 """,
-    "prompts.jsonl": "".join(
-        f'{{"prompt": "Hello {n}", "output_tokens_count": 8}}\n' for n in range(4)
-    ),
+    "prompts.jsonl": "".join(f'{{"prompt": "Hello {n}"}}\n' for n in range(4)),
 }
 """Files that a program reads; ``$URL`` is replaced."""
 
@@ -390,12 +388,21 @@ assert model.generate_until([asked])[0]
     Program(
         "guidellm",
         ("guidellm",),
-        "a synchronous benchmark of chats, prompts from a file",
-        command=(
-            *("guidellm", "benchmark", "run", "--target", "$URL", "--model", "demo"),
-            *("--profile", "synchronous", "--max-requests", "4", "--data", "prompts.jsonl"),
-            *("--disable-console-interactive", "--output-dir", "."),
-        ),
+        "a synchronous benchmark of streamed chats, prompts from a file",
+        """
+import json, os, subprocess, sys
+from pathlib import Path
+program = str(Path(sys.executable).parent / "guidellm")
+subprocess.run([program, "run", "--backend",
+    f"kind=openai_http,target={os.environ['URL']},model=demo",
+    "--profile", "kind=synchronous", "--constraint", "kind=max_requests,count=4",
+    "--data", "kind=json_file,path=prompts.jsonl", "--output", "kind=json,path=report.json",
+    "--disable-console-interactive"], check=True)
+(found,) = json.loads(Path("report.json").read_text())["benchmarks"]
+made = found["scheduler_metrics"]["requests_made"]
+assert (made["successful"], made["errored"]) == (4, 0), made
+""",
+        environ={"HF_HUB_OFFLINE": "1"},
         files=("prompts.jsonl",),
     ),
     Program(

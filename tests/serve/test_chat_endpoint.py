@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from fake_serving import FakeEngine
 
+from localspec.core.events import Reading
 from localspec.core.sampling_params import Sampling
 from localspec.errors import ContextError, DecodeError, EngineError, QueueFullError
 
@@ -46,6 +48,35 @@ async def test_a_stream_has_one_chunk_a_round_and_ends_with_usage(world):
     assert found[-1]["usage"]["completion_tokens"] == 6
     assert all(chunk["usage"] is None for chunk in found[:-1])
     assert len({chunk["id"] for chunk in found}) == 1
+
+
+async def test_the_usage_so_far_is_in_every_chunk_where_that_is_asked_for(world):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    answer = await world.client.post(CHAT, json=HI | {"stream": True, "stream_options": options})
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks(answer.text)]
+    assert counts == [2, 4, 6, 6, 6]
+    assert all(chunk["usage"]["prompt_tokens"] == 4 for chunk in chunks(answer.text))
+    asked = {"prompt": "Hi", "stream": True, "stream_options": options}
+    answer = await world.client.post("/v1/completions", json=asked)
+    assert [c["usage"]["total_tokens"] > 0 for c in chunks(answer.text)] == [True] * 5
+
+
+async def test_each_progress_of_a_prompt_is_a_chunk_also_of_those_that_come_together(
+    world, monkeypatch
+):
+    played = FakeEngine._batches
+
+    def together(engine, request):
+        first, *others = played(engine, request)
+        yield [*first[:-1], Reading(1, 4, 0), first[-1], *others[0]]
+        yield from others[1:]
+
+    monkeypatch.setattr(FakeEngine, "_batches", together)
+    answer = await world.client.post(CHAT, json=HI | {"stream": True, "return_progress": True})
+    found = [
+        c["prompt_progress"]["processed"] for c in chunks(answer.text) if "prompt_progress" in c
+    ]
+    assert found == [1, 4]
 
 
 async def test_choices_are_requests_with_seeds_that_follow_each_other(world):

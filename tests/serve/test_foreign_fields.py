@@ -153,7 +153,6 @@ async def test_a_stream_has_the_notice_in_its_last_chunk(world):
         (CHAT, {"add_special_tokens": True}, "add_special_tokens is not supported"),
         (COMPLETIONS, {"add_special_tokens": False}, "send token ids"),
         (CHAT, {"structured_outputs": {"structural_tag": {}}}, "structural_tag is not supported"),
-        (CHAT, {"stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats must"),
         (CHAT, {"n_probs": True}, "n_probs is not supported"),  # true is not 1, false not 0
         (CHAT, {"n_probs": False}, "n_probs is not supported"),
         (CHAT, {"lora": [{"id": 0, "scale": 1}]}, "there is no adapter 0; ids: none is loaded"),

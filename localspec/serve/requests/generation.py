@@ -15,7 +15,7 @@ from localspec.serve.http.errors import bad_request
 from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, checked, setting
-from localspec.serve.http.wording import REFUSAL, FieldError
+from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.adapters import Scales, uses
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
@@ -139,6 +139,8 @@ class Extras(Struct, frozen=True):
     stream: bool = False
     include_usage: bool = False
     """Whether a stream ends with a chunk of usage."""
+    continuous_usage: bool = False
+    """Whether every chunk of it has the usage so far, as vLLM has it."""
     token_ids: bool = False
     """Ids of the tokens of prompt and reply, as vLLM has them."""
     origins: bool = False
@@ -151,8 +153,7 @@ class Extras(Struct, frozen=True):
     """What the answer says of the request itself."""
 
 
-_NOT_TRUE = Meta(extra_json_schema={"enum": [False]})
-_ONCE = "must be false: a stream has its usage once, at its end (include_usage)"
+_CONTINUOUS = Meta(description="usage so far in every chunk, with include_usage")
 
 
 class StreamOptions(Fields):
@@ -160,11 +161,7 @@ class StreamOptions(Fields):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
-    continuous_usage_stats: Annotated[bool, _NOT_TRUE] | None = None
-
-    def __post_init__(self) -> None:
-        if self.continuous_usage_stats:
-            raise FieldError("continuous_usage_stats", _ONCE)
+    continuous_usage_stats: Annotated[bool, _CONTINUOUS] | None = None
 
 
 _CHOICES = Meta(ge=1, extra_json_schema={"maximum": Limits().choices})
@@ -199,6 +196,7 @@ class ChoicesBody(GenerationBody):
         return Extras(
             stream=self.stream or False,
             include_usage=options.include_usage or False,
+            continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
             token_ids=self.return_token_ids or False,
             origins=own.origins or False,
             strict=own.strict or False,

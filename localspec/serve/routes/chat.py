@@ -170,8 +170,7 @@ class ChatStream(ChunkStream):
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         found = []
         extras = self._asked.extras
-        reading = next((e for e in events if isinstance(e, Reading)), None)
-        if reading is not None and extras.progress:
+        for reading in (e for e in events if isinstance(e, Reading) and extras.progress):
             progress = {
                 "total": reading.total,
                 "cache": reading.cached,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from localspec.core.events import Reply, ReplyEvent, Stats
+from localspec.core.events import Reading, Reply, ReplyEvent, Stats, Token
 from localspec.serve.backend.answering import Answering
 from localspec.serve.http.sse import DONE, Chunks
 from localspec.serve.replies.answer_fields import head, own
@@ -28,6 +29,9 @@ class ChunkStream(ABC):
         self._answering = answering
         self._extras = extras
         self._finished: dict[int, Stats] = {}
+        self._prompts_read: dict[int, int] = {}
+        self._emitted: Counter[int] = Counter()
+        """Tokens of each reply so far, and above those of its prompt."""
 
     async def parts(self) -> AsyncIterator[bytes]:
         """The bytes of the stream; each item has all chunks that are there.
@@ -44,7 +48,7 @@ class ChunkStream(ABC):
                 last = b"".join(
                     chunks.sse(chunk)
                     for part in rounds(events)
-                    for chunk in self._round(index, part)
+                    for chunk in self._counted(index, part)
                 )
                 if len(self._finished) < answering.size:
                     yield last  # the last one goes with what ends the stream
@@ -52,6 +56,15 @@ class ChunkStream(ABC):
             stats = [self._finished[index] for index in range(answering.size)]
             last += chunks.sse({"choices": [], "usage": self._usage(stats)})
         yield last + DONE
+
+    def _counted(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
+        """The chunks of a round, whose tokens are counted first."""
+        for event in events:
+            if isinstance(event, Token):
+                self._emitted[index] += 1
+            elif isinstance(event, Reading):
+                self._prompts_read[index] = event.total
+        return self._round(index, events)
 
     async def _opening(self) -> list[Chunk]:
         """The chunks before those of the replies."""
@@ -69,7 +82,11 @@ class ChunkStream(ABC):
         """A chunk of one choice; ``more`` are further fields of it."""
         choice = {"index": index} | content | {"logprobs": None, "finish_reason": None} | more
         chunk: Chunk = {"choices": [choice]}
-        if self._extras.include_usage:
+        if self._extras.continuous_usage:
+            prompt, emitted = self._prompts_read.get(index, 0), self._emitted[index]
+            counts = {"prompt_tokens": prompt, "completion_tokens": emitted}
+            chunk["usage"] = counts | {"total_tokens": prompt + emitted}
+        elif self._extras.include_usage:
             chunk["usage"] = None
         return chunk
 
