@@ -276,6 +276,8 @@ class Projector:
                     piece = source.pieces.get(answer.message["number"])
                     if piece is not None:
                         piece.take(np.frombuffer(answer.data, np.float32).reshape(piece.rows, -1))
+                if answer is not None and all(one.source is None for one in source.pieces.values()):
+                    job.end()  # nobody needs what else it may do
                 if job.over:
                     self._running = None
                 if answer is not None or job.over:

@@ -186,6 +186,7 @@ def in_pieces(encoder: Projector, ids: list[int], seconds: float) -> NDArray[np.
     piece = encoder.piece(ids)
     while not piece.encoded(time.perf_counter() + seconds):
         pass
+    assert encoder._running is None  # nothing stands still and waits for ever
     return piece.embeddings()
 
 
