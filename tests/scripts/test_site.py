@@ -85,16 +85,8 @@ def test_the_search_works_without_a_server(site):
     assert {"Exactness", "Drafters", "Windows"} <= titles
 
 
-@pytest.mark.parametrize(
-    ("page", "link"),
-    [
-        ("windows.md", "nowhere.md"),
-        ("windows.md", "exactness.md#no-such-heading"),
-        ("windows.md", "../none.py"),
-        ("decisions/index.md", "../../none.py"),
-    ],
-)
-def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, page, link):
+@pytest.mark.parametrize("link", ["nowhere.md", "exactness.md#no-such-heading", "../none.py"])
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, link):
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "mkdocs.yml", "models.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
@@ -103,6 +95,6 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, page, link):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     assert build(tmp_path, tmp_path / "before").returncode == 0
-    file = tmp_path / "docs" / page
-    file.write_text(f"{file.read_text(encoding='utf-8')}\n[there]({link})\n", encoding="utf-8")
+    page = tmp_path / "docs" / "windows.md"
+    page.write_text(f"{page.read_text(encoding='utf-8')}\n[there]({link})\n", encoding="utf-8")
     assert build(tmp_path, tmp_path / "site").returncode != 0
