@@ -103,7 +103,12 @@ def test_the_histogram_of_a_real_vllm_is_a_list():
 
 @pytest.mark.parametrize(
     ("server", "counts"),
-    [("vllm", None), ("vllm-ngram", (24, 18, 10)), ("vllm-draft-model", (141, 0, 47))],
+    [
+        ("vllm", None),
+        ("vllm-ngram", (24, 18, 10)),
+        ("vllm-draft-model", (141, 0, 47)),
+        ("vllm-eagle", (141, 0, 47)),
+    ],
 )
 async def test_a_recorded_stream_gives_the_figures_of_its_last_event(server, counts):
     routes = {CHAT: recorded(server, "streamed"), "/v1/models": recorded(server, "models")}
