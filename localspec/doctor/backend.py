@@ -66,8 +66,8 @@ def check() -> Generator[Finding, None, bool]:
 
 
 def _features(system_info: str) -> str:
-    """Names that are set to 1 in llama.cpp's line."""
-    words = system_info.replace("|", " ").split()
+    """Names that are set to 1 for the processor in llama.cpp's line, which begins with devices."""
+    words = system_info.rpartition("CPU :")[2].replace("|", " ").split()
     on = [words[i] for i in range(len(words) - 2) if words[i + 1 : i + 3] == ["=", "1"]]
     return " ".join(on) or "no CPU features reported"
 

@@ -193,6 +193,8 @@ def test_a_build_for_any_processor_gets_the_command_that_builds_for_this_one(
     assert found.status == "note"
     assert "leaves AVX512 AVX512_VNNI unused" in found.text
     assert found.fix == "LOCALSPEC_BACKEND=cpu localspec build-llama"
+    on_cuda = backend.processor(4, f"CUDA : ARCHS = 890 | USE_GRAPHS = 1 | {built}", facts)
+    assert on_cuda.text == found.text
     native = built + "AVX512 = 1 | AVX512_VNNI = 1 | "
     assert backend.processor(4, native, facts).status == "ok"
     monkeypatch.setattr(backend.own_build, "used", lambda: True)  # whose ladder left them out

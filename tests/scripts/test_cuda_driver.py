@@ -33,24 +33,31 @@ CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 """
 CALLER = """\
 #include <cuda.h>
-int probe(void) { CUdevice device = -1; return 10 * cuDeviceGet(&device, 4) + device; }
+int cublas(void);
+int probe(void) { CUdevice device = -1; return cublas() * cuDeviceGet(&device, 4) + device; }
 """
+CUBLAS = "int cublas(void) { return 10; }\n"
 DRIVER = "int cuDeviceGet(int *device, int ordinal) { *device = ordinal + 1; return 2; }\n"
 PROJECT = """\
 cmake_minimum_required(VERSION 3.19)
 project(ggml C)
-add_library(CUDA::cudart INTERFACE IMPORTED)
+set(CMAKE_SKIP_BUILD_RPATH ON) # as for a folder that nvcc links from by itself
+add_library(CUDA::cublas SHARED IMPORTED)
+set_target_properties(CUDA::cublas PROPERTIES IMPORTED_LOCATION "${CUBLAS}")
 add_library(ggml-cuda SHARED caller.c)
 target_include_directories(ggml-cuda PRIVATE .)
 # The second is no target where the toolkit comes without a stub of libcuda.
-target_link_libraries(ggml-cuda PRIVATE CUDA::cudart CUDA::cuda_driver)
+target_link_libraries(ggml-cuda PRIVATE CUDA::cublas CUDA::cuda_driver)
 """
 
 
 def compiled(folder, name, text):
-    (folder / f"{name}.c").write_text(text)
-    library = folder / f"lib{name}.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", folder / f"{name}.c", "-o", library], check=True)
+    folder.mkdir()
+    source, library = folder / f"{name}.c", folder / f"lib{name}.so.1"
+    source.write_text(text)
+    line = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", source, "-o", library]
+    subprocess.run(line, check=True)
+    return library
 
 
 def probe(library, **environ):
@@ -75,15 +82,16 @@ def test_a_cuda_build_links_and_loads_without_the_driver_and_calls_it_where_it_i
     (tmp_path / "caller.c").write_text(CALLER)
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
     build = tmp_path / "build"
+    toolkit = compiled(tmp_path / "toolkit", "cublas", CUBLAS)
+    settings = [f"-DCMAKE_PROJECT_ggml_INCLUDE={OPTIONS}", f"-DCUBLAS={toolkit}"]
     for line in (
-        ["cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PROJECT_ggml_INCLUDE={OPTIONS}"],
+        ["cmake", "-S", tmp_path, "-B", build, *settings],
         ["cmake", "--build", build],
     ):
         subprocess.run(line, check=True, capture_output=True)
     library = build / "libggml-cuda.so"
     empty, driver = tmp_path / "empty", tmp_path / "driver"
-    for folder in (empty, driver):
-        folder.mkdir()
+    empty.mkdir()
     compiled(driver, "cuda", DRIVER)
     # NOT_INITIALIZED, and the device as it was; then what the driver answers to the arguments.
     if not driver_of_this_machine():
