@@ -114,10 +114,12 @@ class Look:
         self.since = now - self.wait + self.first
 
     def used(self, now: int) -> None:
-        """What it showed is acted on, which shows as much as a look."""
+        """What it showed is acted on, which shows as much as a look: with every round the next one
+        is due sooner afterwards, down to twice the first interval.
+        """
         self.useful += self.open
         self.open = False
-        self.since = now
+        self.wait, self.since = max(min(self.wait, 2 * self.first), self.wait - 1), now
 
     @property
     def chance(self) -> float:

@@ -129,7 +129,7 @@ class Controller:
     def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
         options, now = self._options, self._round
         found = [options.option(reply, source, factor, now) for source in reply.texts]
-        rejected = max((float(o.prices.losses[:1].sum()) for o in found), default=1.0)
+        rejected = max((o.prices.rejected for o in found), default=1.0)
         others = min((r.budget.left() for r in running if r is not reply), default=math.inf)
         looks = min(reply.budget.spare, options.session.left + LOOKS)
         budgets = Budgets(reply.budget.left(rejected), factor * max(0.0, others), looks)

@@ -150,7 +150,7 @@ def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
     """Whether it gains what is expected within the budgets: in any case if these have what a
     rejected token loses, since how far a draft may go is for `GainPace`.
     """
-    if prices.losses[0] <= min(budgets.reply, budgets.others):
+    if prices.rejected <= min(budgets.reply, budgets.others):
         return True
     return expected.gain(prices, budgets) > MARGIN
 

@@ -49,6 +49,7 @@ class Expected:
         self.lengths = lengths
         self.table = text.table() if table is None else table
         """(BINS,) acceptance of a token by its confidence."""
+        self._chances = np.array(self.table)
         self.mean = text.mean(self.table)
         self._worse = math.exp(-DOUBT * text.deviation)
         """Factor on the odds of acceptance in the cautious case."""
@@ -76,7 +77,7 @@ class Expected:
         if not len(paying):  # no draft, even if its first token is accepted
             return -cost
         end = int(paying[-1]) + 1
-        chances = np.array(self.table)[:, None]
+        chances = self._chances[:, None]
         gains = chances * self._sums[1 : end + 1] - (prices.costs[:end] - (1 + cost))
         if budgets is not None:
             gains *= self.fits(prices, chances, budgets)[:, :end]
@@ -84,7 +85,7 @@ class Expected:
 
     def rate(self, prices: Prices) -> float:
         """Tokens for the time of a plain one, by a draft of the length that is best on average."""
-        emitted = self.emitted(float(self.firsts @ self.table))
+        emitted = self.emitted(float(self.firsts @ self._chances))
         best = int((emitted - prices.costs).argmax())
         return float(emitted[best] / prices.costs[best])
 

@@ -132,6 +132,7 @@ class Options:
             if c.decided == "asked":
                 self.probing(key, now).used(now)
                 self.trying(key, now).used(now)
+                self.trying(key, now).begin(now)
             elif c.probes:
                 self.probing(key, now).look(now)
             if c.option.at_best is not None and c.decided != "trial":

@@ -63,6 +63,8 @@ class Prices:
         """(K,) cost of rounds with drafts of 1 to K tokens."""
         self.losses = np.maximum(self.costs - 1, 0.0)
         """(K,) what a rejected draft loses."""
+        self.rejected = float(self.losses[0]) if len(self.losses) else 0.0
+        """That of one token."""
         lengths = zero_to(len(self.losses))[1:]
         self.whole = np.minimum(self.losses.astype(np.int64), lengths)
         """(K,) whole tokens that make up for each loss, and the part of one besides."""

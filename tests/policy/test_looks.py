@@ -42,8 +42,12 @@ def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:
             made.append(now)
     assert made == [2, 6, 14, 30, 62, 126, 254, 510, 766]
     look.used(900)
-    assert not look.due(900 + 255)
-    assert look.due(900 + 256)
+    assert not look.due(900 + 254)
+    assert look.due(900 + 255)
+    for now in range(1000, 1400):
+        look.used(now)
+    assert not look.due(1399 + 3)
+    assert look.due(1399 + 4)
 
 
 def test_looks_that_never_change_anything_are_worth_less_and_less() -> None:
