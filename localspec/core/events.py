@@ -288,8 +288,12 @@ class Stats:
     @property
     def tokens_per_second(self) -> float:
         """Tokens after those of the prompt's last pass, by decode_seconds."""
-        timed = self.emitted - self.with_prompt
-        return timed / self.decode_seconds if self.decode_seconds > 0 else 0.0
+        return self.timed / self.decode_seconds if self.decode_seconds > 0 else 0.0
+
+    @property
+    def timed(self) -> int:
+        """Tokens that decode_seconds are the time of."""
+        return self.emitted - self.with_prompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ FIRST = Plain(
 """Plans the first round of replies whose drafter has not read the prompt."""
 TYPED = Plain(
     "the first token is decoded alone, since somebody who types waits for it",
-    "drafts follow after the first token",
+    "the first token is decoded alone",
     state="parked",
 )
 """Plans the first round of replies to somebody who types: a draft would make its pass longer."""

@@ -17,11 +17,12 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -90,8 +91,10 @@ class Encoder:
             "width": self.width,
         }
 
-    def answers(self, request: dict[str, Any], data: bytes) -> Iterator[tuple[dict[str, Any], Any]]:
-        """Messages, each with the bytes that follow it.
+    def answers(
+        self, request: dict[str, Any], data: bytes, wanted: Callable[[], bool]
+    ) -> Iterator[tuple[dict[str, Any], Any]]:
+        """Messages, each with the bytes that follow it, as long as they are ``wanted``.
 
         Raises:
             MediaError: the encoder's preprocessing refuses a picture.
@@ -119,6 +122,8 @@ class Encoder:
                 yield {"chunks": [self._described(chunk) for chunk in found]}, b""
                 return
             for number in range(request["first"], len(found)):
+                if not wanted():
+                    return
                 if self._call("input_chunk_get_type", found[number]) != TEXT:
                     rows = self._encoded(found[number])
                     yield {"number": number, "bytes": rows.nbytes}, rows.data
@@ -274,9 +279,17 @@ def _answer_and_end(
 
 
 def _answer(encoder: Encoder, request: dict[str, Any], data: bytes, answers: int) -> None:
+    readers = select.poll()
+    readers.register(answers, 0)  # it has an error once nobody can read what is written
+
+    def wanted() -> bool:
+        return not readers.poll(0)
+
+    if not wanted():
+        return
     with contextlib.suppress(BrokenPipeError):  # nobody waits any more
         try:
-            for message, payload in encoder.answers(request, data):
+            for message, payload in encoder.answers(request, data, wanted):
                 _write(answers, message, payload)
             _write(answers, {"end": True}, b"")
         except LocalspecError as error:

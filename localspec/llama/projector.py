@@ -289,9 +289,9 @@ class Projector:
         finally:
             job.hold()
 
-    def stop(self, piece: Piece) -> None:
-        """Nobody waits for a piece any more: give up what it is encoded from, if that was begun."""
-        if self._running is not None and self._running[0] is piece.source:
+    def stop(self, source: Source) -> None:
+        """Nobody waits for pieces of it any more: give it up, if it was begun."""
+        if self._running is not None and self._running[0] is source:
             self._give_up()
 
     def _give_up(self) -> None:

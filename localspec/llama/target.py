@@ -18,7 +18,7 @@ from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
-from localspec.llama.projector import Piece, Projector
+from localspec.llama.projector import Piece, Projector, Source
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.team import disband
 from localspec.llama.tree_layout import Tree, tree_of
@@ -67,8 +67,8 @@ class LlamaTarget:
         """Knows the rows of the pictures that prompts have, once one was loaded."""
         self._seeing: dict[int, tuple[Piece, Generator[None, None, None]]] = {}
         """Pictures whose first rows are in the cache, see `Context.picture_passes`."""
-        self._encoding: dict[int, Piece] = {}
-        """Pictures that are being encoded for sequences, and are not done."""
+        self._encoding: dict[int, Source] = {}
+        """What was begun to be encoded for sequences whose replies have not ended."""
         self._blends: dict[int, Blend] = {}
         """The adapters of sequences that have others than the model was loaded with."""
         self.widths: Counter[int] = Counter()
@@ -220,10 +220,9 @@ class LlamaTarget:
         self._context.adapt(self._adapters_of(seq))
         try:
             if until is not None and piece.source is not None:
-                self._encoding[seq] = piece
+                self._encoding[seq] = piece.source
                 if not piece.encoded(until):
                     return False
-                del self._encoding[seq]
                 if not piece.causal:  # one long pass, which others may have to be asked about
                     return False
             begun, passes = self._seeing.get(seq, (None, None))
@@ -237,7 +236,6 @@ class LlamaTarget:
             del self._seeing[seq]
         except LocalspecError:
             self._seeing.pop(seq, None)
-            self._encoding.pop(seq, None)
             self._forget_lost([seq])
             raise
         self._cached[seq] = start + len(ids)
@@ -247,11 +245,10 @@ class LlamaTarget:
 
     def stop_encoding(self, seq: int) -> None:
         """See `ServingTarget`."""
-        piece = self._encoding.pop(seq, None)
-        if piece is not None and self.pictures is not None:
-            others = {id(other.source) for other in self._encoding.values()}
-            if id(piece.source) not in others:
-                self.pictures.stop(piece)
+        source = self._encoding.pop(seq, None)
+        others = any(other is source for other in self._encoding.values())
+        if source is not None and self.pictures is not None and not others:
+            self.pictures.stop(source)
 
     def _stop_seeing(self, seq: int) -> None:
         """Forget the rows of a picture of which not all are there."""

@@ -53,7 +53,8 @@ def projector_bytes(file: ModelFile, options: Options) -> int:
     path = projector_of(file, options)
     if path is None or not path.is_file():
         return 0
-    return projector_memory(path) + (_OWN_CONTEXT if backend() != "cpu" else 0)
+    on_device = backend() == "cuda" and options.gpu_layers != 0
+    return projector_memory(path) + (_OWN_CONTEXT if on_device else 0)
 
 
 def projector_memory(path: Path) -> int:

@@ -105,7 +105,7 @@ class Controller:
         self._requests = len(states)
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
-        factors = row_factors([r.frequency for r in own])
+        factors = row_factors([r.chances for r in own])
         plans = [self._plan(r, f, own) for r, f in zip(own, factors, strict=True)]
         if len(own) == len(states):
             return plans
@@ -158,8 +158,9 @@ class Controller:
             # At the expected cost of the pass: a stall is not charged to the drafter.
             gain = o.accepted - longer
             reply.budget.settle(1 + o.accepted + o.forced, gain)
-            drafts = o.proposed > 0 or (n > 1 and o.seq in right)
+            drafts, could = o.proposed > 0, n > 1 and o.seq in right
             reply.frequency += RECENT * (drafts - reply.frequency)
+            reply.chances += RECENT * ((drafts or could) - reply.chances)
             tried = self._learn_trial(o, reply, -gain)
             reply.status.learn(o, reply.decision, tried=tried)
         for e in evidence:

@@ -39,8 +39,11 @@ class Reply:
     """What drafters have shown in its text, by name."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
     frequency: float = 0.5
-    """How often it drafts; among others, or could have. Or all that could draft together at a price
-    that pays would be charged as if each were alone, and none would begin.
+    """How often it drafts."""
+    chances: float = 0.5
+    """How often it drafts or, among others, could have with success. By the first alone, all that
+    could draft together at a price that pays would be charged as if each were alone, and none would
+    begin.
     """
     decision: Decision = UNDECIDED
     """That of the last round."""

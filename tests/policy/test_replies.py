@@ -230,7 +230,7 @@ def test_requests_that_could_draft_together_do_not_wait_for_each_other(*, right:
         policy.plan([RequestState(seq, 50 + at, at, "greedy") for seq in (0, 1)])
         outcomes = [Outcome(seq, "suffix", 0, 0, 0, 1, 0.0, GPU[2]) for seq in (0, 1)]
         policy.learn(outcomes, [Evidence(seq, "suffix", 0, 0.2, right) for seq in (0, 1)])
-    found = row_factors([policy._replies[seq].frequency for seq in (0, 1)])
+    found = row_factors([policy._replies[seq].chances for seq in (0, 1)])
     assert found == pytest.approx([1.0, 1.0] if right else [2.0, 2.0], abs=0.02)
 
 

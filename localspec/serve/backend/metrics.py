@@ -93,6 +93,8 @@ class Metrics:
         self.predicted_rejected = 0
         self.prompt_seconds = 0.0
         self.decode_seconds = 0.0
+        self.timed = 0
+        """Tokens that these are the time of."""
         self.finish_reasons: Counter[str] = Counter()
         self.first_token = Histogram(_LATENCIES)
         self.per_token = Histogram(_PER_TOKEN)
@@ -148,5 +150,6 @@ class Metrics:
             self.cached_tokens += stats.cached_tokens
             self.prompt_seconds += stats.prompt_seconds
             self.decode_seconds += stats.decode_seconds
+            self.timed += stats.timed
             self.predicted_accepted += stats.accepted_prediction_tokens
             self.predicted_rejected += stats.rejected_prediction_tokens

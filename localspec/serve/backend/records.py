@@ -73,7 +73,7 @@ def log_line(record: RequestRecord) -> str:
     parts.append(f"{record.emitted} tokens")
     decoding = sum(s.decode_seconds for s in stats)
     if decoding > 0:
-        parts.append(f"{sum(s.emitted for s in stats) / decoding:.0f} tok/s")
+        parts.append(f"{sum(s.timed for s in stats) / decoding:.0f} tok/s")
     verified = sum(s.verified for s in stats)
     if verified:
         parts.append(f"accepted {sum(s.accepted for s in stats) / verified:.0%}")

@@ -107,12 +107,12 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     Raises:
         GoneError: it left.
     """
-    task, gone = asyncio.current_task(), False
+    task, gone, over = asyncio.current_task(), False, False
     leaving = asyncio.create_task(_left(receive))
 
     def left(_: asyncio.Task[None]) -> None:
         nonlocal gone
-        if task is not None and not leaving.cancelled():
+        if task is not None and not (over or leaving.cancelled()):
             leaving.exception()  # a connection that fails is one that is gone
             gone = True
             task.cancel()
@@ -125,7 +125,7 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
             raise GoneError from None
         raise
     finally:
-        leaving.remove_done_callback(left)
+        over = True
         leaving.cancel()
         if gone and task is not None:
             task.uncancel()

@@ -47,7 +47,7 @@ def _timings(stats: Stats) -> dict[str, Any]:
         "prompt_per_second": read / stats.prompt_seconds if stats.prompt_seconds else 0.0,
         "predicted_n": stats.emitted,
         "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": predicted_ms / stats.emitted if stats.emitted else 0.0,
+        "predicted_per_token_ms": predicted_ms / stats.timed if stats.timed else 0.0,
         "predicted_per_second": stats.tokens_per_second,
     }
     if stats.drafted:

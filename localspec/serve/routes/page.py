@@ -89,7 +89,7 @@ class Page:
         yield "computes on", info.backend
         metrics = service.metrics
         if metrics.decode_seconds > 0:
-            speed = metrics.emitted / metrics.decode_seconds
+            speed = metrics.timed / metrics.decode_seconds
             guesses = "no guess was checked yet"
             if metrics.verified:
                 guesses = f"{metrics.accepted / metrics.verified:.0%} of the guesses right"
