@@ -175,11 +175,15 @@ class LlamaTarget:
                 on_progress(end)
 
     def most_along(self, seq: int) -> int:
-        """See `ServingTarget`. Not more than a pass has rows: wider ones have other kernels. A
-        recurrent state could not be taken back before them, and heads read along with the target.
+        """See `ServingTarget`: what a pass takes before the pending token, in strict mode one of
+        those with rows, which its self-test knows. A recurrent state could not be taken back before
+        them, and heads read along with the target.
         """
-        plain = self.cuts_anywhere and self._features is None
-        return self.deepest(1) - len(self._unread.get(seq, ())) if plain else 0
+        if not self.cuts_anywhere or self._features is not None:
+            return 0
+        strict = self._context.least_rows > 1
+        most = self.deepest(1) if strict else self._context.n_batch - 1
+        return most - len(self._unread.get(seq, ()))
 
     def read_along(self, seq: int, tokens: Tokens) -> None:
         """See `ServingTarget`."""
@@ -313,8 +317,9 @@ class LlamaTarget:
             return []
         for w in work:
             unread = len(self._unread.get(w.seq, ()))
-            room = min(OUTPUTS, self._context.n_batch) - 1 - len(w.draft)
-            most = 0 if len(work) > 1 else min(_MAX_UNREAD, room) if len(w.draft) else room
+            most = 0 if len(work) > 1 else self._context.n_batch - 1
+            if len(w.draft):  # the rows of a draft would all wait for them
+                most = min(most, _MAX_UNREAD, OUTPUTS - 1 - len(w.draft))
             if unread > most:
                 self.read(w.seq, ())
         if len(work) > 1:
@@ -467,8 +472,9 @@ class LlamaTarget:
         cached, unread = self._context.appended(seq), len(self._unread.get(seq, ()))
         if cached != self._cached.get(seq, 0):
             raise AuditError(f"KV cache of {cached} tokens; expected {self._cached.get(seq, 0)}")
-        if unread >= OUTPUTS:
-            raise AuditError(f"{unread} tokens are to be read again; at most {OUTPUTS - 1} may be")
+        most = self._context.n_batch - 1
+        if unread > most:
+            raise AuditError(f"{unread} tokens are to be read again; at most {most} may be")
 
     def can_cut(self, saved_length: int, length: int) -> bool:
         """Whether a restored state of ``saved_length`` tokens can be truncated to ``length``."""

@@ -21,6 +21,7 @@ from localspec.core.infill import Chunk, Infill
 from localspec.core.target import Work
 from localspec.core.values import Scores
 from localspec.errors import Interrupted, UsageError
+from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.serve.http.settings import ServeSettings
 
@@ -168,13 +169,16 @@ def test_the_first_token_waits_for_no_draft_though_a_suggestion_is_known(runtime
     assert last(again).tokens == reply.tokens
 
 
-def test_a_prompt_longer_than_a_pass_has_rows_is_read_but_for_its_end(runtime: Runtime) -> None:
+def test_a_whole_prompt_is_read_in_the_pass_of_its_last_token(runtime: Runtime) -> None:
     widths = runtime.pair.target.widths  # type: ignore[attr-defined]
+    right = runtime.answer(asked())
     runtime.forget()
-    before, most = widths.copy(), runtime.pair.target.most_along(0)
+    before = widths.copy()
     stats = runtime.answer(asked(max_tokens=1)).stats
-    assert stats.prompt_tokens > 1 + most
-    assert widths - before == {1 + most: 1}
+    assert stats.prompt_tokens > OUTPUTS
+    assert stats.cached_tokens == 0
+    assert widths - before == {stats.prompt_tokens: 1}
+    assert runtime.answer(asked()).tokens == right.tokens
 
 
 def test_an_interrupt_in_that_pass_leaves_nothing_for_others_to_read(runtime: Runtime) -> None:

@@ -190,7 +190,7 @@ def test_the_audit_sees_a_cache_that_is_not_what_it_is_taken_for(stack: Stack) -
 
 def test_the_audit_sees_unread_tokens_without_bound(stack: Stack) -> None:
     leave_unread(stack, 12)
-    stack.target._unread[0] = [5] * OUTPUTS
+    stack.target._unread[0] = [5] * stack.context.n_batch
     with pytest.raises(AuditError, match="read again"):
         stack.target.audit(0)
 
@@ -238,7 +238,7 @@ def test_the_end_of_a_prompt_is_read_in_the_pass_of_its_last_token(branching: St
     target = branching.target
     target.read(0, PROMPT[:5])
     branching.passes.clear()
-    assert target.most_along(0) == OUTPUTS - 1
+    assert target.most_along(0) == branching.context.n_batch - 1
     target.read_along(0, PROMPT[5:-1])
     assert target.length(0) == len(PROMPT) - 1
     branching.context.stop.set()
