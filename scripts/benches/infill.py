@@ -78,7 +78,9 @@ def main() -> None:
         parser.error("give MODEL or --url")
     with contextlib.ExitStack() as stack:
         url = asked.url or stack.enter_context(_server(asked, stack))
-        http = stack.enter_context(httpx2.Client(base_url=url, timeout=_WAIT_S))
+        # llama-server closes a connection at any time, without a word.
+        headers = {"Connection": "close"} if asked.url else {}
+        http = stack.enter_context(httpx2.Client(base_url=url, timeout=_WAIT_S, headers=headers))
         settings = {"temperature": 0, "seed": 1} if asked.greedy else _USUAL | {"seed": 1}
         session = [*moments()][:: asked.every]
         _ask(http, session[0], settings | {"n_predict": 1})  # the first one reads everything
