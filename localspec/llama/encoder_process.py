@@ -1,7 +1,7 @@
 """The process with a projector, as the model's process sees it: what it is asked, and its answers.
 
-What it computes stands still between two slices, in the middle of whatever it does: others compute
-meanwhile as if it were not there.
+Between two slices of an encoding the kernel stops the process (SIGSTOP), in the middle of whatever
+operation: the passes of other replies have the processor for themselves.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Job:
         self._arrived = bytearray()
         self._announced: dict[str, Any] | None = None
         self._pid: int | None = None
-        """Of a fork that computes or stands still."""
+        """The process id of a fork, which computes or is stopped."""
         self._pidfd: int | None = None
         self.over = False
         """Whether there are no more answers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from localspec.core.adapter_list import AdapterUse, Blend
@@ -18,7 +18,7 @@ from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
-from localspec.llama.projector import Piece, Projector, Source
+from localspec.llama.picture_reading import PictureReading
 from localspec.llama.stream_order import StreamOrder
 from localspec.llama.team import disband
 from localspec.llama.tree_layout import Tree, tree_of
@@ -63,12 +63,7 @@ class LlamaTarget:
         """Recurrent states before the last pass, and what it read."""
         self._unread: dict[int, list[int]] = {}
         """Accepted tokens that the next pass reads first."""
-        self.pictures: Projector | None = None
-        """Knows the rows of the pictures that prompts have, once one was loaded."""
-        self._seeing: dict[int, tuple[Piece, Generator[None, None, None]]] = {}
-        """Pictures whose first rows are in the cache, see `Context.picture_passes`."""
-        self._encoding: dict[int, Source] = {}
-        """What was begun to be encoded for sequences whose replies have not ended."""
+        self.pictures = PictureReading(context)
         self._blends: dict[int, Blend] = {}
         """The adapters of sequences that have others than the model was loaded with."""
         self.widths: Counter[int] = Counter()
@@ -193,7 +188,7 @@ class LlamaTarget:
     def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
         """See `Target`."""
         until, done = time.perf_counter() + seconds, 0
-        if seq not in self._seeing:
+        if not self.pictures.begun(seq):
             self.read(seq, ())
         for start, end, picture in runs(tokens):
             part = tokens[start:end]
@@ -208,38 +203,20 @@ class LlamaTarget:
 
     def noncausal_rows(self, tokens: Tokens) -> int:
         """See `Target`."""
-        for start, end, picture in runs(tokens):
-            if picture and self.pictures is not None:
-                piece = self.pictures.piece([*tokens[start:end]])
-                return piece.rows if piece.source is None and not piece.causal else 0
-        return 0
+        return self.pictures.noncausal_rows(tokens)
 
     def _append_picture(
         self, seq: int, ids: Tokens, until: float | None = None, rows: int | None = None
     ) -> bool:
         """Go on with the rows of a picture until that time; whether all are there."""
-        if self.pictures is None:
-            raise PassRefusedError("this target has no encoder for pictures")
-        start, piece = self._context.length(seq), self.pictures.piece([*ids])
+        if not self.pictures.continues(seq, ids):
+            self._stop_seeing(seq)
+        start = self._context.length(seq)
         self._context.adapt(self._adapters_of(seq))
         try:
-            if until is not None and piece.source is not None:
-                self._encoding[seq] = piece.source
-                if not piece.encoded(until):
-                    return False
-                if not piece.causal:  # one long pass, which others may have to be asked about
-                    return False
-            begun, passes = self._seeing.get(seq, (None, None))
-            if passes is None or begun is not piece:
-                self._stop_seeing(seq)
-                passes = self._context.picture_passes(seq, piece, rows or self._context.n_batch)
-                self._seeing[seq] = piece, passes
-            for _ in passes:
-                if until is not None and time.perf_counter() >= until:
-                    return False
-            del self._seeing[seq]
+            if not self.pictures.append(seq, ids, until, rows):
+                return False
         except LocalspecError:
-            self._seeing.pop(seq, None)
             self._forget_lost([seq])
             raise
         self._cached[seq] = start + len(ids)
@@ -249,16 +226,11 @@ class LlamaTarget:
 
     def stop_encoding(self, seq: int) -> None:
         """See `ServingTarget`."""
-        source = self._encoding.pop(seq, None)
-        others = any(other is source for other in self._encoding.values())
-        if source is not None and self.pictures is not None and not others:
-            self.pictures.stop(source)
+        self.pictures.stop_encoding(seq)
 
     def _stop_seeing(self, seq: int) -> None:
         """Forget the rows of a picture of which not all are there."""
-        if seq in self._seeing:
-            _, passes = self._seeing.pop(seq)
-            passes.close()
+        if self.pictures.stop(seq):
             self._forget_lost([seq])
 
     def _append(self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None) -> None:

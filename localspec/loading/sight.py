@@ -132,5 +132,5 @@ class ModelSight:
             path, context.model, library, threads=context.threads, stop=self._parts.stop
         )
         self._parts.loaded.insert(0, made)
-        self._target.pictures = made
+        self._target.pictures.projector = made
         return made

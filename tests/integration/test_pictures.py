@@ -67,7 +67,7 @@ def asked(messages: tuple[Message, ...], **fields: object) -> ReplyRequest:
 
 
 def parts_of(runtime: Runtime, tokens: list[int]) -> Iterator[Part]:
-    pictures = runtime.pair.target.pictures
+    pictures = runtime.pair.target.pictures.projector
     assert pictures is not None
     for start, end, picture in media_rows.runs(tokens):
         if not picture:
@@ -133,7 +133,7 @@ def test_what_is_copied_never_has_rows(tmp_path: Path) -> None:
 def test_a_picture_is_encoded_once(seeing: Seeing, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(seeing) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
-        projector = runtime.pair.target.pictures
+        projector = runtime.pair.target.pictures.projector
         assert projector is not None
         encoded: list[int] = []
         encode = projector.encode
@@ -388,7 +388,7 @@ def test_loading_without_pictures_imports_and_loads_nothing_of_them(tmp_path: Pa
     with opened(seeing) as runtime:
         assert runtime.info.sees
         runtime.answer(asked((user("Hello"),)))
-        assert runtime.pair.target.pictures is None
+        assert runtime.pair.target.pictures.projector is None
     code = (
         "import sys; from localspec import Runtime, Message; r = Runtime.open();"
         "list(r.reply([Message('user', 'Hi')], max_tokens=1)); r.close();"

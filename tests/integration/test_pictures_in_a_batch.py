@@ -1,5 +1,5 @@
 """A picture is encoded and read in slices while others wait, and the result is the same. The
-process that encodes stands still while others compute, and may end.
+process that encodes it is stopped while others compute, and may be killed.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from localspec.llama.target import LlamaTarget
 
 pytestmark = pytest.mark.usefixtures("mtmd")
 ONE, OTHER = png(), png(drawn(7, 64, 120))
+LARGE = png(drawn(1, 800, 800))
+"""A picture whose encoding takes longer than this process is ever kept from computing."""
 ROWS = 16
 
 
@@ -154,7 +156,7 @@ def test_a_model_is_closed_while_a_picture_is_encoded(seeing: Seeing) -> None:
 
 
 def processes() -> list[psutil.Process]:
-    """Those with projectors, and their forks."""
+    """The processes that have a projector, and their forks."""
     found = []
     for one in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -172,7 +174,7 @@ def stands_still(pid: int) -> bool:
 
 def begun(target: LlamaTarget, tokens: list[int]) -> Job:
     """The encoding of the picture of a prompt, begun in sequence 0."""
-    encoder = target.pictures
+    encoder = target.pictures.projector
     assert encoder is not None
     begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
     target.read(0, tokens[:begins])
@@ -195,17 +197,17 @@ def test_the_rows_are_the_same_in_slices_bit_for_bit(seeing: Seeing) -> None:
     for seconds in (0.0, 60.0):
         with opened(seeing) as runtime:
             tokens = runtime.encode((shown("What is this?", ONE),))
-            assert runtime.pair.target.pictures is not None
+            assert runtime.pair.target.pictures.projector is not None
             (ids,) = [tokens[start:end] for start, end, seen in media_rows.runs(tokens) if seen]
-            rows.append(in_pieces(runtime.pair.target.pictures, [*ids], seconds))
+            rows.append(in_pieces(runtime.pair.target.pictures.projector, [*ids], seconds))
     assert np.array_equal(*rows)
 
 
 def test_a_picture_is_prepared_while_the_encoding_of_another_one_stands_still(
     tmp_path: Path,
 ) -> None:
-    with opened(write_seeing(tmp_path / "model", "llava")) as runtime:
-        job = begun(runtime.pair.target, runtime.encode((shown("What is this?", ONE),)))
+    with opened(write_seeing(tmp_path / "model", "qwen2vl", context=8192)) as runtime:
+        job = begun(runtime.pair.target, runtime.encode((shown("What is this?", LARGE),)))
         assert media_rows.count(runtime.encode((shown("What is this?", OTHER),)))
         assert job._pid is not None
         until(lambda: stands_still(job._pid))
@@ -213,24 +215,24 @@ def test_a_picture_is_prepared_while_the_encoding_of_another_one_stands_still(
 
 
 def test_a_picture_that_nobody_waits_for_any_more_is_given_up(tmp_path: Path) -> None:
-    with opened(write_seeing(tmp_path / "model", "llava")) as runtime:
+    with opened(write_seeing(tmp_path / "model", "qwen2vl", context=8192)) as runtime:
         target = runtime.pair.target
-        job = begun(target, runtime.encode((shown("What is this?", ONE),)))
+        job = begun(target, runtime.encode((shown("What is this?", LARGE),)))
         pid = job._pid
         assert pid is not None
         target.stop_encoding(1)  # another sequence's
         assert psutil.pid_exists(pid)
         target.stop_encoding(0)
         until(lambda: not psutil.pid_exists(pid))
-        assert target.pictures is not None
-        assert target.pictures._running is None
+        assert target.pictures.projector is not None
+        assert target.pictures.projector._running is None
         assert runtime.answer(asked(shown("What is this?", OTHER))).tokens
 
 
 def test_a_picture_is_not_waited_for_once_its_request_has_ended(tmp_path: Path) -> None:
     with opened(write_seeing(tmp_path / "model", "llava")) as runtime:
         runtime.encode((shown("What is this?", ONE),))
-        encoder = runtime.pair.target.pictures
+        encoder = runtime.pair.target.pictures.projector
         assert encoder is not None
         black = Pixels(64, 64, bytes(3 * 64 * 64))
         with pytest.raises(Interrupted):
@@ -243,9 +245,8 @@ def test_an_encoder_that_is_killed_ends_its_reply_and_not_the_next(
     tmp_path: Path, who: str
 ) -> None:
     seeing = write_seeing(tmp_path / "model", "qwen2vl", context=8192)
-    large = png(drawn(1, 800, 800))
     with opened(seeing) as runtime:
-        tokens = runtime.encode((shown("What is this?", large),))
+        tokens = runtime.encode((shown("What is this?", LARGE),))
         job = begun(runtime.pair.target, tokens)
         killed = [one for one in processes() if (one.pid == job._pid) == (who == "the fork")]
         assert len(killed) == 1
@@ -289,7 +290,7 @@ def test_a_reply_goes_on_while_a_picture_is_encoded(seeing: Seeing) -> None:
         def counting(work: list[Work]) -> object:
             nonlocal rounds
             rounds += unread[0] > 0
-            encoder = target.pictures
+            encoder = target.pictures.projector
             assert encoder is not None
             if encoder._running is not None and (pid := encoder._running[1]._pid) is not None:
                 until(lambda: stands_still(pid))

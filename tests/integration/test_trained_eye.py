@@ -57,7 +57,7 @@ def test_a_second_question_about_a_picture_encodes_nothing(monkeypatch: pytest.M
     picture, question, answer = held_out()[0]
     with Runtime.open(Options(model="demo-sees", remember=False)) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
-        projector = runtime.pair.target.pictures
+        projector = runtime.pair.target.pictures.projector
         assert projector is not None
         encode, encoded = projector.encode, list[object]()
         monkeypatch.setattr(

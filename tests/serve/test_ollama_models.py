@@ -17,7 +17,7 @@ def lines(text):
 
 
 async def names(world):
-    """Those that are listed, without the embedded pairs."""
+    """The models that are listed, without the embedded pairs."""
     listed = [model["name"] for model in (await world.client.get(TAGS)).json()["models"]]
     return [name for name in listed if not name.startswith("demo")]
 

@@ -41,7 +41,7 @@ class Typed:
     """A typed command in a list."""
 
     line: str
-    """As it is typed, without what the user has to add."""
+    """The command as it is typed, without its arguments."""
     usage: str
     does: str
 
@@ -65,7 +65,7 @@ class Pressed:
 
 
 def pressed_commands(changed: Mapping[str, str]) -> Iterator[Pressed]:
-    """Those of the chat, but for the composer's, which change the text that is written there."""
+    """The keys of the chat, but for the composer's, which change the text that is written there."""
     typed = {command.does for command in typed_commands()}
     for row in keymap.rows(changed, keymap.IN_THE_CHAT):
         action = keymap.commands(keymap.BY_ID[row.id])
