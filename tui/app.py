@@ -196,7 +196,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
 
     def action_change_theme(self) -> None:
         """Choose a theme; the chat has the colours of the one under the cursor meanwhile."""
-        from tui.screens.themes import ThemesScreen  # not needed for the first frame
+        from tui.screens.picking import ThemesScreen  # not needed for the first frame
 
         before = self.theme
 

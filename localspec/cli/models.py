@@ -20,7 +20,7 @@ from localspec.models.catalog.pair import HubFile, Pair, PairFile
 from localspec.models.memory.speed import Expected
 
 if TYPE_CHECKING:
-    from localspec.models.catalog.inventory import CachedModel
+    from localspec.models.catalog.catalog import CachedModel
 
 
 @click.command("models")
@@ -34,7 +34,7 @@ def command(*, as_json: bool) -> None:
     were busy then, and it is measured again when they are not. The pair that suits the machine best
     is the first one. Other models in the Hugging Face cache follow.
     """
-    from localspec.models.catalog.inventory import uncatalogued
+    from localspec.models.catalog.catalog import uncatalogued
 
     pairs, more = list(catalog().values()), uncatalogued()
     speeds = Speeds.of_this_machine(pairs)

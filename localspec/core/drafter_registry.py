@@ -16,7 +16,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.branching import Branching
+
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """How a drafter of trees spends a budget."""
+
+    leaves: int = 1
+    """Leaves for each node at one depth."""
+    least: int = 1
+    """Nodes at each depth below which it drafts nothing."""
+    misses: float = 0.82
+    """Share of a chain's misses that remain with breadth: measured on the demo pair, three nodes
+    at each depth, temperature 0 and 1 (docs/drafters.md)."""
+
 
 MODEL, TREE, OFF = "model", "tree", "off"
 PREDICTION = "prediction"

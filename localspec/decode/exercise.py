@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import (
     NOTHING,

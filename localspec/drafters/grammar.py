@@ -13,7 +13,7 @@ class GrammarDrafter(Drafter):
     """Proposes nothing of its own.
 
     What a grammar forces continues every draft, also the empty one of this drafter
-    (`localspec.decode.guiding`). Alone, it shows what the grammar is worth without any other.
+    (`localspec.decode.routing`). Alone, it shows what the grammar is worth without any other.
     """
 
     name = GRAMMAR

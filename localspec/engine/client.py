@@ -37,8 +37,7 @@ from localspec.engine.events import (
     OpenedEvent,
     TokenizedEvent,
 )
-from localspec.engine.inbox import Inbox
-from localspec.engine.reply import EngineReply
+from localspec.engine.reply import EngineReply, Inbox
 from localspec.engine.spawn import exit_error, spawn
 from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 

@@ -18,8 +18,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from localspec.core.events import Message
-from localspec.core.picture import LEFT_OUT, MOST_PICTURES, UNSEEN, Picture
-from localspec.core.pixels import Decoded
+from localspec.core.picture import LEFT_OUT, MOST_PICTURES, UNSEEN, Decoded, Picture
 from localspec.errors import MediaError, QueueFullError
 
 _OPENS, _CLOSES = "\ufdd2", "\ufdd3"

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.pixels import Decoded, Pixels, Samples
+from localspec.core.picture import Decoded, Pixels, Samples
 from localspec.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
 from localspec.files import paths
 from localspec.llama import library, mtmd, own_kernels

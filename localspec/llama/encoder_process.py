@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.core.pixels import Decoded, Samples
+from localspec.core.picture import Decoded, Samples
 from localspec.errors import DecodeError, LocalspecError
 from localspec.files import paths
 from localspec.files.private import opener

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.media_rows import row_ids
-from localspec.core.pixels import Decoded, Samples
+from localspec.core.picture import Decoded, Samples
 from localspec.errors import AuditError, DecodeError, Interrupted, LocalspecError, MediaError
 from localspec.llama.abort import StopFlag
 from localspec.llama.devices import backend

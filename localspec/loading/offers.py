@@ -13,8 +13,7 @@ from localspec.core.units import size
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from localspec.loading import machine_speed
-from localspec.models.catalog.catalog import catalog
-from localspec.models.catalog.inventory import uncatalogued
+from localspec.models.catalog.catalog import catalog, uncatalogued
 from localspec.models.catalog.pair import MTP_EMBEDDED, NOT_STATED, HubFile, Pair
 from localspec.models.hub import file_names
 from localspec.models.hub.links import HubRef

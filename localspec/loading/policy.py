@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from localspec.core.adapter_list import Blend
-from localspec.core.branching import Branching
-from localspec.core.drafter_registry import PREDICTION
+from localspec.core.drafter_registry import PREDICTION, Branching
 from localspec.decode.exercise import Exercise
 from localspec.files import paths
 from localspec.llama import library, own_kernels

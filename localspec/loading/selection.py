@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from localspec.core.branching import Branching
-from localspec.core.drafter_registry import OFF, TREE, Family, any_of, get
+from localspec.core.drafter_registry import OFF, TREE, Branching, Family, any_of, get
 from localspec.core.options import Options
 from localspec.loading.pair_headers import PairHeaders
 

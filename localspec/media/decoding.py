@@ -8,8 +8,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.core.picture import LARGEST_FILE, Picture
-from localspec.core.pixels import Decoded, Pixels, Samples
+from localspec.core.picture import LARGEST_FILE, Decoded, Picture, Pixels, Samples
 from localspec.errors import MediaError
 from localspec.processes.bounded import (
     STARTING_SECONDS,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K

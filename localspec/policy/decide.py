@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.plan import NOTHING, Budget, DraftStep
 from localspec.policy.acceptance import bin_of
 from localspec.policy.gain import PLENTY, Budgets, Expected

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget

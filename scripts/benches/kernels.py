@@ -36,8 +36,7 @@ from localspec.llama.kernel_speed import KINDS
 from localspec.llama.model import Model
 from localspec.llama.own_kernels import register
 from localspec.llama.passes import Passes, ordinary_tokens
-from localspec.llama.proof import cases
-from localspec.llama.synthetic import OWN_TYPES
+from localspec.llama.proof import OWN_TYPES, cases
 from localspec.loading import kernel_proof, own_kernels
 from localspec.loading.own_kernels import LLAMA, OWN
 

@@ -13,7 +13,7 @@ from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
 from localspec.cli.verify_report import report
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, RequestState

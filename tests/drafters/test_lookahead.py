@@ -22,8 +22,7 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.lookup.lookahead import Lookahead
-from localspec.drafters.lookup.ngram_pool import NgramPool
+from localspec.drafters.lookup.lookahead import Lookahead, NgramPool
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs

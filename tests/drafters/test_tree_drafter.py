@@ -10,7 +10,7 @@ import pytest
 import tables
 from policy_world import CPU, GPU, Timeless
 
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.plan import Budget, RequestState

@@ -14,9 +14,9 @@ from localspec.core.infill import Chunk, Infill
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.errors import ContextError, UsageError
-from localspec.generation.detokenizer import TextStream
 from localspec.generation.infill import WINDOW, InfillPrompts
 from localspec.generation.line_limits import LineLimits
+from localspec.generation.stop_condition import TextStream
 from localspec.generation.suggestions import Suggestions
 from localspec.llama.library import c_api
 from localspec.llama.model import Model

@@ -16,11 +16,11 @@ from localspec.engine.events import TokenizedEvent
 from localspec.errors import ContextError, UsageError
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
-from localspec.generation.detokenizer import TextStream
 from localspec.generation.fitting import fit
 from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.quoting import Quoting
+from localspec.generation.stop_condition import TextStream
 from localspec.generation.tokenizing import MOST_BYTES, Tokenizing
 from localspec.llama.model import Model
 

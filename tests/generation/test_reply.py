@@ -20,7 +20,7 @@ from localspec.drafters.base import Ask, Committed, Drafter, Off
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.errors import AuditError
-from localspec.generation.inspect_token import examination
+from localspec.generation.examine import examination
 from localspec.generation.prefill import PART
 from localspec.generation.scheduler import Scheduler
 from localspec.policy import Plain

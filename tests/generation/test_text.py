@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from localspec.core.events import Message
 from localspec.errors import ContextError, UnsupportedModelError, UsageError
 from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
-from localspec.generation.detokenizer import TextStream
 from localspec.generation.fitting import fit
+from localspec.generation.stop_condition import TextStream
 from localspec.generation.transcripts import Transcript
 
 

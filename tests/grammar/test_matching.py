@@ -17,8 +17,8 @@ from localspec.core.noise import Noise
 from localspec.core.plan import ANY, Budget, DraftStep
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
-from localspec.decode.guiding import guided
 from localspec.decode.request import Request
+from localspec.decode.routing import guided
 from localspec.errors import AuditError, GrammarError
 from localspec.grammar import matching
 from localspec.grammar.matching import GrammarMatcher

@@ -25,8 +25,7 @@ from localspec.errors import (
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features, NextStates
-from localspec.llama.heads.mtp import MtpLayer
-from localspec.llama.heads.mtp_chain import MtpLayers
+from localspec.llama.heads.mtp import MtpLayer, MtpLayers
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget

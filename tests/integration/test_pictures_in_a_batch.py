@@ -22,8 +22,7 @@ from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core import media_rows
 from localspec.core.events import Finished, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
-from localspec.core.picture import Picture
-from localspec.core.pixels import Pixels
+from localspec.core.picture import Picture, Pixels
 from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.errors import DecodeError, Interrupted, QueueFullError

@@ -21,7 +21,7 @@ from localspec.llama.context import Context
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.pass_layout import padded
-from localspec.llama.pass_times import ObservedTimes
+from localspec.llama.pass_shapes import ObservedTimes
 from localspec.llama.target import LlamaTarget
 from localspec.policy import Plain
 

@@ -15,9 +15,9 @@ from localspec.errors import ContextFullError
 from localspec.llama import library
 from localspec.llama.limits import LEAST_ROWS, STRICT_BATCH
 from localspec.llama.model import Model
+from localspec.llama.proof import write_model
 from localspec.llama.self_test import CELLS, SEQUENCES, SelfTest
 from localspec.llama.strict import Recipe, StrictContext, recipes, strict_context
-from localspec.llama.synthetic import write_model
 from localspec.llama.target import LlamaTarget
 
 _Q2_K, _Q4_K, _Q6_K, _Q4_0 = 10, 12, 14, 2

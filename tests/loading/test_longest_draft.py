@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from conftest import Files
 
-from localspec.core.branching import Branching
+from localspec.core.drafter_registry import Branching
 from localspec.core.plan import RequestState
 from localspec.llama import context as contexts
 from localspec.llama.context import Context

@@ -22,7 +22,7 @@ from localspec.doctor import diagnose
 from localspec.errors import LocalspecError, UnsoundBuildError
 from localspec.llama import numpy_llama, proof
 from localspec.llama.heads.tensors import mapped
-from localspec.llama.synthetic import TYPES, write_model
+from localspec.llama.proof import TYPES, write_model
 from localspec.loading import build_record, resources, soundness
 from localspec.loading.build_record import Build
 from localspec.loading.soundness import Prover, Soundness

@@ -20,8 +20,7 @@ from localspec.core.options import Options
 from localspec.core.origin import Origin
 from localspec.core.tokenized import Tokenized
 from localspec.engine.events import FailedEvent, ReplyEvents
-from localspec.engine.inbox import Inbox
-from localspec.engine.reply import EngineReply
+from localspec.engine.reply import EngineReply, Inbox
 from localspec.errors import EngineError, LocalspecError
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots

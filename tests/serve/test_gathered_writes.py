@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from localspec.serve.http.gathered_writes import GatheredWrites
+from localspec.serve.http.connections import GatheredWrites
 
 
 class Socket:

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from localspec.serve.http import bodies, wording
+from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
-from localspec.serve.http.large_bodies import LARGE, elsewhere
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import read
 from localspec.serve.requests import anthropic

@@ -13,8 +13,8 @@ from localspec.core.events import ReplyFormat
 from localspec.grammar import tools
 from localspec.grammar.thinking import markers
 from localspec.grammar.tool_families import FAMILIES, Tool
-from localspec.serve.replies.reply_parser import ReplyParser
 from localspec.serve.replies.reply_parts import CallEnd, WholeReply
+from localspec.serve.replies.reply_reader import ReplyParser
 
 THINK = ("<think>", "</think>")
 HARMONY = markers("<|channel|>analysis<|message|> <|channel|>final<|message|>")

@@ -22,7 +22,7 @@ from textual.theme import BUILTIN_THEMES
 from localspec.core.events import Finished, Message, Reply, Speculation, Stats, Token
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
-from localspec.core.pixels import Pixels
+from localspec.core.picture import Pixels
 from localspec.core.values import Origin
 from localspec.errors import UsageError
 from tui.app import ChatApp

@@ -8,7 +8,7 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.files import paths
-from tui.screens.themes import ThemesScreen
+from tui.screens.picking import ThemesScreen
 from tui.terminal.theme import wanted
 from tui.widgets.message import ReplyView
 

@@ -113,7 +113,7 @@ class SettingsController:
             self._feedback.hint(str(error))
 
     def _pick_preset(self) -> None:
-        from tui.screens.presets import PresetsScreen  # not needed for the first picture
+        from tui.screens.picking import PresetsScreen  # not needed for the first picture
 
         def closed(chosen: Preset | None) -> None:
             if chosen is None:

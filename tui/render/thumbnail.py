@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content, Span
 
-from localspec.core.pixels import Pixels
+from localspec.core.picture import Pixels
 from tui.render.lines import Line
 
 COLUMNS, ROWS = 36, 12

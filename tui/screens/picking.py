@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.screen import ScreenResultType
+from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.config.presets import Preset
 from tui.input import keymap
 from tui.render.text import plain
 from tui.screens.sized import PickerScreen
+from tui.terminal import theme
 from tui.widgets.key_bar import KeyBar
 
 
@@ -89,4 +92,96 @@ class RowPicker(PlainPicker[int | None]):
 
     def chosen(self, at: int) -> int:
         """The place of a row."""
+        return self._shown[at]
+
+
+_WIDEST = 24
+"""Cells of a column."""
+_NONE = "no presets yet; /preset save NAME saves the present settings as one"
+
+
+class PresetsScreen(PlainPicker[Preset | None]):
+    """Choose a preset; returns it."""
+
+    BINDINGS = keymap.PRESETS
+
+    def __init__(self, presets: Sequence[Preset]) -> None:
+        super().__init__(
+            "Presets: Enter uses one from the next reply on", "search names and settings"
+        )
+        self._presets = presets
+        self._shown: list[Preset] = []
+
+    def on_mount(self) -> None:
+        """Show all."""
+        self._fill()
+
+    @on(Input.Changed)
+    def _fill(self) -> None:
+        self._shown = [p for p in self._presets if self.has_words(f"{p.name} {p.about}")]
+        rows = [(preset.name, *preset.row) for preset in self._shown]
+        widths = [
+            min(_WIDEST, max((len(plain(row[i])) for row in rows), default=0)) for i in (0, 1, 2)
+        ]
+        said = "no preset has these words" if self._presets else _NONE
+        self.list_lines([_line(row, widths) for row in rows], said)
+
+    def chosen(self, at: int) -> Preset:
+        """The preset in a line."""
+        return self._shown[at]
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> Content:
+    """Name, model and tools in columns, then the rest; a column that nobody fills is left out."""
+    *cells, rest = (Content(plain(cell)) for cell in row)
+    line = Content("")
+    for cell, width, style in zip(cells, widths, ("", "$secondary", "$secondary"), strict=True):
+        if width:
+            shown = cell.truncate(width, ellipsis=True)
+            line += shown.pad_right(width - shown.cell_length + 2).stylize(style)
+    return line + rest.stylize("$quiet")
+
+
+_REST_S = 0.1
+"""Seconds that the cursor rests on a theme before it is shown: every style is computed anew."""
+
+
+class ThemesScreen(PlainPicker[str | None]):
+    """Choose a theme; returns its name, None for the one before."""
+
+    BINDINGS = keymap.THEMES
+
+    def __init__(self, present: str, preview: Callable[[str], None]) -> None:
+        """``preview`` shows the application in a theme."""
+        super().__init__("Themes: Enter keeps one, Esc the one before", "search names")
+        self._present, self._preview = present, preview
+        self._shown: list[str] = []
+        self._waiting: Timer | None = None
+
+    def on_mount(self) -> None:
+        """Show all."""
+        self._fill()
+
+    @on(Input.Changed)
+    def _fill(self) -> None:
+        self._shown = [name for name in theme.NAMES if self.has_words(name)]
+        at = self._shown.index(self._present) if self._present in self._shown else 0
+        lines = [Content(name) for name in self._shown]
+        self.list_lines(lines, "no theme has these letters", at)
+
+    @on(OptionList.OptionHighlighted)
+    def _look(self, event: OptionList.OptionHighlighted) -> None:
+        """Show the theme once the cursor rests."""
+        if self._waiting is not None:
+            self._waiting.stop()
+        if event.option_index < len(self._shown):
+            name = self._shown[event.option_index]
+            self._waiting = self.set_timer(_REST_S, lambda: self._rested(name))
+
+    def _rested(self, name: str) -> None:
+        if self.is_current:  # else something was chosen meanwhile
+            self._preview(name)
+
+    def chosen(self, at: int) -> str:
+        """The theme in a line."""
         return self._shown[at]

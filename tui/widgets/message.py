@@ -16,8 +16,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.chats.pictures import Reference, references, shown
-from localspec.core.picture import Picture, is_sound
-from localspec.core.pixels import Pixels
+from localspec.core.picture import Picture, Pixels, is_sound
 from localspec.core.units import size
 from localspec.errors import LocalspecError
 from tui.render.lines import EMPTY, Line, lines_of

@@ -7,8 +7,7 @@ from __future__ import annotations
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.drafters.heads.shared_kv import SharedModel
 from localspec.llama.heads.hidden_states import Features, NextStates
-from localspec.llama.heads.mtp import MtpLayer
-from localspec.llama.heads.mtp_chain import MtpLayers
+from localspec.llama.heads.mtp import MtpLayer, MtpLayers
 from localspec.llama.heads.shared_kv import Assistant
 from localspec.llama.model import Model
 from localspec.llama.timing import TimedContext

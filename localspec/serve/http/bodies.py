@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -19,7 +20,6 @@ from localspec.serve.http.error_shapes import OPENAI, ErrorShape
 from localspec.serve.http.errors import ApiError, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
-from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import COMMENT, dumps
 
@@ -265,3 +265,20 @@ class _Comments:
         if self._sending is not None:
             await _cancel(self._sending)
             self._timer.cancel()
+
+
+LARGE = 1 << 16
+"""Bytes from which a body takes more than a few milliseconds."""
+_THREAD = ThreadPoolExecutor(1, "localspec large bodies")
+
+
+async def elsewhere(size: int, work: Callable[[], _T]) -> _T:
+    """What ``work`` returns, which has to do with ``size`` bytes; it must touch nothing that
+    belongs to the loop.
+
+    Raises:
+        Exception: what ``work`` raises.
+    """
+    if size <= LARGE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_THREAD, work)

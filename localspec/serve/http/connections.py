@@ -12,7 +12,6 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from localspec.serve.http.gathered_writes import GatheredWrites
 from localspec.serve.http.half_closed import Probes, may_still_read
 from localspec.serve.http.settings import Limits
 
@@ -192,3 +191,52 @@ def _end_one(idle: Sequence[LimitedProtocol]) -> bool:
 def protocol_with(limits: Limits) -> type[LimitedProtocol]:
     """The protocol for uvicorn, which makes one for each connection."""
     return type("Protocol", (LimitedProtocol,), {"limits": limits})
+
+
+_MOST = 1 << 16
+"""Bytes that are gathered."""
+
+
+class GatheredWrites:
+    """A transport that sends what was written in one turn of the loop when it is over. The rest is
+    the transport's own.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, in their order."""
+        if not data:
+            return
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _MOST:
+            self._flush()
+
+    def _flush(self) -> None:
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts and not self._transport.is_closing():
+            self._transport.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self._flush()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        """Send what was written, then end this side."""
+        self._flush()
+        self._transport.write_eof()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that are not with the system yet."""
+        return self._size + self._transport.get_write_buffer_size()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -14,12 +14,11 @@ from localspec.core.embedded import Embedded, Vectors, normalized
 from localspec.errors import LocalspecError
 from localspec.serve.backend.records import texts_line
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, while_connected
+from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.json_body import shown
-from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.replies.answer_fields import new_id
 from localspec.serve.requests.embeddings import (
     EmbeddingsBody,

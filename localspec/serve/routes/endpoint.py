@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import read_body_as
-from localspec.serve.http.large_bodies import elsewhere
+from localspec.serve.http.bodies import elsewhere, read_body_as
 from localspec.serve.http.typed import Body, read
 from localspec.serve.routes import answers
 

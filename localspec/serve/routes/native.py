@@ -32,11 +32,16 @@ from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.errors import RemoteError, UsageError
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body, while_connected
+from localspec.serve.http.bodies import (
+    JSONAnswer,
+    StreamedAnswer,
+    elsewhere,
+    read_body,
+    while_connected,
+)
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.json_body import parse
-from localspec.serve.http.large_bodies import elsewhere
 from localspec.serve.routes import examples
 from localspec.serve.routes.endpoint import get, post_untyped
 

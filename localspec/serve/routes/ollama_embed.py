@@ -10,8 +10,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer
-from localspec.serve.http.large_bodies import elsewhere
+from localspec.serve.http.bodies import JSONAnswer, elsewhere
 from localspec.serve.requests.ollama import OllamaEmbedBody, OllamaPromptBody
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Anything, OllamaError
