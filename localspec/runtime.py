@@ -217,6 +217,11 @@ class Runtime:
         self._require_open()
         return self._scheduler.tokenized(request, special=special, bos=bos)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a defect ended the thread that computes: only a new runtime can answer."""
+        return self._scheduler.failed
+
     def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:

@@ -160,6 +160,10 @@ class TableTarget:
         """Bytes of `state`."""
         return 4 * self.length(seq)
 
+    def picture_begun(self, seq: int) -> bool:  # noqa: ARG002 - the protocol's
+        """Tables see nothing."""
+        return False
+
     def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Replace the sequence by a saved state.
 

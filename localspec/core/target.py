@@ -134,7 +134,13 @@ class SavesState(Protocol):
         ...
 
     def state_size(self, seq: int) -> int:
-        """Bytes of that state."""
+        """Bytes of that state, without what waits for the next pass."""
+        ...
+
+    def picture_begun(self, seq: int) -> bool:
+        """Whether rows of a picture are in the sequence, and not all of them: a call of `state`
+        would forget them.
+        """
         ...
 
     @property

@@ -80,6 +80,9 @@ class EngineRuntime(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def failed(self) -> bool: ...
+
 
 Factory = Callable[
     [dict[str, Any], Callable[[Loading], None], Callable[[], bool]],
@@ -233,6 +236,8 @@ class EngineWorker:
             log.error("command failed", exc_info=error)
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
+            if self._runtime is not None and self._runtime.failed:
+                self._leave()  # the next request gets a process that can compute
 
     def _open(self, command: OpenCommand) -> None:
         if self._runtime is not None:

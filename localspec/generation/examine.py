@@ -1,21 +1,36 @@
-"""One place of a reply, computed again on the models of a scheduler."""
+"""One place of a reply, computed again on the models of a scheduler: what target and draft model
+expected there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from localspec.core.events import Candidate, Examination
+from localspec.core.interrupt import Interrupt
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Distribution, Logits
 from localspec.drafters.base import Drafter
-from localspec.errors import ContextError, NothingAllowedError, NotNumbersError, UsageError
+from localspec.errors import (
+    ContextError,
+    NothingAllowedError,
+    NotNumbersError,
+    QueueFullError,
+    UsageError,
+)
+from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.scheduler import Scheduler
 from localspec.verifiers.near_tie import Choice
+
+_CANDIDATES = 8
+_TRIES = 4
+"""Parts that may be read for each that is needed, before others are said to be in the way."""
 
 
 def examine(
@@ -25,7 +40,7 @@ def examine(
     tokens: Sequence[int],
     rival: int | None,
 ) -> Examination:
-    """See `localspec.runtime.Runtime.examine`."""
+    """See `localspec.runtime.Runtime.examine`. What is not cached is read between rounds."""
     model = pair.target_model
     if request.seed is None:
         raise UsageError("a place is examined with the seed of its reply")
@@ -48,9 +63,12 @@ def examine(
         """A token as text; control tokens by their name."""
         return model.piece(token).decode("utf-8", "replace") or model.marker(token)
 
-    def compute(free: Sequence[int]) -> Examination:
+    def compute(free: Sequence[int]) -> Examination | None:
         blend = pair.target.blend(request.adapters)
-        seq, row = scheduler.prefill.row_after(known, free, request.owner, blend)
+        found = scheduler.prefill.row_after(known, free, request.owner, blend)
+        if found is None:
+            return None
+        seq, row = found
         return examination(
             row,
             known,
@@ -63,10 +81,35 @@ def examine(
             text=display,
         )
 
-    return scheduler.call(compute, needs_sequence=True)
+    if request.sees:
+        _read_prompt(scheduler, request)
+    tries = _TRIES + _TRIES * len(known) // LEAST_PART  # other replies may displace parts
+    calls = (scheduler.call(compute, needs_sequence=True) for _ in range(tries))
+    return _first(calls)
 
 
-_CANDIDATES = 8
+def _first(calls: Iterator[Examination | None]) -> Examination:
+    """What the first call returns that does not return None.
+
+    Raises:
+        QueueFullError: none does.
+    """
+    for found in calls:
+        if found is not None:
+            return found
+    raise QueueFullError("other replies need the place of this text; try again later")
+
+
+def _read_prompt(scheduler: Scheduler, request: ReplyRequest) -> None:
+    """Read a prompt with pictures as every request does: encoded beside the others' passes, and in
+    parts between their rounds.
+
+    Raises:
+        LocalspecError: as for a reply.
+    """
+    reading = replace(request, max_tokens=0, grammar=None, logprobs=None, prompt_logprobs=None)
+    for _ in scheduler.submit(reading, Interrupt()):
+        pass
 
 
 def examination(

@@ -32,6 +32,8 @@ _PATIENCE_S = 60.0
 """Seconds for which a longer one waits until nobody else does."""
 _CATCH_UP_S = 0.1
 """Seconds in which the target would read what a drafter reads between two rounds."""
+_BETWEEN_S = 0.2
+"""Seconds that are read between two rounds for who looks at a place of an earlier reply."""
 
 
 class Prefill:
@@ -117,7 +119,7 @@ class Prefill:
             return [generation.progress(len(prompt))]
         end -= alongside if at < end else 0
         if at < end:
-            start = time.perf_counter()
+            start, wanted = time.perf_counter(), prompt[at:end]
             if scorer is None:
                 end = self._appended(seq, prompt, at, end, most, pause)
             else:
@@ -130,7 +132,7 @@ class Prefill:
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
             others_waited = time.perf_counter() - start
-            self._learn(seq, prompt[at:end], others_waited, None if scorer else seconds)
+            self._learn(seq, wanted, end - at, others_waited, None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
@@ -183,12 +185,14 @@ class Prefill:
             )
         return True
 
-    def _learn(self, seq: int, part: list[int], waited: float, seconds: float | None) -> None:
-        """A part was read; encoding a picture is not reading."""
-        seen = media_rows.has_rows(part)
+    def _learn(
+        self, seq: int, wanted: list[int], done: int, waited: float, seconds: float | None
+    ) -> None:
+        """Of ``wanted`` tokens ``done`` were read; encoding a picture is not reading."""
+        seen = media_rows.has_rows(wanted)
         if not seen:
-            self.sizes.learn(len(part), waited)
-        self._prefix_cache.has_read(seq, part, None if seen else seconds)
+            self.sizes.learn(done, waited)
+        self._prefix_cache.has_read(seq, wanted[:done], None if seen else seconds)
 
     def resume_drafts(self, generation: Generation, batch: int) -> None:
         """Let a drafter read what was postponed until the first token was there: a part of it,
@@ -245,13 +249,28 @@ class Prefill:
 
     def row_after(
         self, tokens: list[int], free: Sequence[int], owner: str, blend: Blend
-    ) -> tuple[int, Logits]:
-        """A free sequence that then caches ``tokens``, and (V,) the target's logits after them."""
+    ) -> tuple[int, Logits] | None:
+        """A free sequence that then caches ``tokens``, and (V,) the target's logits after them.
+        None: only a part of what is missing was read, since other replies wait.
+
+        Raises:
+            QueueFullError: a picture would have to be read.
+        """
         target = self._target
         seq = self._prefix_cache.choose(tokens, blend.owner(owner), free)
         reused = self._restore(seq, tokens, owner, blend).length
-        if reused < len(tokens) - 1:
-            target.read(seq, tokens[reused:-1])
+        left = tokens[reused:-1]
+        if media_rows.has_rows(left):
+            raise QueueFullError("other replies displaced a picture of this text; try again later")
+        part = left[: self.sizes.of(len(left), self.sizes.within(_BETWEEN_S))]
+        if part:
+            start = time.perf_counter()
+            target.read(seq, part)
+            self.sizes.learn(len(part), time.perf_counter() - start)
+        if len(part) < len(left):
+            self.cached[seq] = tokens[: reused + len(part)]
+            self._prefix_cache.finished(seq, self.cached[seq])
+            return None
         (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
         row: Logits = scores.logits[0].copy()
         target.keep(seq, ())

@@ -24,7 +24,7 @@ from localspec.core.tokenized import Tokenized
 from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
-from localspec.generation.preparation import LARGE, Preparation
+from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
 from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
@@ -92,6 +92,8 @@ class Scheduler:
         self._thread: threading.Thread | None = None
         self._jobs: set[Job] = set()
         self._closed = False
+        self.failed = False
+        """Whether a defect has ended it: nothing is computed any more."""
         # Of the thread alone:
         self._ready: deque[Ready] = deque()
         self._calls: deque[_Call] = deque()
@@ -225,7 +227,7 @@ class Scheduler:
             self.replies.end_all()
         except BaseException as defect:
             log.exception("the scheduler failed")
-            error = defect  # nobody must wait for ever
+            error, self.failed = defect, True  # nobody must wait for ever
         with self._lock:
             for job in self._jobs:
                 if isinstance(error, UsageError):
@@ -285,7 +287,7 @@ class Scheduler:
         tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
         return self._prompts.call(
             lambda: tokenizing.tokenized(request, special=special, bos=bos),
-            long=request.characters > LARGE,
+            long=self.preparation.takes_long(request),
         )
 
     def forget(self) -> None:

@@ -240,9 +240,9 @@ def main() -> None:
             request = json.loads(_exactly(asked, int.from_bytes(head, "little")))
             data = _exactly(asked, request["bytes"])
             answers, begins = descriptors
-            if forks and not os.fork():
-                _answer_and_end(encoder, request, data, answers, begins)
-            if not forks:
+            if forks:
+                _fork(encoder, request, data, answers, begins)
+            else:
                 _answer(encoder, request, data, answers)
             os.close(answers)
             os.close(begins)
@@ -256,6 +256,20 @@ def _exactly(asked: socket.socket, size: int) -> bytes:
             sys.exit()
         found += part
     return bytes(found)
+
+
+def _fork(
+    encoder: Encoder, request: dict[str, Any], data: bytes, answers: int, begins: int
+) -> None:
+    try:
+        inside = os.fork() == 0
+    except OSError as error:  # no memory or too many processes: those that compute go on
+        why = DecodeError(f"the picture could not be encoded: {error.strerror or error}")
+        with contextlib.suppress(BrokenPipeError):
+            _write(answers, children.failed(why), b"")
+        return
+    if inside:
+        _answer_and_end(encoder, request, data, answers, begins)
 
 
 def _answer_and_end(

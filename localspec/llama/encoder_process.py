@@ -32,6 +32,8 @@ _LOG_BYTES = 1 << 20
 """Size from which that log begins anew."""
 _PART = 1 << 20
 """Bytes that are read at once."""
+_STARTING_S = 600.0
+"""A projector is loaded sooner, from any disk."""
 _ENDED = "the process that encodes pictures ended: "
 
 
@@ -126,8 +128,14 @@ class EncoderProcess:
                 f"the process that encodes pictures cannot be started: {error.strerror or error}"
             ) from None
         self._socket = ours
+        line = b""
+        ours.settimeout(_STARTING_S)
         with ours.makefile("rb") as lines:
-            line = lines.readline()
+            try:
+                line = lines.readline()
+            except TimeoutError:
+                self._process.kill()
+        ours.settimeout(None)
         if not line:
             how = self._how()
             self._end()
@@ -178,6 +186,8 @@ class Job:
         self._pidfd: int | None = None
         self.over = False
         """Whether there are no more answers."""
+        self.computed = 0.0
+        """Seconds from `go_on` to `hold`, all of them together."""
         header: dict[str, Any] = {"first": first, "rate": 0}
         if isinstance(decoded, Samples):
             header["rate"], data = decoded.rate, decoded.data

@@ -57,8 +57,11 @@ class PictureReading:
         try:
             if until is not None and piece.source is not None:
                 self._encoding[seq] = piece.source
+                source = piece.source
                 if not piece.encoded(until):
                     return False
+                if source.encoded:
+                    del self._encoding[seq]
                 if not piece.causal:  # one long pass, which others may have to be asked about
                     return False
             if seq not in self._passes:

@@ -29,6 +29,8 @@ Embeddings = NDArray[np.float32]
 """(rows, dimensions of the model's input)."""
 _LOOK_S = 0.05
 """Seconds between two looks whether a request was interrupted."""
+_MOST_S = 1800.0
+"""Seconds of computing without an answer, after which the encoder is taken to hang."""
 _LEAST_S = 0.02
 """Seconds that a slice lasts at least."""
 
@@ -41,6 +43,11 @@ class Source:
         self.n_bytes = len(decoded.data if isinstance(decoded, Samples) else decoded.rgb)
         self.pieces: weakref.WeakValueDictionary[int, Piece] = weakref.WeakValueDictionary()
         """By the number of the chunk."""
+
+    @property
+    def encoded(self) -> bool:
+        """Whether nobody needs the pixels any more."""
+        return all(piece.source is None for piece in self.pieces.values())
 
 
 class Piece:
@@ -267,6 +274,7 @@ class Projector:
 
     def _encoded(self, source: Source, job: Job, end: float | None) -> bool:
         """Encode until a piece is done, or that time; whether a piece, or all, is done."""
+        began = time.perf_counter()
         job.go_on()
         try:
             while True:
@@ -276,7 +284,7 @@ class Projector:
                     piece = source.pieces.get(answer.message["number"])
                     if piece is not None:
                         piece.take(np.frombuffer(answer.data, np.float32).reshape(piece.rows, -1))
-                if answer is not None and all(one.source is None for one in source.pieces.values()):
+                if answer is not None and source.encoded:
                     job.end()  # nobody needs what else it may do
                 if job.over:
                     self._running = None
@@ -284,10 +292,13 @@ class Projector:
                     return True
                 if self._stop.is_set():
                     raise Interrupted("interrupted")
+                if job.computed + time.perf_counter() - began > _MOST_S:
+                    raise DecodeError(f"a picture was encoded for {_MOST_S:.0f} s without an end")
                 if end is not None and time.perf_counter() >= end:
                     return False
         finally:
             job.hold()
+            job.computed += time.perf_counter() - began
 
     def stop(self, source: Source) -> None:
         """Nobody waits for pieces of it any more: give it up, if it was begun."""

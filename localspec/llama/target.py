@@ -458,9 +458,12 @@ class LlamaTarget:
         return saved.state(self._context, seq)
 
     def state_size(self, seq: int) -> int:
-        """Bytes of it."""
-        self.read(seq, ())
+        """Bytes of what is in the cache."""
         return saved.state_size(self._context, seq)
+
+    def picture_begun(self, seq: int) -> bool:
+        """See `localspec.core.target.SavesState`."""
+        return self.pictures.begun(seq)
 
     def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Put one in its place.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localspec.core.picture import LARGEST_FILE, Decoded, Picture, Pixels, Samples
 from localspec.errors import MediaError
+from localspec.files import regular
 from localspec.processes.bounded import (
     STARTING_SECONDS,
     BoundedPool,
@@ -33,8 +34,7 @@ def file_of(picture: Picture) -> bytes:
     data, name = picture.data, called(picture)
     if not data:
         try:
-            with Path(picture.path).open("rb") as file:
-                data = file.read(LARGEST_FILE + 1)
+            data = regular.content(Path(picture.path), LARGEST_FILE + 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise MediaError(f"{name} cannot be read: {reason}") from None

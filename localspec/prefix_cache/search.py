@@ -104,7 +104,7 @@ class Search:
         yield self.in_place(seq, live, prompt, owner)
         for other, there in self._live.items():
             usable = there.owner == owner and (target.cuts_anywhere or not there.running)
-            if other != seq and usable:
+            if other != seq and usable and not target.picture_begun(other):
                 yield FromSequence(target, self._drafter, other, there, prompt)
         for state in self._memory.of(owner):
             yield FromMemory(state, cut_of_state(target, state.tokens, state.checkpoints, prompt))

@@ -20,6 +20,7 @@ from localspec.engine.commands import ExamineCommand, ReplyCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.engine.port import OnLoading
 from localspec.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
+from localspec.media.decoding import file_of
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
@@ -41,9 +42,10 @@ class NativeReply:
 
         Raises:
             UsageError: the conversation is larger than a line of the protocol.
+            MediaError: the file of a picture cannot be read.
         """
         self._connection = connection
-        self._body = _fields(ReplyCommand(0, request), "request")
+        self._body = _fields(ReplyCommand(0, _with_pictures(request)), "request")
         self._tally = ReplyTally(request.seed)
 
     async def events(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
@@ -72,6 +74,23 @@ class NativeReply:
     def interrupted(self) -> Finished:
         """The end of an interrupted reply, with the part that had arrived."""
         return self._tally.finished("interrupt")
+
+
+def _with_pictures(request: ReplyRequest) -> ReplyRequest:
+    """The request with the bytes of its pictures: their files are on this machine.
+
+    Raises:
+        MediaError: one cannot be read.
+    """
+    if not request.sees:
+        return request
+    messages = []
+    for message in request.messages:
+        pictures = tuple(
+            dataclasses.replace(one, data=file_of(one), path="") for one in message.pictures
+        )
+        messages.append(dataclasses.replace(message, pictures=pictures))
+    return dataclasses.replace(request, messages=tuple(messages))
 
 
 def _fields(command: ReplyCommand | ExamineCommand, *names: str) -> bytes:
@@ -143,6 +162,7 @@ class ConnectedClient(ServerClient):
 
         Raises:
             UsageError: the conversation is too long to be sent.
+            MediaError: the file of a picture cannot be read.
         """
         if request.seed is None:  # so that a reply that is stopped can be made again
             request = dataclasses.replace(request, seed=secrets.randbits(63))
@@ -156,7 +176,7 @@ class ConnectedClient(ServerClient):
         Raises:
             LocalspecError: the server does not answer, or what that raises.
         """
-        command = ExamineCommand(0, request, tuple(tokens), rival)
+        command = ExamineCommand(0, _with_pictures(request), tuple(tokens), rival)
         body = _fields(command, "request", "tokens", "rival")
         async with self.connection.stream(_EXAMINE, body, lambda _: None) as response:
             patience = self.connection.patience

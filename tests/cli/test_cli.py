@@ -74,6 +74,7 @@ def test_run_json_is_the_contract(files: Files, capfd: pytest.CaptureFixture[str
         assert set(entry) == {"drafted", "verified", "accepted", "seconds"}
 
 
+@pytest.mark.slow
 def test_stdin_is_the_prompt_for_a_dash_and_for_a_pipe(files: Files) -> None:
     settings = [*pair(files), "-t", "0", "-n", "6"]
     argument = run_process("run", "hello", *settings)
@@ -231,6 +232,7 @@ def press_ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "verify", "chat"])
 @pytest.mark.parametrize(
     "moment",

@@ -94,6 +94,7 @@ names = st.text("abc é.\"'\n", min_size=1, max_size=4)
 values = st.none() | st.integers(-5, 5) | st.booleans() | st.text(max_size=8)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.dictionaries(

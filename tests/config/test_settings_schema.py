@@ -112,6 +112,7 @@ def literals(value):
     return str(value), json.dumps(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", WITH_A_FLAG, ids=lambda spec: spec.name)
 @settings(max_examples=10)
 @given(data=st.data())

@@ -147,6 +147,7 @@ SETTINGS = {
 TEXT = [5, 9, 9, 17, 5, 9, 9, 8, 100, 5, 9, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_distribution_is_llama_cpps(setting: str, seed: int) -> None:
@@ -319,6 +320,7 @@ def test_a_vocabulary_is_sorted_once_whatever_samplers_there_are(
     assert sorted_ == [np.float32]
 
 
+@pytest.mark.slow
 def test_breakers_are_looked_for_in_a_large_vocabulary_at_once() -> None:
     pieces = [str(i).encode() for i in range(150_000)]
     texts = ["".join(random.Random(i).choices("0123456789", k=40)) for i in range(64)]

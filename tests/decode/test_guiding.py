@@ -74,6 +74,7 @@ def said(drafter: Drafter, verifier: Verifier, seed: int, policy: object) -> tup
     return tuple(tables.decode(TARGET, drafter, verifier, seed, 4, policy=policy, rule=turns))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", LISTED)
 def test_rejection_follows_the_masked_target(shape: str) -> None:
     drafter = tables.shaped_drafter(shape, DRAFT)
@@ -81,6 +82,7 @@ def test_rejection_follows_the_masked_target(shape: str) -> None:
     assert p_value_of(found, EXACT) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", "tree", "lookahead"])
 def test_rejection_follows_the_masked_target_with_the_products_drafters(kind: str) -> None:
     drafter, policy = {

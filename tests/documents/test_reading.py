@@ -68,6 +68,7 @@ def test_what_only_has_the_name_of_a_notebook_is_refused(tmp_path, content):
         reading.text_of(file)
 
 
+@pytest.mark.slow
 def test_a_notebook_that_fills_the_memory_is_refused(tmp_path):
     """64 MB of JSON are gigabytes of objects; they never are in this process."""
     file = tmp_path / "full.ipynb"

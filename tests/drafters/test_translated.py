@@ -78,6 +78,7 @@ def drafter(case: str, proposal: Proposal) -> tuple[ChainDrafter, TableModel]:
     return ChainDrafter(TranslatedModel(model, words), proposal), model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("case", CASES)
 def test_match_gives_the_text_of_plain_decoding(case: str, setting: str) -> None:
@@ -90,6 +91,7 @@ def test_match_gives_the_text_of_plain_decoding(case: str, setting: str) -> None
         assert found == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0, 1])
 def test_rejection_gives_the_distribution_of_the_target(missing: int) -> None:
     """Three tokens as in the tests of rejection; with one missing, q never proposes it."""

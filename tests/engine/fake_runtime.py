@@ -30,6 +30,8 @@ INFO = ModelInfo("t.gguf", "d.gguf", "cpu", 2048, "fake", 1, 1, 1, ON)
 class FakeRuntime:
     """Says the last message back word by word; some messages are orders."""
 
+    failed = False
+
     def __init__(self):
         self.info = INFO
 

@@ -16,6 +16,8 @@ REPLY = Reply("", (), (), "stop", STATS, 1)
 class Runtime:
     """Answers with a notice."""
 
+    failed = False
+
     info = ModelInfo("t.gguf", None, "cpu", 2048, "fake", 1, 0, 1, Speculation("on"))
 
     def deliver(self, request, mailbox, interrupt):
@@ -44,3 +46,24 @@ def commands():
         yield json.dumps({"type": "reply", "id": i, "request": {"messages": said}}).encode()
         yield json.dumps({"type": "interrupt", "id": i}).encode()
         yield json.dumps({"type": "interrupt", "id": 1000 + i}).encode()
+
+
+class Broken(Runtime):
+    """A defect ends what computes."""
+
+    def deliver(self, request, mailbox, interrupt):
+        self.failed = True
+        mailbox.fail(ZeroDivisionError("a defect"))
+
+    def close(self):
+        pass
+
+
+def test_an_engine_that_cannot_compute_any_more_ends():
+    """The next request then gets another one."""
+    outbox = Outbox(io.BytesIO())
+    engine = EngineWorker(outbox, lambda *_: Broken(), Path("log"))
+    for line in [*commands()][:2]:
+        engine._take(line)
+    engine.run()
+    outbox.close()

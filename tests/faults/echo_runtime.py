@@ -27,6 +27,8 @@ _ON = Speculation("on")
 class Echo:
     """One word a token, until it is interrupted."""
 
+    failed = False
+
     info = ModelInfo("t.gguf", None, "cpu", 2048, "echo", 1, 1, 1, _ON)
 
     def deliver(

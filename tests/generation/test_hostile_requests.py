@@ -13,6 +13,7 @@ from localspec import Options, Runtime, Sampling
 from localspec.core.events import Message, Token
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
+from localspec.core.picture import Picture
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
 from localspec.errors import UsageError
 from localspec.generation.phases import Phases
@@ -57,6 +58,7 @@ HOSTILE: dict[str, Callable[[], list[ReplyRequest]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_no_request_keeps_the_thread_of_the_models(runtime: Runtime, kind: str) -> None:
     phases = runtime._scheduler.replies.phases
@@ -95,6 +97,18 @@ def test_what_is_restored_for_one_request_depends_on_who_waits(
         pass
     runtime.answer(chat(LONG))
     assert waited_for == [False, True, False]
+
+
+def test_what_has_pictures_is_tokenized_where_others_do_not_wait(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are decoded, and the encoder may have to be compiled first."""
+    prompts, asked = runtime._scheduler._prompts, []
+    monkeypatch.setattr(prompts, "call", lambda _, *, long: asked.append(long))
+    for pictures in ((), (Picture(data=b"a picture"),)):
+        request = ReplyRequest((Message("user", "Hi", pictures=pictures),))
+        runtime.tokenize(request, special=True, bos=True)
+    assert asked == [False, True]
 
 
 def test_what_takes_long_is_found(runtime: Runtime) -> None:

@@ -352,13 +352,25 @@ def test_a_problem_is_reported_once_for_all_replies() -> None:
 # -- examined positions ------------------------------------------------------------------------
 
 
+def test_what_an_examined_position_lacks_is_read_in_parts() -> None:
+    bench = Bench(Counting(), ChainDrafter(TableModel(TABLE), Proposal.COUPLED))
+    before = [*LONG] * (1 + 200 // len(LONG))
+    parts = 0
+    while (found := bench.prefill.row_after(before, [0], "", AS_LOADED)) is None:
+        parts += 1
+    assert parts > 2
+    assert np.array_equal(found[1], TABLE(before))
+
+
 def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> None:
     other = tables.random_table(32, v=V)
     drafter = ChainDrafter(TableModel(other), Proposal.COUPLED)
     bench = Bench(Counting(), drafter)
     first = bench.reply(LONG)
     before = [*LONG, *first.tokens[:5]]
-    seq, row = bench.prefill.row_after(before, [0], "", AS_LOADED)
+    place = bench.prefill.row_after(before, [0], "", AS_LOADED)
+    assert place is not None
+    seq, row = place
     found = examination(
         row,
         before,

@@ -211,6 +211,7 @@ def test_what_llama_cpp_would_abort_on_is_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ABORTING)
 def test_beside_a_target_the_same_stops_nothing(made: Path, tmp_path: Path, what: str) -> None:
     target, head, keys, tensors, _ = ABORTING[what]

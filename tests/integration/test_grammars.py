@@ -53,6 +53,7 @@ def answer(runtime: Runtime, **changes: object) -> Reply:
 DRAFTERS = ["suffix", "ngram", "model", "tree", "lookahead", "grammar", "suffix,model"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_every_drafter_gives_the_reply_of_plain_masked_decoding(drafter: str) -> None:
     options = Options(drafter=tuple(drafter.split(",")), draft_max=6)

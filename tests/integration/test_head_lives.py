@@ -166,6 +166,7 @@ MORE = (
 SLOW = (pytest.mark.slow, pytest.mark.timeout(600))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "k", "asked"),
     [

@@ -338,6 +338,7 @@ def p_value(policy: object, runs: int, *, trees: bool) -> float:
     return p_value_of(map(said, range(runs)), tables.exact_joint(TARGET, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "trees"), [(Fixed(3), False), (tables.Broad(), True)])
 def test_rejection_follows_the_target(policy: object, trees: bool) -> None:
     assert p_value(policy, 2_000, trees=trees) > FALSE_ALARM

@@ -5,7 +5,11 @@ process that encodes it is stopped while others compute, and may be killed.
 from __future__ import annotations
 
 import contextlib
+import gc
+import json
+import os
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +31,7 @@ from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.errors import DecodeError, Interrupted, QueueFullError
 from localspec.generation import prefill, replies
-from localspec.llama import projector
+from localspec.llama import encoder_child, projector
 from localspec.llama.encoder_process import Job
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
@@ -125,6 +129,50 @@ def test_a_picture_begun_and_given_up_leaves_nothing(seeing: Seeing) -> None:
             target.read(seq, tokens[kept:-1])
             target.audit(seq)
             assert np.abs(row(target, seq, tokens[-1]) - straight).max() < 2e-3
+
+
+def test_another_request_leaves_a_picture_that_is_begun(seeing: Seeing) -> None:
+    if seeing.model.stem == "gemma3":
+        pytest.skip("its rows are read in one pass")
+    with opened(seeing) as runtime:
+        target, cache = runtime.pair.target, runtime._scheduler.prefix_cache
+        tokens = runtime.encode((shown("What is this?", ONE),))
+        begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
+        cache.restore(0, [], tokens, "")
+        target.read(0, tokens[:begins])
+        cache.has_read(0, tokens[:begins], 0.1)
+        while not target.picture_begun(0):
+            assert target.read_within(0, tokens[begins:-1], 0.0, ROWS) == 0
+        cache.restore(1, [], tokens, "")  # it begins with the same words
+        assert target.picture_begun(0)
+
+
+def test_what_was_encoded_is_not_held(seeing: Seeing) -> None:
+    with opened(seeing) as runtime:
+        target = runtime.pair.target
+        tokens = runtime.encode((shown("What is this?", ONE),))
+        begins = next(i for i, token in enumerate(tokens) if media_rows.is_row(token))
+        piece = target.pictures.projector.piece(
+            [token for token in tokens if media_rows.is_row(token)]
+        )
+        source = weakref.ref(piece.source)
+        target.read(0, tokens[:begins])
+        while piece.source is not None:
+            target.read_within(0, tokens[begins:-1], 0.0, ROWS)
+        gc.collect()
+        assert source() is None
+
+
+def test_a_fork_that_fails_ends_its_own_reply_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, begins = os.pipe()
+
+    def fails() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fails)
+    encoder_child._fork(None, {"first": 0}, b"", begins, answers)  # type: ignore[arg-type]
+    found = json.loads(os.read(answers, 1 << 16))
+    assert "temporarily unavailable" in str(found)
 
 
 def test_one_picture_waits_for_another_one(seeing: Seeing) -> None:

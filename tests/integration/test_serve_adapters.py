@@ -10,6 +10,7 @@ from typing import Any
 
 import gguf_tools
 import httpx2
+import pytest
 from conftest import Files
 from replies import ENDLESS
 from served import served
@@ -22,6 +23,7 @@ MATRICES = {"blk.0.attn_q.weight": (64, 64), "blk.1.ffn_up.weight": (128, 64)}
 BIAS = {str(token): bias for token, bias in ENDLESS}
 
 
+@pytest.mark.slow
 def test_replies_by_name_and_number_beside_each_other_are_those_of_the_api(
     files: Files, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_only_tools_that_a_flag_names_are_offered(maths):
             pass
 
 
+@pytest.mark.slow
 def test_tools_that_the_settings_leave_out_are_not_offered_by_flags(maths):
     file = paths.config_dir() / "config.toml"
     file.write_text('tools = "maths/add"\n')

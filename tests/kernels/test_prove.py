@@ -102,6 +102,7 @@ def kernels(libraries: Path) -> KernelLibrary:
     return KernelLibrary(known.path, libraries)
 
 
+@pytest.mark.slow
 def test_every_instruction_set_of_this_processor_is_proved(kernels: KernelLibrary) -> None:
     assert kernels.units()
     for unit in kernels.units():

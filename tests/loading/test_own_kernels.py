@@ -41,6 +41,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, path: Path) -> Built:
     return built
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_alone")
 @pytest.mark.parametrize(
     ("wrong", "why"),

@@ -81,6 +81,7 @@ def test_the_library_here_agrees_with_numpy() -> None:
     assert found.sound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGILL", "SIGSEGV", "SIGABRT", "NaN", "wrong"])
 def test_a_library_that_breaks_is_unsound_and_the_place_is_named(how: str) -> None:
     failed = prover(BROKEN, how, "always").failure([])
@@ -236,6 +237,7 @@ REPACKED = Soundness(extra_buffers=False, failed=f"SIGILL, at {PLACE}")
 NOT_SOUND = dataclasses.replace(REPACKED, failed_plain=f"SIGSEGV, at {PLACE}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("found", [Soundness(extra_buffers=True), REPACKED])
 def test_models_are_loaded_in_the_way_that_is_sound(
     found: Soundness, files: Files, monkeypatch: pytest.MonkeyPatch

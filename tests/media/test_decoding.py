@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -153,3 +154,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         file.truncate(LARGEST_FILE + 1)
     with pytest.raises(MediaError, match="larger than 32 MB"):
         decoding.file_of(Picture(path=str(large)))
+
+
+def test_a_pipe_in_place_of_a_picture_makes_nobody_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(MediaError, match="no regular file"):
+        decoding.file_of(Picture(path=str(tmp_path / "a.png"), name="a.png"))

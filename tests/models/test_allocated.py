@@ -86,6 +86,7 @@ def test_a_larger_pair_takes_what_was_planned(tmp_path: Path, kv_type: str, cont
     assert compare(fit, found) == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_tight_machine_asks_llama_cpp(
     shapes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

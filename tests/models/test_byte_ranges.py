@@ -13,6 +13,7 @@ from localspec.models.hub import byte_ranges
 from localspec.models.hub.byte_ranges import Claim, MissingRanges
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5000), st.integers(1, 700), st.randoms(), st.data())
 def test_whatever_order_connections_come_and_go_in_every_byte_is_fetched_once(
     size: int, block: int, random_: random.Random, data: st.DataObject

@@ -45,6 +45,7 @@ def sized(shapes: dict[str, Path]) -> dict[str, Sizes]:
 # -- what a model takes ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_ctx", "kv_type"),
     [

@@ -87,6 +87,7 @@ def test_a_killed_pull_is_continued_by_another_process(
     assert found["fetched_bytes"] == rest
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_arrived_and_says_how_to_go_on(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_ctrl_c_keeps_what_arrived_and_says_how_to_go_on(
     pull(capfd, "tiny")
 
 
+@pytest.mark.slow
 def test_two_pulls_at_once_fetch_once(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
 ) -> None:

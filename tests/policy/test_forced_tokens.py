@@ -53,6 +53,7 @@ def shares(requests: int, forced: float, rounds: int = 600) -> tuple[float, int]
     return plain / rounds, longest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requests", [1, 4, 8])
 @pytest.mark.parametrize("forced", [0.0, 0.3, 0.9])
 def test_rounds_without_drafts_stay_seldom(requests: int, forced: float) -> None:

@@ -143,6 +143,7 @@ def test_costs_that_turn_out_to_be_others_are_measured_by_short_drafts(
         assert played.units - played.at < 4 + 0.03 * played.at  # plain passes lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_session_on_an_overrun_machine_is_not_left_without_drafts(
     session: list[Recorded], seed: int

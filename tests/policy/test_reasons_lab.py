@@ -80,6 +80,7 @@ class Audited:
             assert found is None or (int(found[1]), int(found[2])) in true, said.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 3])
 @pytest.mark.parametrize(("curve", "sources"), [("epyc", "suffix+model"), ("rtx3090", "close")])
 def test_the_counts_of_every_reason_are_those_of_the_session(

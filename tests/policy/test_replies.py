@@ -176,6 +176,7 @@ def test_a_sweep_on_a_busy_machine_does_not_park_a_draft_for_good() -> None:
     assert 4 * plain_seconds(CPU) / sum(seconds) > 1.15
 
 
+@pytest.mark.slow
 def test_a_draft_that_was_parked_on_a_bad_day_comes_back_on_a_good_one() -> None:
     """Wide passes were dear when they were measured; only trying again can show that they are not.
 

@@ -87,6 +87,7 @@ def raw(prompt: list[int], n: int = 20) -> ReplyRequest:
     return ReplyRequest(prompt_tokens=tuple(prompt), sampling=GREEDY, max_tokens=n, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_always_worth_it")
 @pytest.mark.parametrize("shorter", [2, 3, 10])
 @pytest.mark.parametrize("kind", ["full", "sliding"])

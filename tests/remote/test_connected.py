@@ -1,6 +1,7 @@
 """The chat over HTTP with `localspec serve`: everything that the engine tells arrives."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import sys
@@ -27,10 +28,11 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.origin import Origin
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.events import ReplyEvents
-from localspec.errors import AccessError, DecodeError, RemoteError, UsageError
+from localspec.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
 from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience
@@ -126,6 +128,45 @@ async def test_a_body_that_is_no_request_is_refused(body, path):
         )
         assert answer.status_code == 400
         assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["reply", "examine"])
+async def test_no_file_that_a_client_names_is_opened(path, tmp_path):
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"private")
+    message = {"role": "user", "content": "?", "pictures": [{"path": str(picture)}]}
+    request = {"messages": [message]}
+    body = request if path == "reply" else {"request": request, "tokens": [1]}
+    async with connected() as (engine, world):
+        answer = await engine.connection._client.post(
+            f"http://127.0.0.1/localspec/{path}", content=json.dumps(body)
+        )
+        assert answer.status_code == 400
+        assert "opens no file" in answer.json()["error"]["message"]
+        assert not world.requests
+
+
+async def test_the_bytes_of_a_picture_are_sent_and_not_where_it_is(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"its bytes")
+    picture = Picture(path=str(tmp_path / "a.png"), at=1, name="a.png")
+    seeing = ReplyRequest((Message("user", "Hi", pictures=(picture,)),), seed=5)
+    async with connected() as (engine, world):
+        await opened(engine)
+        assert [event async for event in engine.reply(seeing)]
+        (sent,) = world.requests[0].messages[0].pictures
+        assert sent == Picture(data=b"its bytes", at=1, name="a.png")
+        (tmp_path / "a.png").unlink()
+        with pytest.raises(MediaError, match="cannot be read"):
+            engine.reply(seeing)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 7), (5, 5), (1000, 7)])
+async def test_the_most_tokens_of_a_server_hold(asked, given):
+    async with connected(max_tokens=7) as (engine, world):
+        await opened(engine)
+        request = dataclasses.replace(HI, max_tokens=asked)
+        assert [event async for event in engine.reply(request)]
+        assert world.requests[0].max_tokens == given
 
 
 INFO = {"version": protocol.VERSION, "info": {}}

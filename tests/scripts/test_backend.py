@@ -188,6 +188,7 @@ def test_a_build_for_all_generations_of_gpus_is_expected_to_take_longer(tool):
     assert all_of_them == pytest.approx(one * 3.8)
 
 
+@pytest.mark.slow
 def test_the_expected_time_follows_what_a_piece_of_compiling_takes(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     measured = llama_time.expected("cpu", LINUX, tmp_path)

@@ -69,6 +69,7 @@ def accepted(**files: Path) -> list[tuple[tuple[int, ...], int, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_grown_heads_draft_what_the_small_ones_draft(tmp_path: Path) -> None:
     """Their weights are quantized, so that sums of padded rows may part in the last bit."""
     small = FOLDER / "target.gguf"

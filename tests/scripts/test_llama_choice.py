@@ -35,6 +35,7 @@ def asked(monkeypatch):
     return prepare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [WITH_AMD, WITH_NVIDIA], ids=["AMD", "NVIDIA without nvcc"])
 @pytest.mark.parametrize(
     ("answer", "backend"), [("", "vulkan"), ("y", "vulkan"), ("n", "cpu"), ("what", "cpu")]
@@ -54,6 +55,7 @@ def test_a_requested_backend_is_used_without_a_question(asked, tmp_path):
     assert not questions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lack", ["terminal", "vulkan"])
 def test_where_nobody_can_answer_or_use_it_the_question_waits(asked, tmp_path, lack):
     questions = asked("y", **{lack: False})
@@ -69,6 +71,7 @@ def test_without_an_idle_gpu_nothing_is_asked(asked, tmp_path):
     assert not questions
 
 
+@pytest.mark.slow
 def test_a_damaged_answer_is_asked_for_again(asked, tmp_path):
     questions = asked("n")
     (tmp_path / llama_choice.FILE).write_bytes(b"\xff\xfe")

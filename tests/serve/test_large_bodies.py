@@ -162,6 +162,7 @@ def test_turns_of_countless_messages_are_put_together_once():
     assert assistant.content == "b"
 
 
+@pytest.mark.slow
 def test_items_of_a_turn_are_put_together_once():
     items = [{"type": "reasoning", "summary": [{"text": "a" * 100}]}] * MANY
     items += [{"role": "assistant", "content": text} for text in ("b", "", "c")]

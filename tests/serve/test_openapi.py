@@ -134,6 +134,7 @@ BEYOND_SCHEMAS = (
 """What answers say to requests that fit their schema: no schema has these rules."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 async def test_what_the_description_allows_is_answered_and_what_it_forbids_refused(
     world, described, path
@@ -172,6 +173,7 @@ VALUES = (-1, 0, 1.0, 2, 1.5, "", "x", True, [], ["a"], [[1]], {}, {"a": 1})
 """What a field may be tried with."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 async def test_description_and_server_agree_on_every_field(world, described, path):
     await world.slot.load()

@@ -153,6 +153,7 @@ class Front(World):
         self.address.set_result(address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drain", [0.0, 60.0])
 async def test_a_reply_has_as_long_as_the_drain_when_the_server_stops(drain):
     world = Front(port=0, drain_seconds=drain)

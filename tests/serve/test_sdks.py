@@ -54,6 +54,7 @@ def claude(server: Served):
 # -- OpenAI: chat ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_are_listed(api):
     (model, *_) = api.models.list().data
     assert model.id == "demo"
@@ -310,6 +311,7 @@ def test_every_field_of_a_response_is_taken(api):
     assert "".join(place.token for place in item.content[0].logprobs) == item.content[0].text
 
 
+@pytest.mark.slow
 def test_a_response_streams_its_events_in_their_order(api):
     asked = {"model": "demo", "input": "Hello", "temperature": 0, "max_output_tokens": 90}
     whole = api.responses.create(**asked)

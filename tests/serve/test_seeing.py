@@ -95,6 +95,7 @@ def test_what_is_no_picture_answers_400(api: openai.OpenAI, url: str, why: str) 
     assert why in raised.value.message
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_see_answers_400_and_says_what_to_load(tmp_path: Path) -> None:
     blind = dataclasses.replace(options(tmp_path), mmproj="none")
     with (

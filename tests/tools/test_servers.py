@@ -64,6 +64,7 @@ async def test_a_server_over_stdio_tells_its_tools_and_answers_calls(spec, open_
     await box.close()
 
 
+@pytest.mark.slow
 async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,6 +93,7 @@ async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_pat
         process.wait()
 
 
+@pytest.mark.slow
 async def test_several_calls_run_side_by_side(spec, open_box):
     box = await open_box(spec(GOOD))
     tool = box.find("tester__add")
@@ -100,6 +102,7 @@ async def test_several_calls_run_side_by_side(spec, open_box):
     await box.close()
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_closed_leaves_no_process(spec, open_box):
     before = {p.pid for p in psutil.Process().children(recursive=True)}
     box = await open_box(spec(GOOD))
@@ -121,11 +124,13 @@ async def test_the_last_words_of_a_server_that_ends_are_told(spec, open_box):
     assert box.servers[0].state.error == "it ended (exit status 1): the key is missing"
 
 
+@pytest.mark.slow
 async def test_a_server_that_says_nothing_is_given_up(spec, open_box):
     box = await open_box(spec(SILENT, starting=1.5))
     assert "did not tell its tools within 1.5 seconds" in box.servers[0].state.error
 
 
+@pytest.mark.slow
 async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box):
     box = await open_box(spec(NOISE, starting=3.0))
     assert box.servers[0].state.phase == "failed"
@@ -136,6 +141,7 @@ async def test_a_message_without_end_is_cut_off(spec, open_box):
     assert "more than 8 MB" in box.servers[0].state.error
 
 
+@pytest.mark.slow
 async def test_a_flood_ends_the_server_and_nothing_else(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad"), spec(GOOD, "good"))
     flooded = await called(box, "bad__floods")
@@ -148,6 +154,7 @@ async def test_a_flood_ends_the_server_and_nothing_else(spec, open_box):
     assert "cut here" in again.text
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_is_told_and_started_again(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad"))
     died = await called(box, "bad__dies")
@@ -156,6 +163,7 @@ async def test_a_server_that_dies_is_told_and_started_again(spec, open_box):
     assert not (await called(box, "bad__forges")).failed
 
 
+@pytest.mark.slow
 async def test_a_call_that_hangs_ends_after_its_time(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad", seconds=1.0))
     hung = await called(box, "bad__hangs")
@@ -163,6 +171,7 @@ async def test_a_call_that_hangs_ends_after_its_time(spec, open_box):
     assert "no answer within 1 seconds" in hung.text
 
 
+@pytest.mark.slow
 async def test_a_call_can_be_cancelled(spec, open_box):
     box = await open_box(spec(GOOD))
     call = asyncio.create_task(called(box, "tester__sleep", seconds=3600))
@@ -172,6 +181,7 @@ async def test_a_call_can_be_cancelled(spec, open_box):
         await call
 
 
+@pytest.mark.slow
 async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad"))
     state = box.servers[0].state
@@ -183,6 +193,7 @@ async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(spec, open
     assert all(len(tool.description) < 1100 for tool in state.tools)
 
 
+@pytest.mark.slow
 async def test_names_that_cannot_be_shown_are_left_out(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad"))
     state = box.servers[0].state
@@ -197,6 +208,7 @@ async def test_a_result_cannot_end_itself_nor_begin_a_call(spec, open_box):
     assert "<tool_call>" not in text
 
 
+@pytest.mark.slow
 async def test_a_name_of_another_server_stays_the_name_of_its_own(spec, open_box):
     box = await open_box(spec(HOSTILE, "bad"), spec(GOOD, "other"))
     imitated = next(tool for tool in box.offered if tool.tool == "other__erase")
@@ -205,12 +217,14 @@ async def test_a_name_of_another_server_stays_the_name_of_its_own(spec, open_box
     assert box.find("other__erase") is None
 
 
+@pytest.mark.slow
 async def test_two_servers_cannot_share_the_name_of_a_tool(spec, open_box):
     box = await open_box(spec(GOOD, "a b"), spec(GOOD, "a_b"))
     assert [tool.server for tool in box.offered] == ["a b"] * 3
     assert "another tool has its name" in box.left_out(box.servers[1])[0]
 
 
+@pytest.mark.slow
 async def test_a_tool_whose_schema_cannot_be_followed_is_left_out_and_others_stay(spec, open_box):
     costly = """
 import json, sys
@@ -255,6 +269,7 @@ def test_the_process_of_a_server_has_a_limit_of_memory():
     assert host._MEMORY <= 1 << 30
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_switched_off_is_not_called(spec, open_box):
     box = await open_box(spec(GOOD))
     tool = box.find("tester__add")

@@ -204,6 +204,7 @@ async def test_thinking_is_switched_for_the_next_replies_and_their_repetition(ch
         assert c.replies[-1].recipe.request(draft=False).thinking is False
 
 
+@pytest.mark.slow
 async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
     async with chat(Script(LONG), size=(80, 24)) as c:
         await c.ask("Hello")
@@ -560,6 +561,7 @@ async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
         await c.until(lambda: "then so" not in c.screen_text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "line", "end"), [("", "line {}\n\n", "done"), ("```\n", "line {}\n", "```\n")]
 )

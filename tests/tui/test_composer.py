@@ -162,6 +162,7 @@ async def test_a_hint_is_over_when_the_next_message_is_sent(chat):
         assert "tok/s" in c.stats
 
 
+@pytest.mark.slow
 async def test_a_file_goes_along(chat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("remember\n", encoding="utf-8")

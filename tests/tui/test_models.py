@@ -244,6 +244,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat, known):
         assert c.replies[-1].text == "Back."
 
 
+@pytest.mark.slow
 async def test_a_name_of_nothing_is_refused_before_the_present_model_is_given_up(chat, tmp_path):
     (tmp_path / "no.gguf").write_text("no model")
     async with chat(Script("One.")) as c:

@@ -468,6 +468,7 @@ async def test_every_branch_can_be_reached_and_the_title_says_which_it_is(chat):
         await c.sees("branch 3 of 3")
 
 
+@pytest.mark.slow
 async def test_the_bottom_line_has_the_figures_of_the_branch_that_is_shown(chat):
     async with chat(Script(LONG, seconds=0.5), Script(LONG, seconds=0.01)) as c:
         await c.ask("Hello")

@@ -56,6 +56,7 @@ async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair)
     assert hf_cache.find_file(TARGET, TARGET_FILE) is not None
 
 
+@pytest.mark.slow
 async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
     chat, hub, pair, models
 ):
@@ -76,6 +77,7 @@ async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
         assert "pulling" not in c.screen_text
 
 
+@pytest.mark.slow
 async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):
     hub.most = HALF
     async with chat() as c:

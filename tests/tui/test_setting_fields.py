@@ -189,6 +189,7 @@ async def test_a_damaged_file_is_not_written_to_and_nothing_typed_is_lost(chat):
     assert path.read_text() == "top_k = \n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 15), (200, 50)])
 async def test_the_panel_fits_any_terminal(chat, size):
     async with chat(size=size) as c:

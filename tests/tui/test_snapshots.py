@@ -277,6 +277,7 @@ async def difference(c, name, seconds=60.0):
     return compare(c.app, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.__name__)
 async def test_a_screen_looks_as_it_did(chat, recorder, screen, size):

@@ -116,6 +116,7 @@ async def test_a_tool_runs_once_it_is_allowed_and_the_model_reads_its_result(cha
         await c.sees("✓ maths/add a=1 b=2")
 
 
+@pytest.mark.slow
 async def test_what_is_refused_does_not_run_and_the_model_is_told(chat, server):
     async with chat(Script(calling("maths__add", a=1, b=2)), Script("As you wish.")) as c:
         await c.type("Add.")
@@ -126,6 +127,7 @@ async def test_what_is_refused_does_not_run_and_the_model_is_told(chat, server):
         assert c.engine.asked[1][-1].content == "The user did not allow this call."
 
 
+@pytest.mark.slow
 async def test_keys_that_are_typed_ahead_allow_nothing(chat, server):
     async with chat(Script(calling("maths__add", a=1, b=2))) as c:
         await c.type("Add.")
@@ -135,6 +137,7 @@ async def test_keys_that_are_typed_ahead_allow_nothing(chat, server):
         assert calls(c)[0].state == "waiting"
 
 
+@pytest.mark.slow
 async def test_allowed_in_this_chat_means_not_asked_again_here_and_asked_in_another(chat, server):
     call = calling("maths__add", a=1, b=2)
     async with chat(Script(call), Script("One."), Script(call), Script("Two."), Script(call)) as c:
@@ -149,6 +152,7 @@ async def test_allowed_in_this_chat_means_not_asked_again_here_and_asked_in_anot
         await asked(c)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("only", "told"),
     [
@@ -169,6 +173,7 @@ async def test_a_preset_says_which_tools_the_model_is_told_of(chat, server, only
         await c.sees("not offered" if len(told) < 2 else "Add two numbers.")
 
 
+@pytest.mark.slow
 async def test_always_is_written_to_the_settings(chat, server):
     saved = []
     tools = ToolShelf((), saved.append)
@@ -180,6 +185,7 @@ async def test_always_is_written_to_the_settings(chat, server):
     assert saved == [("maths/add",)]
 
 
+@pytest.mark.slow
 async def test_a_tool_of_the_settings_runs_unasked(chat, server):
     tools = ToolShelf(("maths/*",))
     two = calling("maths__add", a=1, b=2) + "\n" + calling("maths__add", a=3, b=4)
@@ -192,6 +198,7 @@ async def test_a_tool_of_the_settings_runs_unasked(chat, server):
         ]
 
 
+@pytest.mark.slow
 async def test_esc_stops_a_tool_that_runs_and_f9_goes_on(chat, server):
     tools = ToolShelf(("maths/*",))
     async with chat(Script(calling("maths__sleep")), Script("Awake."), tools=tools) as c:
@@ -206,6 +213,7 @@ async def test_esc_stops_a_tool_that_runs_and_f9_goes_on(chat, server):
         assert c.engine.asked[1][-1].content == "The user stopped this call."
 
 
+@pytest.mark.slow
 async def test_esc_answers_a_question_with_no_call_at_all(chat, server):
     async with chat(Script(calling("maths__add", a=1, b=2))) as c:
         await c.type("Add.")
@@ -215,6 +223,7 @@ async def test_esc_answers_a_question_with_no_call_at_all(chat, server):
         assert c.session.chat.question is None
 
 
+@pytest.mark.slow
 async def test_a_model_that_calls_the_same_for_ever_is_stopped(chat, server):
     tools = ToolShelf(("maths/*",))
     call = calling("maths__add", a=1, b=2)
@@ -227,6 +236,7 @@ async def test_a_model_that_calls_the_same_for_ever_is_stopped(chat, server):
         assert all("was made 3 times" in result for result in results[3:])
 
 
+@pytest.mark.slow
 async def test_a_call_of_no_tool_is_an_error_that_the_model_reads(chat, server):
     async with chat(Script(calling("maths__erase")), Script("Sorry.")) as c:
         await c.type("Erase.")
@@ -234,6 +244,7 @@ async def test_a_call_of_no_tool_is_an_error_that_the_model_reads(chat, server):
         assert "there is no tool maths__erase" in c.engine.asked[1][-1].content
 
 
+@pytest.mark.slow
 async def test_calls_and_results_are_saved_with_their_branch_and_exported(chat, server, tmp_path):
     tools = ToolShelf(("maths/*",))
     saver = Saver(tmp_path / "chats.db")
@@ -261,6 +272,7 @@ async def test_calls_and_results_are_saved_with_their_branch_and_exported(chat, 
     assert "<tool_call>" not in text
 
 
+@pytest.mark.slow
 async def test_a_resumed_chat_tells_the_model_of_its_calls(chat, server, tmp_path):
     tools = ToolShelf(("maths/*",))
     saver = Saver(tmp_path / "chats.db")
@@ -406,6 +418,7 @@ async def test_context_lists_the_tokens_of_every_message(chat):
         await c.sees("model: Owls hunt at night.")
 
 
+@pytest.mark.slow
 async def test_tools_are_counted_as_the_template_writes_them(chat, server):
     few, many = CountingEngine([Script("Three.")]), CountingEngine([Script("Three.")])
     few.tools, many.tools = 682, 683
@@ -422,6 +435,7 @@ async def test_tools_are_counted_as_the_template_writes_them(chat, server):
         await c.sees("the tools take 683 of the 2,048 tokens of the context")
 
 
+@pytest.mark.slow
 async def test_for_a_server_elsewhere_nothing_is_started_and_earlier_calls_are_told_as_text(
     chat, server, tmp_path
 ):

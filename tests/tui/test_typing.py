@@ -252,6 +252,7 @@ async def test_what_follows_a_refused_message_stays_in_the_composer(chat):
         assert c.composer.text == "/frobnicate two"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(1, 5))
 async def test_what_is_typed_in_the_settings_lands_in_the_setting_that_was_chosen(chat, place):
     async with chat() as c:

@@ -36,6 +36,7 @@ def plain(seed: int, sampling: Sampling) -> list[int]:
     return tables.decode(TARGET, Off(), Match(), seed, TOKENS, sampling=sampling)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("shape", tables.SHAPES)
 def test_every_shape_of_draft_leaves_the_text_alone(shape: str, setting: str) -> None:
@@ -46,6 +47,7 @@ def test_every_shape_of_draft_leaves_the_text_alone(shape: str, setting: str) ->
         assert drafted == plain(seed, sampling)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize(
     "kind", ["model coupled", "model sampled", "ngram", "suffix", "tree", "cascade"]
@@ -69,6 +71,7 @@ def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
         assert drafted == plain(seed, sampling)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 5, 9])
 def test_draft_length_leaves_the_text_alone(k: int) -> None:
     for seed in SEEDS:

@@ -33,6 +33,7 @@ from localspec.verifiers.rejection import residual
 LISTED = [s for s, (_, proposal) in tables.SHAPES.items() if proposal in Rejection.proposals]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", LISTED)
 def test_first_three_tokens_follow_the_target(shape: str) -> None:
     assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 2_000) > FALSE_ALARM
@@ -50,6 +51,7 @@ def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
     assert p_value(drafter, Rejection(), 15_000) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_trees_of_a_draft_model_follow_the_target() -> None:
     assert (
         p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 2_000, tables.Broad())
@@ -103,11 +105,13 @@ class _ChoosesByWhatItDrew(Drafter):
         return [Draft(ids, parents, Proposal.SAMPLED, (q,), self.name)]
 
 
+@pytest.mark.slow
 def test_stopping_by_confidence_before_a_token_is_drawn_keeps_the_distribution() -> None:
     drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
     assert p_value(drafter, Rejection(), 6_000, _Threshold()) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_a_draft_that_is_too_flat_is_sharpened_and_stays_exact() -> None:
     """The draft is the target at more than twice its temperature: q^2.5 is the target itself."""
     flat = ChainDrafter(TableModel(lambda tokens: TARGET(tokens) / 2.5), Proposal.SAMPLED)
@@ -128,6 +132,7 @@ def test_overlap_is_the_probability_of_acceptance() -> None:
     assert overlaps(p, sharpened(p, 2.0), np.array([1.0])) == pytest.approx([squared])
 
 
+@pytest.mark.slow
 def test_the_test_sees_a_draft_that_chooses_by_what_it_drew() -> None:
     assert p_value(_ChoosesByWhatItDrew(), Rejection(), 6_000) < 1e-12
 
@@ -140,6 +145,7 @@ def test_the_controller_keeps_the_distribution() -> None:
     assert p_value(drafter, Rejection(), 15_000, Timeless(knowledge, ["model"])) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verifier", [Match(), Rejection()])
 def test_the_test_sees_a_wrong_label(verifier: Verifier) -> None:
     """Negative control: an argmax draft that claims to be sampled. Match does not care."""
@@ -187,6 +193,7 @@ class _BonusAfterCorrection(Rejection):
         return verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", [_ResidualOfTargetAlone(), _BonusAfterCorrection()])
 def test_the_test_sees_both_classic_mistakes(mistake: Verifier) -> None:
     assert p_value(tables.shaped_drafter("sampled chain", DRAFT), mistake, 4_000) < 1e-12

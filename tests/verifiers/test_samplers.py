@@ -77,6 +77,7 @@ def drafters(table: Table) -> dict[str, tuple[Drafter, object]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("kind", drafters(DRAFT))
 def test_a_drafted_text_is_the_plain_one(kind: str, setting: str) -> None:
@@ -99,6 +100,7 @@ def test_a_drafted_text_is_the_plain_one(kind: str, setting: str) -> None:
         assert drafted == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_drafted_text_is_the_plain_one_under_a_grammar(setting: str) -> None:
     table, sampling = tables.random_table(3, v=4), SETTINGS[setting]
@@ -129,6 +131,7 @@ def request(
     return Request(seq, list(tables.PROMPT), processor, noise, n, verifier=verifier, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model", "suffix"])
 def test_requests_with_other_samplers_side_by_side_get_what_they_get_alone(kind: str) -> None:
     for seed in range(4):
@@ -213,6 +216,7 @@ def chance(kind: str, setting: str, runs: int, n: int = 3) -> float:
     return p_value_of(map(said, range(runs)), exact(sampling, n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", WARM_ONES)
 @pytest.mark.parametrize("kind", ["sampled", "tree"])
 def test_rejection_follows_the_exact_distribution(kind: str, setting: str) -> None:
@@ -226,6 +230,7 @@ def test_rejection_follows_the_exact_distribution_closely(kind: str, setting: st
     assert chance(kind, setting, 4_000, 4) > FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_the_frequency_test_sees_a_mu_that_a_rejected_draft_moved() -> None:
     """Negative control: every drafted token, accepted or not, moves mu on."""
     sampling = SETTINGS["mirostat 2"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import stat
 import urllib.parse
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from localspec.core.picture import LARGEST_FILE, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
 from localspec.errors import MediaError, UsageError
-from localspec.files import paths
+from localspec.files import paths, regular
 from localspec.serve.requests.pictures import not_fetched
 
 _SECONDS = 20.0
@@ -93,7 +92,10 @@ class MediaPlaces:
             async with asyncio.timeout(_SECONDS):
                 if address.lower().startswith("file:"):
                     path = self._allowed_path(address)
-                    data = await asyncio.to_thread(_content, path)
+                    most = LARGEST_FILE + 1
+                    data = await asyncio.to_thread(regular.content, path, most, links=False)
+                    if len(data) > LARGEST_FILE:
+                        raise MediaError(f"{name} {_TOO_LARGE}")
                     more(len(data))
                 else:
                     data = await self._downloaded(address, more)
@@ -177,21 +179,3 @@ def _lone_origin(place: str) -> tuple[str, str, int]:
             f"--allow-media takes a folder, or a server such as https://example.org, not {place!r}"
         )
     return parts.scheme, parts.hostname, port
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-        MediaError: it is larger than a picture may be, or no file.
-        OSError: it cannot be read.
-    """
-    # Not blocking: a pipe would wait for its other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise MediaError(f"{path.name} is no file")
-        data = file.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        raise MediaError(f"{path.name} {_TOO_LARGE}")
-    return data

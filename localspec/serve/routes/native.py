@@ -42,6 +42,7 @@ from localspec.serve.http.bodies import (
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.json_body import parse
+from localspec.serve.http.settings import ServeSettings
 from localspec.serve.routes import examples
 from localspec.serve.routes.endpoint import get, post_untyped
 
@@ -106,7 +107,7 @@ class Native:
         """Answer one request, line by line."""
         service = self._service
         raw = await read_body(request, service.settings.limits)
-        asked = await elsewhere(len(raw), lambda: _reply_of(raw))
+        asked = _limited(await elsewhere(len(raw), lambda: _reply_of(raw)), service.settings)
         answering = await service.answer(caller_of(request.scope), PATH, None, [asked])
         return StreamedAnswer(
             _lines(answering),
@@ -137,12 +138,36 @@ async def _lines(answering: Answering) -> AsyncIterator[bytes]:
 
 def _reply_of(raw: bytes) -> ReplyRequest:
     data = parse(raw)
-    return _read(lambda: codec.decode(ReplyRequest, data, "request"))
+    return _without_files(_read(lambda: codec.decode(ReplyRequest, data, "request")))
 
 
 def _examine_of(raw: bytes) -> ExamineCommand:
     data = parse(raw)
-    return _read(lambda: codec.decode(ExamineCommand, {**data, "id": _ID}, "examine"))
+    command = _read(lambda: codec.decode(ExamineCommand, {**data, "id": _ID}, "examine"))
+    _without_files(command.request)
+    return command
+
+
+def _without_files(request: ReplyRequest) -> ReplyRequest:
+    """The request: a client names no files of this machine.
+
+    Raises:
+        ApiError: it names one.
+    """
+    if any(picture.path for one in request.messages for picture in one.pictures):
+        raise bad_request(
+            "a server opens no file that a client names in `path`: send its bytes in `data`"
+        )
+    return request
+
+
+def _limited(request: ReplyRequest, settings: ServeSettings) -> ReplyRequest:
+    """The request with as many tokens as the server gives at most."""
+    most = settings.max_tokens
+    if most is None:
+        return request
+    asked = request.max_tokens
+    return dataclasses.replace(request, max_tokens=most if asked is None else min(most, asked))
 
 
 def _read(decode: Callable[[], T]) -> T:
