@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from localspec.errors import LocalspecError
@@ -25,6 +25,10 @@ from localspec.files import private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
+_LOCK = ".lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+_LOOK_S = 0.1
+"""Seconds between two looks whether another process is done."""
 _LIBRARY = re.compile(r"\.(so|dylib|dll)(\.|$)")
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -82,21 +86,59 @@ def store(
     check: Callable[[Path], None] | None = None,
     *,
     shared: bool = False,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Path:
     """Store the library that ``make`` writes at the place it is given, whole or not at all.
 
     ``check`` may open it there, and raises where it is wrong. ``shared``: other users may read it,
-    who run the same installation.
+    who run the same installation. Where another process stores it just now, its result is taken;
+    ``waiting`` is called meanwhile, and may raise.
 
     Raises:
         LocalspecError: others may write to the folder.
         OSError: it cannot be written.
-        Exception: what ``make`` and ``check`` raise.
+        Exception: what ``make``, ``check`` and ``waiting`` raise.
     """
     private.make(folder, 0o755 if shared else 0o700)
     path = folder / name
-    with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
-        fresh = Path(scratch) / name
+    with _alone(folder, waiting) as first:
+        if first or not is_stored(path):
+            _store(path, make, check, shared=shared)
+    return path
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[bool]:
+    """Hold a folder's lock; whether no other process had it."""
+    import filelock  # only where something is compiled: it takes long
+
+    lock, first = filelock.FileLock(folder / _LOCK, mode=0o600, fallback_to_soft=False), True
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=_LOOK_S)
+        except filelock.Timeout:
+            first = False
+            waiting()
+        except OSError as error:
+            # Some network file systems have no locks: both processes then store the same.
+            if error.errno not in _NO_LOCKS:
+                raise
+            break
+    try:
+        yield first
+    finally:
+        lock.release()
+
+
+def _store(
+    path: Path,
+    make: Callable[[Path], None],
+    check: Callable[[Path], None] | None,
+    *,
+    shared: bool,
+) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as scratch:
+        fresh = Path(scratch) / path.name
         make(fresh)
         fresh.chmod(0o644 if shared else 0o600)  # compilers go by the umask
         digest = hashlib.sha256(fresh.read_bytes()).hexdigest()
@@ -109,7 +151,6 @@ def store(
             _record(path).unlink()
         fresh.replace(path)
         _record(fresh).replace(_record(path))
-    return path
 
 
 def require_closed(folder: Path, *files: Path) -> None:

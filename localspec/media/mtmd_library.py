@@ -69,7 +69,7 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
         on_unit(0.0)
         build = _Build(command, libraries, source, on_unit)
         try:
-            native.store(paths.make(folder), NAME, build.make)
+            native.store(paths.make(folder), NAME, build.make, waiting=lambda: on_unit(0.0))
         except OSError as error:
             raise LocalspecError(
                 f"the library for pictures cannot be stored: {error.strerror or error}"

@@ -8,14 +8,17 @@ import pwd
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import filelock
 import pytest
+from waiting import until
 
 from localspec.core import kernel
 from localspec.core.kernel import build
-from localspec.errors import LocalspecError, WorkerError
+from localspec.errors import Interrupted, LocalspecError, WorkerError
 from localspec.files import native, paths, private
 from localspec.llama import remote
 from localspec.rpc import plugin
@@ -48,9 +51,35 @@ def test_a_library_is_stored_with_its_digest_in_folders_of_the_owner_alone(tmp_p
     assert path.read_bytes() == b"code"
     assert native.trusted(path) == path
     assert native.is_stored(path)
-    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256"}
+    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256", ".lock"}
     assert {mode(p) for p in (path.parent, path.parent.parent, tmp_path / "home")} == {0o700}
     assert mode(path) == 0o600
+
+
+def test_what_another_process_compiles_just_now_is_waited_for(tmp_path: Path) -> None:
+    waited: list[None] = []
+    begun = threading.Event()
+
+    def make(fresh: Path) -> None:
+        begun.set()
+        until(lambda: waited)
+        fresh.write_bytes(b"code")
+
+    others = threading.Thread(target=native.store, args=(tmp_path / "a", "lib.so", make))
+    others.start()
+    begun.wait(60)
+    path = native.store(tmp_path / "a", "lib.so", pytest.fail, waiting=lambda: waited.append(None))
+    others.join(60)
+    assert path.read_bytes() == b"code"
+
+    def stops() -> None:
+        raise Interrupted("interrupted")
+
+    with (
+        filelock.FileLock(tmp_path / "a" / ".lock"),
+        pytest.raises(Interrupted),
+    ):
+        native.store(tmp_path / "a", "lib.so", pytest.fail, waiting=stops)
 
 
 def test_what_cannot_be_made_or_is_wrong_leaves_what_was_there(tmp_path: Path) -> None:
@@ -65,7 +94,7 @@ def test_what_cannot_be_made_or_is_wrong_leaves_what_was_there(tmp_path: Path) -
     with pytest.raises(LocalspecError, match="computes wrongly"):
         native.store(path.parent, path.name, lambda fresh: fresh.touch(), wrong)
     assert native.trusted(path).read_bytes() == b"code"
-    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256"}
+    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256", ".lock"}
 
 
 def test_a_library_with_one_other_byte_is_refused_and_made_again(tmp_path: Path) -> None:
