@@ -59,8 +59,8 @@ class Probes:
     """Processor seconds of all."""
 
 
-def expected(backend: str, machine: Machine, tools: Path) -> Expected:
-    """The time of the build, without neighbours and with those that this machine has now.
+def expected(backend: str, machine: Machine, tools: Path, times: float = 1.0) -> Expected:
+    """The time of ``times`` the usual build, without neighbours and with those that are there now.
 
     As many copies of the probe as the build will have jobs are compiled at once. ``tools`` is a
     folder that can be written to.
@@ -70,18 +70,20 @@ def expected(backend: str, machine: Machine, tools: Path) -> Expected:
     found = [_timed(jobs, tools)]
     while all(_busy(one, jobs) for one in found) and sum(one.wall for one in found) < _LOOK_S:
         found.append(_timed(jobs, tools))
-    return of_probes(backend, machine, found, jobs)
+    return of_probes(backend, machine, found, jobs, times)
 
 
 def _busy(probes: Probes, jobs: int) -> bool:
     return probes.wall > _BUSY * probes.processor / jobs
 
 
-def of_probes(backend: str, machine: Machine, found: Sequence[Probes], jobs: int) -> Expected:
+def of_probes(
+    backend: str, machine: Machine, found: Sequence[Probes], jobs: int, times: float = 1.0
+) -> Expected:
     """The time of a build of ``jobs`` jobs by that of the probes; one of no seconds where a
     compiler failed.
     """
-    work = PROBES[backend]
+    work = times * PROBES[backend]
     if backend == "cuda":
         work *= 1 + _FURTHER_ARCHITECTURE * (cuda_architectures(machine, os.environ) - 1)
     if not all(one.wall for one in found):

@@ -225,7 +225,7 @@ def build_wheel(
     unpack(archive, work / "source")
 
     jobs = build_jobs(backend)
-    estimate = expected(backend, machine, work)
+    estimate = expected(backend, machine, work, rung.work)
     cores = "1 core" if jobs == 1 else f"{jobs} cores"
     say(
         f"building llama.cpp for {backend.upper()}, once: "

@@ -193,9 +193,11 @@ class Race:
         finally:
             growth.remove()
 
-    async def _wait_for_calm(self) -> None:
+    async def _wait_for_calm(self) -> bool:
+        """Whether a moment came in which other programs are not busy."""
         self.doing = "waiting for other programs, which are busy"
         self.shortened = not await self._machine.calm()
+        return not self.shortened
 
     async def _turns(self, engine: Engine) -> None:
         """Both sides twice, in turns; while other programs are busy once, for the texts, and twice
@@ -203,10 +205,7 @@ class Race:
         """
         await self._wait_for_calm()
         await self._pair(engine)
-        if self.shortened:
-            await self._wait_for_calm()
-            if self.shortened:
-                return
+        if self.shortened and await self._wait_for_calm():
             self.speeds = Speeds()
         while not (self.speeds.complete or self.shortened):
             await self._pair(engine)
