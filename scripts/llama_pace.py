@@ -52,6 +52,8 @@ _TRUST_S = 20.0
 """Seconds after which the speed that was expected no longer counts."""
 _PRIOR = 0.03
 """Part of the work that the probe's own processor time counts as, beside that of finished files."""
+_LEAST = 0.1
+"""Part of the work of unfinished files that remains at least."""
 _PROGRESS = re.compile(r"\[(\d+)/(\d+)\]")
 _OBJECT = re.compile(r"(?:-o|object) (\S+\.o)(?:\s|$)")
 _EDGE = re.compile(r"^build (\S+\.o): ", re.MULTILINE)
@@ -133,9 +135,9 @@ class Pace:
         self._root = 0
         self._made = set() if build is None else {str(p) for p in build.rglob("*.o")}
         self._left: dict[str, float] = {}
-        """Work by file that is not compiled; empty before ninja begins, and without it."""
-        self._done, self._rest = 0.0, 0.0 if build else expected.work
-        self._over = False
+        """Work by file that is not compiled; nothing without ninja."""
+        self._done, self._rest = 0.0, expected.work
+        self._begun, self._over = build is None, False
         self._samples: deque[tuple[float, float]] = deque()
         """Moments, and the processor seconds until then."""
 
@@ -148,8 +150,8 @@ class Pace:
         progress = _PROGRESS.match(line)
         if progress is None or self._build is None:
             return
-        if not self._left:
-            self._left = self._planned(int(progress[2]))
+        if not self._begun:
+            self._begun, self._left = True, self._planned(int(progress[2]))
             self._rest = sum(self._left.values())
             self._samples.clear()
         made = _OBJECT.search(line)
@@ -184,7 +186,7 @@ class Pace:
             return 0.0
         if not expected.seconds:
             return None
-        if not self._rest:
+        if not self._begun:
             return max(0.0, expected.seconds - (now - self._started)) or None
         used, window = self._used(self._root), _WINDOW_S
         if used is None:  # of a moment too few files tell
@@ -193,8 +195,12 @@ class Pace:
         probe = (used.ended + prior * expected.probe) / (self._done + prior)
         remaining = probe * self._rest - used.running
         speed = self._speed(now, used.ended + used.running, window)
-        if self._left:  # a file is compiled by one core
+        if self._build is not None:
+            # What runs may take longer than it should; a file is compiled by one core.
+            remaining = max(remaining, _LEAST * probe * self._rest)
             speed = min(speed, len(self._left))
+            if not self._left:
+                return 0.0
         return remaining / speed if remaining > 0 and speed > 0 else None
 
     def _speed(self, now: float, seconds: float, window: float) -> float:

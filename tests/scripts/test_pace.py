@@ -120,6 +120,19 @@ def test_a_build_that_goes_on_has_less_to_do(tmp_path):
     assert pace.left() == pytest.approx(rest / JOBS, rel=0.02)
 
 
+def test_what_is_linked_at_the_end_is_no_new_beginning(tmp_path):
+    (tmp_path / "build.ninja").write_text("build a.cpp.o: CXX s\nbuild b.cpp.o: CXX s\n")
+    used = [Used(0.0, 0.0)]
+    pace = Pace(Expected(100.0, 1.0, 50.0, 50.0), tmp_path, lambda: 0.0, lambda _: used[0])
+    pace.read("[1/4] c++ -o a.cpp.o -c a.cpp\n")
+    used[0] = Used(50.0, 200.0)
+    assert pace.left() == pytest.approx(5.0, rel=0.1), "the file takes longer, and is not done"
+    pace.read("[2/4] c++ -o b.cpp.o -c b.cpp\n")
+    assert pace.left() == 0
+    pace.read("[3/4] c++ -shared -o libllama.so a.cpp.o b.cpp.o\n")
+    assert pace.left() == 0
+
+
 def test_before_ninja_begins_it_is_what_was_told(tmp_path):
     now = [0.0]
     pace = Pace(Expected(100.0, 1.0, 50.0, 60.0), tmp_path, clock=lambda: now[0])
