@@ -26,6 +26,7 @@ from bootstrap_steps import Failure, describe, locked, run_step, say
 from llama_check import load_failure, prove
 from llama_engine import Place, make_sound
 from llama_ladder import Ladder
+from llama_pace import Pace
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -270,7 +271,7 @@ def compile_own_kernels(state: dict[str, str]) -> None:
     say(f"compiling and checking kernels, once: {llama_time.in_words(expected)} (log: {LOG})")
     command: list[str | Path] = [PYTHON, "-P", "-m", "localspec.loading.own_kernels"]
     try:
-        run_step("compiling and checking kernels", command, LOG, cwd=ROOT, expected=expected)
+        run_step("compiling and checking kernels", command, LOG, cwd=ROOT, pace=Pace(expected))
     except Failure as failure:
         say(f"{failure}; going on with llama.cpp's kernels")
     state["own kernels"] = found.hexdigest()

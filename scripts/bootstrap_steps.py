@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from llama_pace import Pace
+
 PLAIN_INTERVAL = 30.0
 """Seconds between lines where there is no terminal to redraw one on."""
-
-NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\]")
 
 # Output of pip, venv and compilers, and what the user can do about it. First match wins.
 KNOWN_CAUSES = {
@@ -149,53 +149,27 @@ class StatusLine:
         title: str,
         stream: IO[str],
         clock: Callable[[], float] = time.monotonic,
-        expected: float = 0.0,
+        pace: Pace | None = None,
     ) -> None:
-        """``expected``: seconds that the step should take, 0 where nobody knows."""
+        """``pace`` knows what remains of the step, where somebody does."""
         self.title = title
         self.stream = stream
         self.terminal = stream.isatty()
         self.clock = clock
-        self.expected = expected
+        self.pace = pace
         self.started = clock()
         self.last_plain = self.started
-        self.done = self.total = 0
-
-    def read(self, line: str) -> None:
-        """Read the progress, if any, in a line of the step's output."""
-        match = NINJA_PROGRESS.match(line)
-        if match:
-            self.done, self.total = int(match[1]), int(match[2])
 
     def text(self) -> str:
         elapsed = self.clock() - self.started
-        left = self.left(elapsed)
+        left = self.pace.left() if self.pace is not None else None
         parts = [self.title]
         if left is not None:
             parts.append(bar(elapsed / (elapsed + left) if left else 1.0))
-        elif self.total:
-            parts.append(f"[{self.done}/{self.total}]")
         parts.append(minutes(elapsed))
         if left:
             parts.append(f"about {minutes(left)} left")
         return "  ".join(parts)
-
-    def left(self, elapsed: float) -> float | None:
-        """Seconds that remain; None where nothing tells.
-
-        Early files are not typical of the rest: the expectation counts as long as few are done, the
-        pace of this build the more the more are.
-        """
-        share = self.done / self.total if self.total else 0.0
-        if self.total and self.done == self.total:
-            return 0.0
-        pace = elapsed * (1 - share) / share if share else None
-        if not self.expected:
-            return pace if share >= 0.1 else None
-        planned = self.expected - elapsed
-        if pace is None:
-            return planned if planned > 0 else None
-        return share * pace + (1 - share) * max(planned, 0.0)
 
     def draw(self) -> None:
         if self.terminal:
@@ -254,13 +228,13 @@ def run_step(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     advice: str = "",
-    expected: float = 0.0,
+    pace: Pace | None = None,
 ) -> None:
     """Run one step with its output in the log; a Failure names the likely cause.
 
-    ``expected``: seconds that it should take, for the line of progress.
+    ``pace`` is told of the process and its output, and asked what remains.
     """
-    status = StatusLine(f"localspec: {title}", sys.stderr, expected=expected)
+    status = StatusLine(f"localspec: {title}", sys.stderr, pace=pace)
     tail: deque[str] = deque(maxlen=400)
     with log.open("a", buffering=1, encoding="utf-8") as sink:  # to be followed with tail -f
         sink.write(f"\n== {title}: {' '.join(map(str, command))}\n")
@@ -276,11 +250,14 @@ def run_step(
             process_group=0,  # so that stop_group reaches compilers too
         ) as process:
             assert process.stdout is not None
+            if pace is not None:
+                pace.begin(process.pid)
             try:
                 with status.ticking():
                     for line in process.stdout:
                         sink.write(line)
-                        status.read(line)
+                        if pace is not None:
+                            pace.read(line)
                         tail.append(line)
                     code = process.wait()
             except BaseException:

@@ -19,6 +19,14 @@ CUDA_FILES = (
     OPTIONS_FILE.with_name("llama_cuda_driver.c"),
 )
 """What a CUDA build on Linux has beside the options."""
+ONE_COPY = (
+    "-DCMAKE_INSTALL_BINDIR=llama_cpp/lib",
+    "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
+    "-DCMAKE_INSTALL_RPATH=$ORIGIN",
+    "-DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON",
+)
+"""Options of a build on Linux. A wheel has no links: every name of a library would be a copy, and
+two of them are loaded as two libraries. llama-cpp-python's own CMake installs all in two places."""
 VECTOR_FLAG = re.compile("sse|ssse|avx|fma|f16c|bmi|amx")
 BACKENDS = ("cpu", "cuda", "metal", "vulkan")
 
@@ -250,6 +258,8 @@ def cmake_options(backend: str, machine: Machine) -> list[str]:
         "-DLLAVA_BUILD=OFF",
         f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={OPTIONS_FILE}",
     ]
+    if machine.system == "Linux":
+        options += ONE_COPY
     if backend == "cuda":
         options.append("-DGGML_CUDA=ON")
         if machine.nvcc:

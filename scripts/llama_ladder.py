@@ -32,6 +32,8 @@ class Rung:
     """Reads on after "llama.cpp, built"."""
     options: tuple[str, ...] = ()
     """Options for CMake."""
+    work: float = 1.0
+    """Times the compiling of a usual build."""
 
 
 NATIVE = Rung("natively")

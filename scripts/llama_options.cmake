@@ -12,7 +12,7 @@ endif()
 
 # Called when all targets are there: what is added to them then comes after -march=native.
 function(localspec_adjust_kernels)
-  if(NOT TARGET ggml-cpu)
+  if(NOT TARGET ggml-base)
     return()
   endif()
   # Before GCC 14, _tile_loadconfig says that it reads 8 bytes where the instruction reads 64. The
@@ -20,13 +20,16 @@ function(localspec_adjust_kernels)
   # Both flags are needed. LOCALSPEC_KEEP_STORES is for a later GCC that turns out to have the defect.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
      AND (CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14 OR LOCALSPEC_KEEP_STORES))
-    get_target_property(folder ggml-cpu SOURCE_DIR)
+    # All targets of ggml are of one folder: those of the levels of a build that has several too.
+    get_target_property(folder ggml-base SOURCE_DIR)
     set_property(
       SOURCE ${folder}/ggml-cpu/amx/mmq.cpp
-      TARGET_DIRECTORY ggml-cpu
+      TARGET_DIRECTORY ggml-base
       APPEND PROPERTY COMPILE_OPTIONS -fno-tree-dse -fno-dse)
   endif()
   # Such as -mno-amx-tile, where the build proved unsound with AMX (scripts/llama_ladder.py).
-  target_compile_options(ggml-cpu PRIVATE ${LOCALSPEC_KERNEL_OPTIONS})
+  if(TARGET ggml-cpu)
+    target_compile_options(ggml-cpu PRIVATE ${LOCALSPEC_KERNEL_OPTIONS})
+  endif()
 endfunction()
 cmake_language(DEFER CALL localspec_adjust_kernels)

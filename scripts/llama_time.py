@@ -1,13 +1,17 @@
 """How long a build of llama.cpp will take, from a piece of compiling that is timed here and now."""
 
 import os
+import resource
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from llama_backend import Machine, build_jobs, cuda_architectures
+from llama_pace import Expected
 
 PROBES = {"cpu": 400.0, "metal": 440.0, "cuda": 4800.0, "vulkan": 1800.0, "kernels": 100.0}
 """Core seconds of a build, as multiples of those of `PROBE`. Those of the processor (226 s against
@@ -39,29 +43,57 @@ int probe(const std::string & text) {
 }
 """
 _PATIENCE_S = 120.0
+_BUSY = 1.3
+"""Times the seconds without neighbours from which on both are said."""
+_LOOK_S = 3.0
+"""Seconds of probes beside neighbours, whose work comes and goes."""
 
 
-def expected(backend: str, machine: Machine, tools: Path) -> float:
-    """Seconds of the build, with the neighbours that this machine has now; 0 where nothing tells.
+@dataclass(frozen=True)
+class Probes:
+    """As many probes at once as a build has jobs."""
+
+    wall: float
+    """Seconds until all were compiled."""
+    processor: float
+    """Processor seconds of all."""
+
+
+def expected(backend: str, machine: Machine, tools: Path, times: float = 1.0) -> Expected:
+    """The time of ``times`` the usual build, without neighbours and with those that are there now.
 
     As many copies of the probe as the build will have jobs are compiled at once. ``tools`` is a
     folder that can be written to.
     """
     jobs = min(build_jobs(backend), _MOST_JOBS.get(backend, 1 << 10))
-    # The first also reads the compiler from the disk.
-    twice = [_timed(jobs, tools) for _ in range(2)]
-    return seconds(backend, machine, min(twice), jobs)
+    _timed(jobs, tools)  # reads the compiler from the disk
+    found = [_timed(jobs, tools)]
+    while all(_busy(one, jobs) for one in found) and sum(one.wall for one in found) < _LOOK_S:
+        found.append(_timed(jobs, tools))
+    return of_probes(backend, machine, found, jobs, times)
 
 
-def seconds(backend: str, machine: Machine, probe: float, jobs: int) -> float:
-    """Seconds of the build where ``jobs`` probes at once take ``probe`` seconds."""
-    cost = PROBES[backend]
+def _busy(probes: Probes, jobs: int) -> bool:
+    return probes.wall > _BUSY * probes.processor / jobs
+
+
+def of_probes(
+    backend: str, machine: Machine, found: Sequence[Probes], jobs: int, times: float = 1.0
+) -> Expected:
+    """The time of a build of ``jobs`` jobs by that of the probes; one of no seconds where a
+    compiler failed.
+    """
+    work = times * PROBES[backend]
     if backend == "cuda":
-        cost *= 1 + _FURTHER_ARCHITECTURE * (cuda_architectures(machine, os.environ) - 1)
-    return cost * probe / jobs
+        work *= 1 + _FURTHER_ARCHITECTURE * (cuda_architectures(machine, os.environ) - 1)
+    if not all(one.wall for one in found):
+        return Expected(work, 0.0, 0.0, 0.0)
+    probe = min(one.processor for one in found) / jobs
+    each = sum(one.wall for one in found) / len(found)
+    return Expected(work, probe, work * probe / jobs, work * each / jobs)
 
 
-def _timed(jobs: int, folder: Path) -> float:
+def _timed(jobs: int, folder: Path) -> Probes:
     command = [*(os.environ.get("CXX", "").split() or ["c++"]), "-O3", "-std=c++17", "-c"]
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         source = Path(scratch) / "probe.cpp"
@@ -81,17 +113,30 @@ def _timed(jobs: int, folder: Path) -> float:
                     process.kill()
                     return False
 
-        began = time.monotonic()
+        began, before = time.monotonic(), _of_children()
         try:
             with ThreadPoolExecutor(jobs) as pool:
                 done = all(pool.map(compile_once, range(jobs)))
         except OSError:  # the build will say what is wrong with the compiler
-            return 0.0
-        return time.monotonic() - began if done else 0.0
+            return Probes(0.0, 0.0)
+        if not done:
+            return Probes(0.0, 0.0)
+        return Probes(time.monotonic() - began, _of_children() - before)
 
 
-def in_words(wanted: float) -> str:
-    """``about 3 min``; of two cores that are busy otherwise, a build can take many."""
-    if not wanted:
+def _of_children() -> float:
+    """Processor seconds of the children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def in_words(wanted: Expected) -> str:
+    """``about 3 min``, or ``3 to 9 min, 9 if it stays as busy`` beside other work."""
+    if not wanted.seconds:
         return "some minutes"
-    return f"about {round(wanted)} s" if wanted < 90 else f"about {round(wanted / 60)} min"
+    low, high, unit = round(wanted.alone), round(wanted.seconds), "s"
+    if high >= 90:
+        low, high, unit = max(1, round(low / 60)), round(high / 60), "min"
+    if wanted.seconds < _BUSY * wanted.alone or low == high:
+        return f"about {high} {unit}"
+    return f"{low} to {high} {unit}, {high} if it stays as busy"

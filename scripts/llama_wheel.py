@@ -26,6 +26,7 @@ from llama_backend import (
     this_machine,
 )
 from llama_ladder import NOTES, Rung
+from llama_pace import Pace
 from llama_time import expected, in_words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -224,11 +225,11 @@ def build_wheel(
     unpack(archive, work / "source")
 
     jobs = build_jobs(backend)
-    estimate = expected(backend, machine, work)
+    estimate = expected(backend, machine, work, rung.work)
     cores = "1 core" if jobs == 1 else f"{jobs} cores"
     say(
         f"building llama.cpp for {backend.upper()}, once: "
-        f"{in_words(estimate)} on {cores}, as busy as it is now (log: {log})"
+        f"{in_words(estimate)}, on {cores} (log: {log})"
     )
     options = [*cmake_options(backend, machine), *rung.options]
     settings = {"build-dir": str(work / "build"), "cmake.args": options}
@@ -240,7 +241,7 @@ def build_wheel(
         f"building llama.cpp for {backend.upper()}",
         [tools / "bin" / "python", "-I", "-c", call, work / "wheel", json.dumps(settings)],
         log,
-        expected=estimate,
+        pace=Pace(estimate, work / "build"),
         cwd=work / "source",
         env={"CMAKE_BUILD_PARALLEL_LEVEL": str(jobs), **os.environ, "PATH": path},
         advice=""

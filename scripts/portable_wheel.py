@@ -35,11 +35,6 @@ ALL = Rung(
         "-DGGML_NATIVE=OFF",
         "-DGGML_BACKEND_DL=ON",
         "-DGGML_CPU_ALL_VARIANTS=ON",
-        "-DCMAKE_INSTALL_BINDIR=llama_cpp/lib",
-        "-DCMAKE_INSTALL_LIBDIR=llama_cpp/lib",
-        "-DCMAKE_INSTALL_RPATH=$ORIGIN",
-        # A wheel has no links: every further name would be a copy, loaded as another library.
-        "-DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON",
     ),
 )
 LIBRARIES = Path("llama_cpp", "lib")

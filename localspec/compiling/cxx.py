@@ -47,6 +47,14 @@ def installed() -> str | None:
         return None
 
 
+def linked_names() -> list[str]:
+    """The names under which llama.cpp's library is there; what is linked to one build looks for
+    the name in it, and does not load with another build that has it not.
+    """
+    folder = library_folder()
+    return [] if folder is None else sorted(path.name for path in folder.glob("libggml-base*"))
+
+
 def library_folder() -> Path | None:
     """The folder of llama.cpp's libraries; None if they are not installed."""
     own_build.use()

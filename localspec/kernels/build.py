@@ -146,7 +146,7 @@ def files_of(source: Path) -> Iterator[Path]:
 @functools.cache
 def key() -> str:
     """Digest of all that the library is made of, but for the compiler."""
-    return _key(*platform.libc_ver())
+    return _key(*platform.libc_ver(), *cxx.linked_names())
 
 
 def shipped_folder(libraries: Path) -> Path:
@@ -156,10 +156,10 @@ def shipped_folder(libraries: Path) -> Path:
     return libraries / "localspec" / f"kernels-{_key()}"
 
 
-def _key(*libc: str) -> str:
+def _key(*linked: str) -> str:
     facts: list[object] = [VERSION, sorted(FILES.items()), _FLAGS]
     facts += [str(unit) for unit in of_machine()]
-    facts += [platform.system(), platform.machine(), *libc]
+    facts += [platform.system(), platform.machine(), *linked]
     digest = hashlib.sha256(repr(facts).encode())
     for path in files_of(SOURCE):
         digest.update(f"{path.relative_to(SOURCE)}\n".encode() + path.read_bytes())

@@ -80,7 +80,7 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
 def place() -> Path:
     """Its folder: named by all that it is made of."""
     facts = [VERSION, sorted(files().items()), _FLAGS, _DEFINES]
-    facts += [platform.system(), platform.machine(), *platform.libc_ver()]
+    facts += [platform.system(), platform.machine(), *platform.libc_ver(), *cxx.linked_names()]
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return paths.cache_dir() / _FOLDER / f"{VERSION}-{digest}"
 

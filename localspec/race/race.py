@@ -151,7 +151,7 @@ class Race:
         self.why_not: str | None = None
         """Why drafting was given up during the race, if it was."""
         self.shortened = False
-        """Whether other programs were busy, so that no more was made than the two texts."""
+        """Whether other programs were busy, so that the speeds say nothing."""
         self.best: Best | None = None
         """The pair of the catalogue that suits this machine best, once that is known."""
         self.kernels = ""
@@ -193,19 +193,29 @@ class Race:
         finally:
             growth.remove()
 
-    async def _wait_for_calm(self) -> None:
+    async def _wait_for_calm(self) -> bool:
+        """Whether a moment came in which other programs are not busy."""
         self.doing = "waiting for other programs, which are busy"
         self.shortened = not await self._machine.calm()
+        return not self.shortened
 
     async def _turns(self, engine: Engine) -> None:
-        """Both sides twice, in turns; while other programs are busy once, for the texts."""
+        """Both sides twice, in turns; while other programs are busy once, for the texts, and twice
+        more if they have ended then.
+        """
         await self._wait_for_calm()
-        for _ in range(RUNS):
-            others = self._machine.neighbours()
+        await self._pair(engine)
+        if self.shortened and await self._wait_for_calm():
+            self.speeds = Speeds()
+        while not (self.speeds.complete or self.shortened):
+            await self._pair(engine)
+
+    async def _pair(self, engine: Engine) -> None:
+        """A turn of each side, and whether other programs were busy meanwhile."""
+        others = self._machine.neighbours()
+        for _ in (self.plain, self.drafted):
             await self._turn(engine)
-            self.shortened = self.shortened or others.busy
-            if self.shortened and self.drafted.reply is not None:
-                return
+        self.shortened = others.busy
 
     def _loading(self, loading: Loading) -> None:
         if loading.fraction is None:
@@ -266,6 +276,8 @@ class Race:
     def _factor(self) -> str:
         """How much faster drafting is, and where it is not, why."""
         if not self.over:
+            if self.running is None and self.shortened:
+                return f"{self.doing} …"
             return f"measuring again, run {len(self.speeds.runs)} of {RUNS}"
         if self.shortened:
             return BUSY

@@ -132,6 +132,7 @@ def available() -> bool:
 
 def _key() -> str:
     facts = [VERSION, *FILES, platform.system(), platform.machine(), *platform.libc_ver()]
+    facts += cxx.linked_names()
     return f"{VERSION}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
 
 

@@ -284,7 +284,7 @@ def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:
     ("busy", "says", "fix"),
     [
         (True, "other programs are busy", "localspec doctor, when they are not"),
-        (False, "drafts made it slower", "localspec tune demo"),
+        (False, "drafts make it 99% slower here", "localspec tune demo"),
     ],
 )
 def test_drafts_that_cost_time_get_no_tick(busy: bool, says: str, fix: str) -> None:
@@ -293,6 +293,24 @@ def test_drafts_that_cost_time_get_no_tick(busy: bool, says: str, fix: str) -> N
     assert (found.status, found.fix) == ("note", fix)
     assert says in found.text
     assert pair.speed_finding([stats(40, 30)], plain, 2, busy=busy).status == "ok"
+
+
+def test_a_small_loss_gets_no_tick_where_it_is_beyond_the_noise() -> None:
+    plain = [stats(0, 0, 1.0 + 0.02 * (i % 3)) for i in range(20)]
+    slower = [stats(40, 39, s.decode_seconds * 1.1) for s in plain]
+    found = pair.speed_finding(slower, plain, 2)
+    assert (found.status, found.fix) == ("note", "localspec tune demo")
+    assert found.text.endswith(": drafts make it 9% slower here")
+    assert found.details["slower"]
+    # as often faster as slower
+    noisy = [stats(40, 39, 1.05 + 0.3 * (-1) ** i) for i in range(20)]
+    assert pair.speed_finding(noisy, plain, 2).status == "ok"
+    # slower in each turn, by less than a hundredth
+    same = [stats(40, 39, s.decode_seconds * 1.005) for s in plain]
+    assert pair.speed_finding(same, plain, 2).status == "ok"
+    # too few to tell
+    assert pair.speed_finding(slower[:3], plain[:3], 2).status == "ok"
+    assert pair.speed_finding(slower[:6], plain[:6], 2).status == "note"
 
 
 def test_drafts_that_seem_to_cost_time_are_measured_again() -> None:

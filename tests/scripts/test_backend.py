@@ -13,6 +13,7 @@ import llama_wheel
 import pytest
 from bootstrap_steps import Failure
 from llama_backend import Headers, Machine
+from llama_time import Probes
 from llama_wheel import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,22 +184,37 @@ def test_a_build_for_all_generations_of_gpus_is_expected_to_take_longer(tool):
     assert llama_backend.cuda_architectures(LINUX, {}) == 1
     named = {"CMAKE_ARGS": "-DGGML_BLAS=ON -DCMAKE_CUDA_ARCHITECTURES=86-real;89"}
     assert llama_backend.cuda_architectures(machine, named) == 2
-    one = llama_time.seconds("cuda", replace(machine, gpus=ADA), 2.0, 4)
-    all_of_them = llama_time.seconds("cuda", machine, 2.0, 4)
-    assert all_of_them == pytest.approx(one * 3.8)
+    probes = [Probes(wall=2.0, processor=8.0)]
+    one = llama_time.of_probes("cuda", replace(machine, gpus=ADA), probes, 4)
+    all_of_them = llama_time.of_probes("cuda", machine, probes, 4)
+    assert all_of_them.seconds == pytest.approx(one.seconds * 3.8)
 
 
 @pytest.mark.slow
 def test_the_expected_time_follows_what_a_piece_of_compiling_takes(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     measured = llama_time.expected("cpu", LINUX, tmp_path)
-    assert measured > 0
+    assert measured.seconds > 0
+    assert measured.probe > 0
     assert list(tmp_path.iterdir()) == []
-    assert llama_time.seconds("cpu", LINUX, 4.0, 2) == 2 * llama_time.seconds("cpu", LINUX, 2.0, 2)
+    slow, fast = (llama_time.of_probes("cpu", LINUX, [Probes(t, 2 * t)], 2) for t in (4.0, 2.0))
+    assert slow.seconds == slow.alone == 2 * fast.seconds
     monkeypatch.setenv("CXX", "false")
-    assert llama_time.expected("cpu", LINUX, tmp_path) == 0
-    assert llama_time.in_words(0) == "some minutes"
-    assert llama_time.in_words(200) == "about 3 min"
+    assert llama_time.expected("cpu", LINUX, tmp_path).seconds == 0
+
+
+def test_beside_neighbours_both_times_are_said():
+    def words(*probes: Probes) -> str:
+        return llama_time.in_words(llama_time.of_probes("cpu", LINUX, probes, 1))
+
+    work = llama_time.PROBES["cpu"]
+    assert words(Probes(0.0, 0.0)) == "some minutes"
+    assert words(Probes(360 / work, 360 / work)) == "about 6 min"
+    assert words(Probes(80 / work, 80 / work)) == "about 80 s"
+    assert words(Probes(40 / work, 20 / work)) == "20 to 40 s, 40 if it stays as busy"
+    # the neighbours of one moment are not those of the next
+    probes = [Probes(wall / work, 120 / work) for wall in (200, 600, 700)]
+    assert words(*probes) == "2 to 8 min, 8 if it stays as busy"
 
 
 def test_an_nvcc_that_was_named_is_not_replaced_by_another_in_silence(tool, monkeypatch):

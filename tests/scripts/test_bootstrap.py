@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import bootstrap
 import psutil
@@ -270,38 +271,16 @@ def test_no_python_or_a_wrong_one_is_said_in_one_line(checkout, tmp_path):
 # Steps: progress, causes, interruption
 
 
-def test_progress_counts_ninja_and_promises_nothing_early():
+def test_the_line_shows_a_bar_and_what_remains_where_that_is_known():
     now = [0.0]
     status = StatusLine("building", io.StringIO(), clock=lambda: now[0])
     assert status.text() == "building  0:00"
-    now[0] = 10
-    status.read("[2/80] Building CXX object x.o")
-    assert status.text() == "building  [2/80]  0:10"
     now[0] = 65
-    status.read("[40/80] Building CXX object y.o")
-    status.read("some warning of [1/2]")
+    assert status.text() == "building  1:05"
+    status.pace = SimpleNamespace(left=lambda: 65.0)
     assert status.text() == "building  ━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌  1:05  about 1:05 left"
-
-
-def test_an_expectation_counts_until_the_build_has_a_pace_of_its_own():
-    now = [0.0]
-    status = StatusLine("building", io.StringIO(), clock=lambda: now[0], expected=200.0)
-    assert status.text() == "building  ╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  0:00  about 3:20 left"
-    now[0] = 50
-    status.read("[1/100] Building CXX object x.o")
-    assert 150 < status.left(50) < 250
-    status.read("[50/100] Building CXX object y.o")
-    now[0] = 300
-    assert status.left(300) == pytest.approx(150)  # longer than expected: half of its own pace
-    status.read("[100/100] Linking")
-    assert status.text() == "building  ━━━━━━━━━━━━━━━━━━━━  5:00"
-
-
-def test_a_step_that_outlasts_its_expectation_without_progress_promises_nothing():
-    now = [0.0]
-    status = StatusLine("building", io.StringIO(), clock=lambda: now[0], expected=10.0)
-    now[0] = 30
-    assert status.text() == "building  0:30"
+    status.pace = SimpleNamespace(left=lambda: 0.0)
+    assert status.text() == "building  ━━━━━━━━━━━━━━━━━━━━  1:05"
 
 
 def test_without_a_terminal_a_line_comes_now_and_then():

@@ -247,6 +247,38 @@ async def test_beside_busy_programs_the_race_is_short_and_shows_no_loss(chat, ma
         assert len(Busy.engine_made.scripts) == 2  # of four
 
 
+async def test_speeds_are_measured_anew_where_others_were_busy_for_a_while(chat, machine):
+    class Passing(Quiet):
+        looks = 0
+
+        async def calm(self):
+            type(self).looks += 1
+            return self.looks > 2
+
+        def neighbours(self):
+            return types.SimpleNamespace(busy=self.looks < 3)
+
+        def scripts(self):
+            return [*losing()[:2], *super().scripts()]
+
+    machine(Passing)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("with drafting it is 2.0× as fast")
+        assert not Passing.engine_made.scripts
+
+
+async def test_what_was_timed_counts_and_not_the_moment_before(chat, machine):
+    class Restless(Quiet):
+        async def calm(self):
+            return False
+
+    machine(Restless)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("with drafting it is 2.0× as fast")
+
+
 async def test_a_race_waits_for_a_calm_moment(chat, machine):
     class Later(Quiet):
         calm_now = asyncio.Event()
