@@ -79,7 +79,7 @@ class Controller:
         reply = self._replies.get(seq)
         if reply is None:
             return ON
-        return reply.status.say(reply.decision, lambda: reply.seen(self._requests))
+        return reply.status.say(reply.decision)
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -128,12 +128,13 @@ class Controller:
 
     def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
         options, now = self._options, self._round
-        found = [options.option(reply, source, factor, now) for source in reply.texts]
+        found = [options.option(reply, source, factor, now) for source in reply.status.texts]
         rejected = max((o.prices.rejected for o in found), default=1.0)
         others = min((r.budget.left() for r in running if r is not reply), default=math.inf)
         looks = min(reply.budget.spare, options.session.left + LOOKS)
         budgets = Budgets(reply.budget.left(rejected), factor * max(0.0, others), looks)
         reply.decision = decide(found, reply.state.unread, budgets)
+        reply.status.requests, reply.status.unread = self._requests, reply.state.unread
         options.planned(reply, now)
         pads = self._requests == 1 and now % UNPADDED > 0
         return DraftPlan(reply.decision.steps, self._prices.widths if pads else ())
@@ -158,15 +159,14 @@ class Controller:
             # At the expected cost of the pass: a stall is not charged to the drafter.
             gain = o.accepted - longer
             reply.budget.settle(1 + o.accepted + o.forced, gain)
-            drafts, could = o.proposed > 0, n > 1 and o.seq in right
-            reply.frequency += RECENT * (drafts - reply.frequency)
-            reply.chances += RECENT * ((drafts or could) - reply.chances)
+            could = o.proposed > 0 or (n > 1 and o.seq in right)
+            reply.chances += RECENT * (could - reply.chances)
             tried = self._learn_trial(o, reply, -gain)
             reply.status.learn(o, reply.decision, tried=tried)
         for e in evidence:
             reply = self._replies.get(e.seq)
-            if reply is not None and e.source in reply.texts:
-                reply.texts[e.source].learn(e.confidence, e.accepted)
+            if reply is not None and e.source in reply.status.texts:
+                reply.status.texts[e.source].learn(e.confidence, e.accepted)
 
     def _learn_pass(self, outcomes: Sequence[Outcome]) -> None:
         """The seconds of the pass, and its rows: all requests have as many as the widest."""
@@ -180,7 +180,7 @@ class Controller:
         """
         if all(c.source != o.source or c.decided != "trial" for c in reply.decision.candidates):
             return False
-        look = self._options.trying((o.source, reply.state.sampling), self._round)
+        look = self._options.look("trial", (o.source, reply.state.sampling), self._round)
         doubtful = self._prices.doubtful
         self._options.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
         look.look(self._round)

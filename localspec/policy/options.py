@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
@@ -14,7 +15,7 @@ from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
 from localspec.policy.decide import BEHIND, UNDECIDED, Decision, Option
 from localspec.policy.gain import ENOUGH, Expected, prospect
 from localspec.policy.prices import DOUBT, MARGIN, RECENT, PriceList, Prices, row_factors
-from localspec.policy.reasons import Guesses, Seen, Status
+from localspec.policy.reasons import Status
 from localspec.policy.storage import Knowledge
 
 USUAL_LENGTH = 96.0
@@ -35,36 +36,25 @@ class Reply:
     """A running reply."""
 
     state: RequestState
-    texts: dict[str, AcceptanceEstimate]
-    """What drafters have shown in its text, by name."""
+    status: Status
+    """With what drafters have shown in its text."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
-    frequency: float = 0.5
-    """How often it drafts."""
     chances: float = 0.5
-    """How often it drafts or, among others, could have with success. By the first alone, all that
-    could draft together at a price that pays would be charged as if each were alone, and none would
-    begin.
+    """How often it drafts or, among others, could have with success. By how often it drafts alone,
+    all that could draft together at a price that pays would be charged as if each were alone, and
+    none would begin.
     """
     decision: Decision = UNDECIDED
     """That of the last round."""
-    status: Status = field(default_factory=Status)
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
     """(Tokens that were compared, what follows from them) by drafter."""
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
-        text, known = self.texts[source], self._expected.get(source)
+        text, known = self.status.texts[source], self._expected.get(source)
         if known is None or known[0] != text.compared or known[1].lengths != lengths:
             known = self._expected[source] = text.compared, Expected(text, lengths)
         return known[1]
-
-    def seen(self, requests: int) -> Seen:
-        """What a reason needs besides the decision, in rounds of so many requests."""
-        guesses = {
-            source: Guesses(text.right, text.compared, sum(text.verdicts), len(text.verdicts))
-            for source, text in self.texts.items()
-        }
-        return Seen(requests, guesses, self.state.unread)
 
 
 class Options:
@@ -99,9 +89,9 @@ class Options:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            self.probing(key, now).begin(now)
-            self.trying(key, now)  # rounds until the first one count from here
-        return Reply(state, texts)
+            self.look("probe", key, now).begin(now)
+            self.look("trial", key, now)  # rounds until the first one count from here
+        return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:
         """A reply has ended, of which this round was the last: by itself, or by its limit."""
@@ -114,17 +104,13 @@ class Options:
 
     # -- looks ---------------------------------------------------------------------------------
 
-    def probing(self, key: Key, now: int) -> Look:
-        """When a drafter that is not asked reads what it has missed, and compares."""
-        return self._look("probe", key, PROBE, now)
-
-    def trying(self, key: Key, now: int) -> Look:
-        """When drafts that do not pay by known costs measure these again."""
-        return self._look("trial", key, TRIAL, now)
-
-    def _look(self, kind: str, key: Key, first: int, now: int) -> Look:
+    def look(self, kind: Literal["probe", "trial"], key: Key, now: int) -> Look:
+        """When a drafter that is not asked reads what it has missed, and compares; and when drafts
+        that do not pay by known costs measure these again.
+        """
         found = self._looks.get((kind, key))
         if found is None:
+            first = PROBE if kind == "probe" else TRIAL
             found = self._looks[kind, key] = Look(first, now, first)
         return found
 
@@ -133,27 +119,28 @@ class Options:
         for c in reply.decision.candidates:
             key = c.source, reply.state.sampling
             if c.decided == "asked":
-                self.probing(key, now).used(now)
-                self.trying(key, now).used(now)
-                self.trying(key, now).begin(now)
+                self.look("probe", key, now).used(now)
+                self.look("trial", key, now).used(now)
+                self.look("trial", key, now).begin(now)
             elif c.probes:
-                self.probing(key, now).look(now)
+                self.look("probe", key, now).look(now)
             if c.option.at_best is not None and c.decided != "trial":
-                self.trying(key, now).later(now)
+                self.look("trial", key, now).later(now)
 
     # -- options -------------------------------------------------------------------------------
 
     def option(self, reply: Reply, source: str, factor: float, now: int) -> Option:
         """A drafter in the next round; the request is charged ``factor`` of the extra time."""
         prices, copies, key = self.prices, source in self.copies, (source, reply.state.sampling)
-        breadth = self._breadth(source, reply.texts[source]) if source in self._branching else 1
+        text = reply.status.texts[source]
+        breadth = self._breadth(source, text) if source in self._branching else 1
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
         at_best, probe = None, math.inf
         trying = not copies or prices.unconfirmed  # what copies is asked in any case
         trying &= prices.doubtful or reply.budget.emitted >= min(TRIAL, self.usual / 4)
-        if trying and self.trying(key, now).due(now) and self.session.left > 0:
+        if trying and self.look("trial", key, now).due(now) and self.session.left > 0:
             at_best = own.at_best
-        if not copies and breadth and self.probing(key, now).due(now):
+        if not copies and breadth and self.look("probe", key, now).due(now):
             probe = self._probe(reply, key, own, now)
         return Option(
             source,
@@ -171,13 +158,13 @@ class Options:
         """The price of a probe that is due, if it is worth it; else infinite. It is worth what the
         drafter would gain with luck, by the share of looks that were of use.
         """
-        state, look = reply.state, self.probing(key, now)
+        state, look = reply.state, self.look("probe", key, now)
         best = prices.at_best
         if best.most_gain > MARGIN:
             price = self.prices.reading(key[0], state.unread, self.prices.requests)
             if state.unread <= BEHIND and prices.cost:  # else it would cost too much if it is not
                 price *= best.cost / prices.cost
-            idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
+            idle = (1 - reply.chances) * self.left(state)  # without a draft by another
             if price <= idle * look.chance * prospect(self.drafter(key), best, (DOUBT,)):
                 return price
         look.later(now)
@@ -213,7 +200,7 @@ class Options:
             return False  # a probe reads too, and shows something
         best = prices.at_best
         price *= best.cost / prices.cost if prices.cost else 1.0
-        chance = self.probing(key, 0).chance
+        chance = self.look("probe", key, 0).chance
         if price > min(
             self.session.left, tokens * chance * prospect(self.drafter(key), best, (DOUBT,))
         ):
@@ -226,8 +213,8 @@ class Options:
         if prices.most_gain <= MARGIN:
             return 0.0
         source = key[0]
-        if reply is not None and source in reply.texts:
+        if reply is not None and source in reply.status.texts:
             gain = reply.expected(source, len(prices.costs)).gain(prices)
-            if gain <= MARGIN or reply.texts[source].compared >= ENOUGH:
+            if gain <= MARGIN or reply.status.texts[source].compared >= ENOUGH:
                 return max(0.0, gain) / (1 + max(0.0, gain))
         return prospect(self.drafter(key), prices, (0.0, DOUBT))
