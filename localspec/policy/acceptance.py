@@ -65,10 +65,6 @@ def _zeros() -> list[float]:
     return [0.0] * BINS
 
 
-def _verdicts() -> deque[bool]:
-    return deque(maxlen=LATEST)
-
-
 @dataclass(slots=True)
 class AcceptanceEstimate:
     """Acceptance of one drafter under one kind of sampling. Lists are (BINS,) decayed counts:
@@ -84,7 +80,7 @@ class AcceptanceEstimate:
     """Decayed count of the last accepted tokens, less that of those the bins expected to be."""
     variance: float = 0.0
     """Decayed sum of p (1 - p) of the same tokens."""
-    verdicts: deque[bool] = field(default_factory=_verdicts)
+    verdicts: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
     """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
     kind: Kind = COMPUTES
     compared: int = 0

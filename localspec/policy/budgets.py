@@ -14,9 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 START = 1.5
-"""Rejected drafts of one token that a reply may lose from its first one on; of a plain token each,
-where they cost more.
-"""
+"""Rejected drafts of one token that a reply may lose from its first one on."""
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
 LOOKS = 0.2
@@ -39,12 +37,13 @@ class ReplyBudget:
     """Tokens won on plain decoding, less those lost."""
     spent: float = 0.0
     """Those of them that probes took."""
+    rejected: float = 1.0
+    """What a rejected draft of one token loses now, of a plain token at most."""
 
-    def left(self, rejected: float = 1.0) -> float:
-        """Tokens that the reply can lose now and still be nearly as fast as plain decoding, where a
-        rejected draft of one token loses ``rejected``.
-        """
-        return START * min(1.0, rejected) + SHARE * self.emitted + self.won
+    @property
+    def left(self) -> float:
+        """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
+        return START * self.rejected + SHARE * self.emitted + self.won
 
     @property
     def spare(self) -> float:

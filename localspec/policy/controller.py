@@ -19,7 +19,7 @@ from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestStat
 from localspec.core.settings_schema import MAX_K
 from localspec.policy.budgets import LOOKS
 from localspec.policy.costs import Costs
-from localspec.policy.decide import decide
+from localspec.policy.decide import Option, decide
 from localspec.policy.gain import Budgets
 from localspec.policy.options import Options, Reply
 from localspec.policy.prices import RECENT, PriceList, row_factors
@@ -106,11 +106,9 @@ class Controller:
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
         factors = row_factors([r.chances for r in own])
-        plans = [self._plan(r, f, own) for r, f in zip(own, factors, strict=True)]
-        if len(own) == len(states):
-            return plans
-        following = iter(plans)
-        return [PLAIN if s.other_policy else next(following) for s in states]
+        options = [self._options.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
+        plans = iter([self._plan(*each, own) for each in zip(own, options, factors, strict=True)])
+        return [PLAIN if s.other_policy else next(plans) for s in states]
 
     def _running(self, state: RequestState) -> Reply:
         """The reply of a request. It begins with the first round that is planned; one before may
@@ -126,17 +124,16 @@ class Controller:
         reply = self._replies[seq] = self._options.begin(state, self._round)
         return reply
 
-    def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
-        options, now = self._options, self._round
-        found = [options.option(reply, source, factor, now) for source in reply.status.texts]
-        rejected = max((o.prices.rejected for o in found), default=1.0)
-        others = min((r.budget.left() for r in running if r is not reply), default=math.inf)
-        looks = min(reply.budget.spare, options.session.left + LOOKS)
-        budgets = Budgets(reply.budget.left(rejected), factor * max(0.0, others), looks)
-        reply.decision = decide(found, reply.state.unread, budgets)
+    def _plan(
+        self, reply: Reply, options: Sequence[Option], factor: float, running: Sequence[Reply]
+    ) -> DraftPlan:
+        others = min((r.budget.left for r in running if r is not reply), default=math.inf)
+        looks = min(reply.budget.spare, self._options.session.left + LOOKS)
+        budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
+        reply.decision = decide(options, reply.state.unread, budgets)
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
-        options.planned(reply, now)
-        pads = self._requests == 1 and now % UNPADDED > 0
+        self._options.planned(reply, self._round)
+        pads = self._requests == 1 and self._round % UNPADDED > 0
         return DraftPlan(reply.decision.steps, self._prices.widths if pads else ())
 
     # -- learning ------------------------------------------------------------------------------

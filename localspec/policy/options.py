@@ -129,8 +129,14 @@ class Options:
 
     # -- options -------------------------------------------------------------------------------
 
+    def of(self, reply: Reply, factor: float, now: int) -> list[Option]:
+        """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
+        found = [self.option(reply, source, factor, now) for source in reply.status.texts]
+        reply.budget.rejected = min(1.0, max((o.prices.rejected for o in found), default=1.0))
+        return found
+
     def option(self, reply: Reply, source: str, factor: float, now: int) -> Option:
-        """A drafter in the next round; the request is charged ``factor`` of the extra time."""
+        """One of them."""
         prices, copies, key = self.prices, source in self.copies, (source, reply.state.sampling)
         text = reply.status.texts[source]
         breadth = self._breadth(source, text) if source in self._branching else 1
