@@ -85,18 +85,18 @@ class Controller:
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Whether drafters that compute should read what they have not read; see `Options`."""
-        if not state.emitted and state.seq in self._prompts:
-            length, reads = self._prompts[state.seq]
-            if length == state.length:  # the next part of the same prompt
-                return reads
-        self._prices.read(state.length, state.batch, self._round)
-        reply = self._replies.get(state.seq) if state.emitted else None
+        seq, now = state.seq, self._round
+        length, reads = self._prompts.get(seq, (0, False))
+        if not state.emitted and length == state.length:  # the next part of the same prompt
+            return reads
+        self._prices.read(state.length, state.batch, now)
+        reply = self._replies.get(seq) if state.emitted and seq not in self._prompts else None
         reads = False
         for source in self._options.sources:
             if source not in self._options.copies and state.may_use(source):
-                reads = self._options.worth_reading(state, source, reply) or reads
+                reads = self._options.worth_reading(state, source, reply, now) or reads
         if not state.emitted:
-            self._prompts[state.seq] = state.length, reads
+            self._prompts[seq] = state.length, reads
         return reads
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
@@ -177,7 +177,7 @@ class Controller:
         """
         if all(c.source != o.source or c.decided != "trial" for c in reply.decision.candidates):
             return False
-        look = self._options.look("trial", (o.source, reply.state.sampling), self._round)
+        look = self._options.looks((o.source, reply.state.sampling), self._round)[1]
         doubtful = self._prices.doubtful
         self._options.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
         look.look(self._round)

@@ -115,15 +115,16 @@ class Expected:
         return found
 
 
+def for_each_token(gain: float) -> float:
+    """Tokens gained for each one emitted, where a round gains so many if that is any."""
+    return max(0.0, gain) / (1 + max(0.0, gain))
+
+
 def prospect(drafter: AcceptanceEstimate, prices: Prices, better: Sequence[float]) -> float:
     """Tokens that drafting may gain for each token of a text of which nothing is known, where it is
     better than usual by so many standard deviations: the mean of these cases, without losses, since
     a text in which drafting loses is given up soon.
     """
-    text = drafter.usual_text()
-    found = 0.0
-    for deviations in better:
-        expected = Expected(text, len(prices.costs), text.table(deviations))
-        tokens = max(0.0, expected.gain(prices))
-        found += tokens / (1 + tokens) / len(better)
-    return found
+    text, lengths = drafter.usual_text(), len(prices.costs)
+    cases = [Expected(text, lengths, text.table(deviations)).gain(prices) for deviations in better]
+    return sum(map(for_each_token, cases)) / len(cases)

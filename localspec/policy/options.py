@@ -6,15 +6,14 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from localspec.core.branching import Branching
 from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
-from localspec.policy.decide import BEHIND, UNDECIDED, Decision, Option
-from localspec.policy.gain import ENOUGH, Expected, prospect
-from localspec.policy.prices import DOUBT, MARGIN, RECENT, PriceList, Prices, row_factors
+from localspec.policy.decide import UNDECIDED, Decision, Option
+from localspec.policy.gain import Expected, for_each_token, prospect
+from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices, row_factors
 from localspec.policy.reasons import Status
 from localspec.policy.storage import Knowledge
 
@@ -73,7 +72,7 @@ class Options:
         self._knowledge, self._branching = knowledge, dict(branching)
         self.prices = prices
         self.session = SessionBudget()
-        self._looks: dict[tuple[str, Key], Look] = {}
+        self._looks: dict[Key, tuple[Look, Look]] = {}
         self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
@@ -89,8 +88,7 @@ class Options:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            self.look("probe", key, now).begin(now)
-            self.look("trial", key, now)  # rounds until the first one count from here
+            self.looks(key, now)[0].begin(now)
         return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:
@@ -104,28 +102,26 @@ class Options:
 
     # -- looks ---------------------------------------------------------------------------------
 
-    def look(self, kind: Literal["probe", "trial"], key: Key, now: int) -> Look:
+    def looks(self, key: Key, now: int) -> tuple[Look, Look]:
         """When a drafter that is not asked reads what it has missed, and compares; and when drafts
         that do not pay by known costs measure these again.
         """
-        found = self._looks.get((kind, key))
-        if found is None:
-            first = PROBE if kind == "probe" else TRIAL
-            found = self._looks[kind, key] = Look(first, now, first)
-        return found
+        if key not in self._looks:
+            self._looks[key] = Look(PROBE, now, PROBE), Look(TRIAL, now, TRIAL)
+        return self._looks[key]
 
     def planned(self, reply: Reply, now: int) -> None:
         """What is looked at in this round, and what is acted on."""
         for c in reply.decision.candidates:
-            key = c.source, reply.state.sampling
+            probe, trial = self.looks((c.source, reply.state.sampling), now)
             if c.decided == "asked":
-                self.look("probe", key, now).used(now)
-                self.look("trial", key, now).used(now)
-                self.look("trial", key, now).begin(now)
+                probe.used(now)
+                trial.used(now)
+                trial.begin(now)
             elif c.probes:
-                self.look("probe", key, now).look(now)
+                probe.look(now)
             if c.option.at_best is not None and c.decided != "trial":
-                self.look("trial", key, now).later(now)
+                trial.later(now)
 
     # -- options -------------------------------------------------------------------------------
 
@@ -138,16 +134,19 @@ class Options:
     def option(self, reply: Reply, source: str, factor: float, now: int) -> Option:
         """One of them."""
         prices, copies, key = self.prices, source in self.copies, (source, reply.state.sampling)
-        text = reply.status.texts[source]
+        text, (probe, trial) = reply.status.texts[source], self.looks(key, now)
         breadth = self._breadth(source, text) if source in self._branching else 1
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
-        at_best, probe = None, math.inf
         trying = not copies or prices.unconfirmed  # what copies is asked in any case
         trying &= prices.doubtful or reply.budget.emitted >= min(TRIAL, self.usual / 4)
-        if trying and self.look("trial", key, now).due(now) and self.session.left > 0:
-            at_best = own.at_best
-        if not copies and breadth and self.look("probe", key, now).due(now):
-            probe = self._probe(reply, key, own, now)
+        trying = trying and trial.due(now) and self.session.left > 0
+        price = math.inf
+        if not copies and breadth and probe.due(now):
+            price, worth = self._with_luck(key, reply.state.unread, own, prices.requests, now)
+            # Without a draft by another.
+            if price > (1 - reply.chances) * self.left(reply.state) * worth:
+                price = math.inf
+                probe.later(now)
         return Option(
             source,
             partial(reply.expected, source, len(own.costs)),
@@ -156,25 +155,22 @@ class Options:
             prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0,
             breadth,
             self._branching.get(source, CHAIN),
-            at_best,
-            probe,
+            own.at_best if trying else None,
+            price,
         )
 
-    def _probe(self, reply: Reply, key: Key, prices: Prices, now: int) -> float:
-        """The price of a probe that is due, if it is worth it; else infinite. It is worth what the
-        drafter would gain with luck, by the share of looks that were of use.
+    def _with_luck(
+        self, key: Key, unread: int, prices: Prices, requests: int, now: int
+    ) -> tuple[float, float]:
+        """The price of reading what was missed, as low as it may well be, and what the drafter may
+        win then for each token: in a text that is better than usual, by the share of looks that
+        were of use.
         """
-        state, look = reply.state, self.look("probe", key, now)
         best = prices.at_best
-        if best.most_gain > MARGIN:
-            price = self.prices.reading(key[0], state.unread, self.prices.requests)
-            if state.unread <= BEHIND and prices.cost:  # else it would cost too much if it is not
-                price *= best.cost / prices.cost
-            idle = (1 - reply.chances) * self.left(state)  # without a draft by another
-            if price <= idle * look.chance * prospect(self.drafter(key), best, (DOUBT,)):
-                return price
-        look.later(now)
-        return math.inf
+        price = self.prices.reading(key[0], unread, requests)
+        price *= best.cost / prices.cost if prices.cost else 1.0
+        chance = self.looks(key, now)[0].chance
+        return price, chance * prospect(self.drafter(key), best, (DOUBT,))
 
     def _breadth(self, source: str, text: AcceptanceEstimate) -> int:
         """Nodes at each depth: the most whose extra time is less than the tokens they bring; 0 if
@@ -192,7 +188,9 @@ class Options:
 
     # -- prompts -------------------------------------------------------------------------------
 
-    def worth_reading(self, state: RequestState, source: str, reply: Reply | None) -> bool:
+    def worth_reading(
+        self, state: RequestState, source: str, reply: Reply | None, now: int
+    ) -> bool:
         """Whether a drafter should read what it has not read: what it is expected to win in the
         rest of the reply is worth the time; or at the beginning, what it would win with luck, if
         the session can pay. ``reply`` is the one that runs, if it does.
@@ -200,27 +198,13 @@ class Options:
         key, n, tokens = (source, state.sampling), state.batch, self.left(state)
         prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])
         price = self.prices.reading(source, state.unread, n)
-        if price <= tokens * self._gain(key, prices, reply):
+        if reply is not None:  # else a probe reads too, and shows something
+            gain = reply.expected(source, len(prices.costs)).gain(prices)
+            return price <= tokens * for_each_token(gain)
+        if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):
             return True
-        if reply is not None:
-            return False  # a probe reads too, and shows something
-        best = prices.at_best
-        price *= best.cost / prices.cost if prices.cost else 1.0
-        chance = self.look("probe", key, 0).chance
-        if price > min(
-            self.session.left, tokens * chance * prospect(self.drafter(key), best, (DOUBT,))
-        ):
+        price, worth = self._with_luck(key, state.unread, prices, n, now)
+        if price > min(self.session.left, tokens * worth):
             return False
         self.session.spend(price)
         return True
-
-    def _gain(self, key: Key, prices: Prices, reply: Reply | None) -> float:
-        """Tokens that a drafter is expected to win for each one of the text."""
-        if prices.most_gain <= MARGIN:
-            return 0.0
-        source = key[0]
-        if reply is not None and source in reply.status.texts:
-            gain = reply.expected(source, len(prices.costs)).gain(prices)
-            if gain <= MARGIN or reply.status.texts[source].compared >= ENOUGH:
-                return max(0.0, gain) / (1 + max(0.0, gain))
-        return prospect(self.drafter(key), prices, (0.0, DOUBT))
