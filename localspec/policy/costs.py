@@ -17,7 +17,6 @@ was disturbed, or a file of another machine's times, is corrected by the passes 
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping
 
@@ -61,6 +60,9 @@ class Costs:
         if not sweep or not all(n > 0 and 0 < s < math.inf for n, s in sweep.items()):
             raise ValueError("a sweep needs at least one positive time")
         self._filter = CostFilter()
+        self._now: dict[int, float] = {}
+        self._known: dict[int, float] = {}
+        """Since the last observation: what `verify` said by width, and `_own` of those measured."""
         self._base: dict[int, float] = {}
         self._drafts: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -71,8 +73,6 @@ class Costs:
             self._know(n, seconds)
         for source, seconds in (drafts or {}).items():
             self._know_draft(source, seconds)
-        self._now: dict[int, float] = {}
-        """Width -> what `verify` said since the last observation."""
         self._waiting: list[float] = []
         """Logarithms of plain passes that were as expected, over what was measured before."""
         self._seen: dict[int, int] = {}
@@ -82,6 +82,7 @@ class Costs:
 
     def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
+        self._known.clear()
         self._states[width] = self._filter.add(OFFSET)
 
     def _know_draft(self, source: str, seconds: float) -> None:
@@ -94,34 +95,26 @@ class Costs:
         """Expected seconds of a pass over ``width`` tokens now."""
         found = self._now.get(width)
         if found is None:
-            found = self._now[width] = math.exp(self._slowness) * self._quiet(width)
+            found = self._now[width] = float(self.passes(width))
         return found
 
-    def passes(self, widths: NDArray[np.int64]) -> NDArray[np.float64]:
+    def passes(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """`verify` of each of these widths, at once."""
-        known = sorted(self._base)
-        found = np.interp(widths, known, [self._own(n) for n in known])
-        found *= np.maximum(1.0, widths / known[-1])
-        return math.exp(self._slowness) * found
+        return math.exp(self._slowness) * self._quiet(widths)
 
     @property
     def _slowness(self) -> float:
         return self._filter[CostFilter.SLOWNESS]
 
-    def _quiet(self, width: int) -> float:
-        """Seconds of a pass without the current slowness: interpolated, and beyond the widest that
+    def _quiet(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds of passes without the current slowness: interpolated, and beyond the widest that
         was measured, in proportion to the tokens.
         """
-        if width in self._base:
-            return self._own(width)
-        known = sorted(self._base)
-        i = bisect.bisect(known, width)
-        if i in {0, len(known)}:
-            nearest = known[min(i, len(known) - 1)]
-            return self._own(nearest) * max(1.0, width / nearest)
-        below, above = known[i - 1], known[i]
-        share = (width - below) / (above - below)
-        return (1 - share) * self._own(below) + share * self._own(above)
+        if not self._known:
+            self._known = {n: self._own(n) for n in sorted(self._base)}
+        known = list(self._known)
+        found = np.interp(widths, known, list(self._known.values()))
+        return np.asarray(found * np.maximum(1.0, np.asarray(widths) / known[-1]))
 
     def _own(self, width: int) -> float:
         """Seconds of a measured width, without the current slowness."""
@@ -172,37 +165,38 @@ class Costs:
             return
         if width not in self._base:
             several = math.exp(self._filter[CostFilter.STEEPNESS] * (width > 1))
-            self._know(width, self._quiet(width) / several)
+            self._know(width, float(self._quiet(width)) / several)
         count = self._seen.get(width, 0)
         self._seen[width] = count + 1
         self._several += width > 1
         settling = count < SETTLE and len(self._seen) > 1
         if settling and seconds > self.verify(width):
             return
-        if width == 1:
-            self._waiting.append(math.log(seconds / self._base[1]))
-            usual = abs(math.log(seconds / self.verify(1))) < FARTHER
-            if not usual or len(self._waiting) >= NEAR:
-                self._observe_waiting()
+        longer = math.log(seconds / self._base[width])
+        if width > 1:
+            self._observe(Kind.SEVERAL, self._parts(width), longer)
             return
-        self._observe_waiting()
-        self._now.clear()
-        parts, seen = self._parts(width), math.log(seconds / self._base[width])
-        self._filter.observe(Kind.SEVERAL, parts, seen)
+        # Plain passes are many, and a round of them must cost next to nothing: those that take as
+        # long as expected count together.
+        self._waiting.append(longer)
+        usual = abs(math.log(seconds / self.verify(1))) < FARTHER
+        if not usual or len(self._waiting) >= NEAR:
+            self._observe_waiting()
 
     def _observe_waiting(self) -> None:
-        """Plain passes are many, and a round of them must cost next to nothing: those that take as
-        long as expected count together.
-        """
-        waiting, self._waiting = self._waiting, []
-        if len(waiting) > 1:
-            *usual, last = waiting
-            mean = sum(usual) / len(usual)
-            self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
-            waiting = [last]
-        if waiting:
-            self._filter.observe(Kind.ONE, self._parts(1), waiting[0])
+        if self._waiting:
+            *usual, last = self._waiting
+            if usual:
+                mean = sum(usual) / len(usual)
+                self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
+            self._filter.observe(Kind.ONE, self._parts(1), last)
+            self._waiting.clear()
         self._now.clear()
+        self._known.clear()
+
+    def _observe(self, kind: Kind, parts: list[int], longer: float) -> None:
+        self._observe_waiting()
+        self._filter.observe(kind, parts, longer)
 
     def drafted(self, source: str, tokens: int, seconds: float) -> None:
         """Record a draft of ``tokens`` tokens that a drafter computed."""
@@ -210,9 +204,8 @@ class Costs:
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))
             return
-        self._observe_waiting()
         parts = [CostFilter.SLOWNESS, self._states[source]]
-        self._filter.observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
+        self._observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
 
     def bounded(self, source: str, seconds: float) -> None:
         """Record an upper bound of a drafted token's cost: the time also covered reading."""
@@ -230,14 +223,14 @@ class Costs:
 
     def curve(self) -> dict[int, float]:
         """Seconds by width, for saving: with all offsets, without the current slowness."""
-        return {n: self._quiet(n) for n in sorted(self._base)}
+        return {n: self._own(n) for n in sorted(self._base)}
 
     def renewed(self, seen: Mapping[int, float], drafts: Mapping[str, float]) -> Costs:
         """The curve adapted to the machine as it is today: ``seen`` maps a few widths to seconds,
         and the other widths move as their neighbours did.
         """
         widths = sorted(seen)
-        moved = [math.log(seen[n] / self._quiet(n)) for n in widths]
+        moved = [math.log(seen[n] / float(self._quiet(n))) for n in widths]
         where = [math.log(n) for n in widths]
         curve = {
             n: seconds * math.exp(float(np.interp(math.log(n), where, moved)))
