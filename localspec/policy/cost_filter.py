@@ -64,19 +64,15 @@ class CostFilter:
         """Variance that each part gains with an observation, while it has less than `_most`."""
         self._most = np.array([math.inf, MOST**2])
         self._noise = dict.fromkeys(Kind, NOISE**2)
-        self._drafts: list[int] = []
-        """Offsets of drafts, which may have been measured at another time than passes."""
         self._made = 0
         self._as_expected: dict[Kind, int] = {}
         """Kind -> number of the last observation of it that was not far off."""
         self._latest: dict[Kind, int] = {}
         """`Kind.ONE` and `Kind.DRAFT` -> the offset of the last observation."""
-        self._doubts: dict[Kind | int, float] = {}
-        """Kind, or index of an offset -> how far off its last observation was, if it did not
-        count.
-        """
+        self._doubts: dict[int, float] = {}
+        """Index of an offset -> how far off its last observation was, if it did not count."""
 
-    def add(self, deviation: float, *, draft: bool = False) -> int:
+    def add(self, deviation: float) -> int:
         """Another offset, of that standard deviation; its index."""
         n = len(self._x)
         self._x = np.append(self._x, 0.0)
@@ -86,8 +82,6 @@ class CostFilter:
         p[:n, :n] = self._p
         p[n, n] = deviation**2
         self._p = p
-        if draft:
-            self._drafts.append(n)
         return n
 
     def __getitem__(self, index: int) -> float:
@@ -116,18 +110,15 @@ class CostFilter:
         if abs(surprise) > limit:
             self._adapt(kind, surprise, variance)
             if surprise > 0:
-                before = max(self._doubts.get(kind, 0.0), self._doubts.get(parts[-1], 0.0))
-                self._doubts[kind] = self._doubts[parts[-1]] = surprise
-                if before <= 0:
+                before = self._doubts.get(parts[-1])
+                self._doubts[parts[-1]] = surprise
+                if before is None:
                     return
-                surprise = min(surprise, before)
-                if kind in self._as_expected:
-                    surprise = min(surprise, LEAP)
+                surprise = min(surprise, before, LEAP if kind in self._as_expected else math.inf)
             self._open(kind, parts, surprise)
             together = self._p[:, parts].sum(axis=1)
             variance = float(together[parts].sum()) + noise
         else:
-            self._doubts.pop(kind, None)
             self._doubts.pop(parts[-1], None)
             self._as_expected[kind] = self._made
             self._adapt(kind, surprise, variance)
@@ -173,8 +164,6 @@ class CostFilter:
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
         if whole:
             p[0, 0] += square
-            for draft in self._drafts:
-                p[draft, draft] += square
         if kind is Kind.SEVERAL:
             p[1, 1] += square * (0.1 if whole else 0.9)
         elif kind is Kind.ONE and surprise < 0 and not whole:

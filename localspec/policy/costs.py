@@ -87,7 +87,7 @@ class Costs:
 
     def _know_draft(self, source: str, seconds: float) -> None:
         self._drafts[source] = max(seconds, _LEAST)
-        self._states[source] = self._filter.add(OFFSET, draft=True)
+        self._states[source] = self._filter.add(OFFSET)
 
     # -- reading -------------------------------------------------------------------------------
 
