@@ -198,8 +198,6 @@ class Controller:
             spent = o.probed.seconds * plain
             costs.bounded(o.probed.source, o.probed.seconds)
             price = self._prices.reading(o.probed.source, unread, n)
-            if price:
-                self._prices.has_read(o.probed.source, spent / price)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
             if reply is not None:
                 reply.budget.spent += spent / n

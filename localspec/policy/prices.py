@@ -139,8 +139,6 @@ class PriceList:
         """
         self._curves, self._k_max, self._pads = curves, k_max, pads
         self._read_shares = dict(read_shares)
-        self._dearer: dict[str, float] = {}
-        """By drafter: what reading took, as a multiple of what was expected."""
         self.replace({})
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
@@ -213,12 +211,8 @@ class PriceList:
         """Expected cost of reading so many tokens and computing one: as the target's passes, where
         nothing else was measured.
         """
-        share = self._read_shares.get(source)
-        alone = self.costs.verify(max(1, unread)) / self.costs.verify(1)
-        times = alone if share is None else max(1.0, share * unread)
-        return self.token(source, requests) * times * self._dearer.get(source, 1.0)
-
-    def has_read(self, source: str, times: float) -> None:
-        """Reading took so many times as long as `reading` said."""
-        before = self._dearer.get(source, 1.0)
-        self._dearer[source] = before * (1 + RECENT * (min(times, 10.0) - 1))
+        if source in self._read_shares:
+            times = max(1.0, self._read_shares[source] * unread)
+        else:
+            times = self.costs.verify(max(1, unread)) / self.costs.verify(1)
+        return self.token(source, requests) * times
