@@ -2,12 +2,9 @@
 
 A confidence is a drafter's raw estimate in [0, 1] that its next token is accepted: the largest
 probability of q, or a function of the length of an n-gram match. It is calibrated on what happened:
-bins of confidence, each with decayed counts, and one factor on the odds, common to all bins, that
-follows the last twenty judged tokens of the text. Texts differ by much more than confidences tell,
-and a text may change its kind in the middle, so twenty tokens may well outweigh the bins, in both
-directions. A new text keeps the bins, which describe the drafter, and resets the rest, which
-describes the text. A draft model of random weights is unconfident and never used; a confident and
-wrong one is found out after a handful of tokens.
+bins of confidence with decayed counts describe the drafter, in all texts; one factor on the odds of
+all bins, which follows the last twenty judged tokens, describes the text. Texts differ by much more
+than confidences tell, and may change in the middle, so twenty tokens may well outweigh the bins.
 """
 
 from __future__ import annotations
@@ -74,8 +71,8 @@ class AcceptanceEstimate:
     accepted: list[float] = field(default_factory=_zeros)
     judged: list[float] = field(default_factory=_zeros)
     seen: list[float] = field(default_factory=_zeros)
-    """Decayed histogram of the confidence of judged tokens in this text. `judged` does not give it,
-    because each of its bins decays at its own pace."""
+    """Decayed histogram of the confidence of judged tokens in this text; the bins of `judged` decay
+    each at its own pace."""
     surprise: float = 0.0
     """Decayed count of the last accepted tokens, less that of those the bins expected to be."""
     variance: float = 0.0
@@ -103,9 +100,7 @@ class AcceptanceEstimate:
         self.seen[b] += 1
 
     def new_text(self) -> AcceptanceEstimate:
-        """An estimate for another text, which may be of another kind. The bins, which describe the
-        drafter, are shared: what either learns of them, both know.
-        """
+        """An estimate for another text. The bins are shared: what either learns, both know."""
         scale = min(1.0, CARRIED / max(1.0, sum(self.seen)))
         seen = [scale * count for count in self.seen]
         return AcceptanceEstimate(
@@ -119,11 +114,9 @@ class AcceptanceEstimate:
         return text
 
     def table(self, better: float = 0.0) -> list[float]:
-        """(BINS,) estimates of acceptance by bin of confidence, in a text that is better than it is
-        believed to be by so many standard deviations.
-
-        The factor on the odds is the maximum of the posterior of its logarithm, which is normal
-        around 0 a priori, by one step of Newton's method from 0.
+        """(BINS,) acceptance by bin of confidence, in a text that is better than it is believed to
+        be by so many standard deviations. The logarithm of the factor on the odds is normal around
+        0 a priori; its posterior's maximum is found by one step of Newton's method from 0.
         """
         deviation = self.deviation
         odds = math.exp(self.surprise * deviation**2 + better * deviation)

@@ -1,12 +1,8 @@
 """What may be lost, and what for: the budget of each reply, that of the session, and looks.
 
 A conservative bandit (Wu et al. 2016) does what looks best as long as it would still have the
-promised share of what its baseline earns if the cautious case came true. Here plain decoding is the
-baseline, and the share is promised to every reply: it may lose a small share of its tokens and all
-that drafts have won in it.
-
-What does not pay by all that is believed is not for the reply, but to find out. The session pays
-for that, from a share that it saves of every round.
+promised share of what its baseline earns, here plain decoding, if the cautious case came true. What
+does not pay by all that is believed is not for the reply, but to find out: the session pays for it.
 """
 
 from __future__ import annotations
@@ -75,10 +71,8 @@ class SessionBudget:
 
 @dataclass(slots=True)
 class Look:
-    """When to look at what acting on a belief would never correct.
-
-    A belief is as old as the rounds since it was looked at. It is looked at again when as much is
-    unseen as was seen, as the intervals of bandits double that do not know how long they play.
+    """When to look at what acting on a belief would never correct: when as much is unseen as was
+    seen, as the intervals of bandits double that do not know how long they play.
     """
 
     first: int

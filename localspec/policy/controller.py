@@ -1,11 +1,9 @@
 """The controller: draft as far as it pays on this machine, and never slower than plain decoding.
 
-Before every round `decide` weighs what each drafter is expected to gain, by calibrated confidences
-(`localspec.policy.acceptance`) and measured times (`localspec.policy.costs`), against what the
-reply may lose (`localspec.policy.budgets`). Here is what goes on between rounds: replies begin,
-plans are made, and what came of them is learnt. Leviathan et al. 2023, section 3.3, choose one K
-for all rounds from a mean acceptance and a cost ratio; here each token is decided before it is
-drafted.
+Before every round `decide` weighs what each drafter is expected to gain against what the reply may
+lose; docs/controller.md derives it. Here is what goes on between rounds: replies begin, plans are
+made, and what came of them is learnt. Leviathan et al. 2023, section 3.3, choose one K for all
+rounds from a mean acceptance and a cost ratio; here each token is decided before it is drafted.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ class Controller:
         that for a drafted one; where it is missing, drafters read as the target's passes do.
         """
         self.knowledge = knowledge
-        self._prices = PriceList(knowledge.costs, k_max, pads=pads, read_shares=read_shares or {})
+        self._prices = PriceList(knowledge.costs, k_max, read_shares or {}, pads=pads)
         self._options = Options(knowledge, sources, free, branching or {}, self._prices)
         self._replies: dict[int, Reply] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
@@ -72,16 +70,10 @@ class Controller:
         """Replace all curves by new measurements, by bucket of context length."""
         self._prices.replace(curves)
 
-    # -- why -----------------------------------------------------------------------------------
-
     def speculation_of(self, seq: int) -> Speculation:
         """On, parked or off, and why, for the request in a sequence, as of its last round."""
         reply = self._replies.get(seq)
-        if reply is None:
-            return ON
-        return reply.status.say(reply.decision)
-
-    # -- planning ------------------------------------------------------------------------------
+        return ON if reply is None else reply.status.say(reply.decision)
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Whether drafters that compute should read what they have not read; see `Options`."""
@@ -115,12 +107,12 @@ class Controller:
         have been plain, while drafters had not read the prompt.
         """
         seq, reply = state.seq, self._replies.get(state.seq)
-        if reply is not None and state.emitted and seq not in self._prompts:
+        begins = self._prompts.pop(seq, None) is not None or not state.emitted
+        if reply is not None and not begins:
             reply.state = state
             return reply
         if reply is not None:
             self._options.ended(reply.state)
-        self._prompts.pop(seq, None)
         reply = self._replies[seq] = self._options.begin(state, self._round)
         return reply
 
@@ -135,8 +127,6 @@ class Controller:
         self._options.planned(reply, self._round)
         pads = self._requests == 1 and self._round % UNPADDED > 0
         return DraftPlan(reply.decision.steps, self._prices.widths if pads else ())
-
-    # -- learning ------------------------------------------------------------------------------
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Update times by width, acceptance by confidence, and budgets by what was won and lost."""

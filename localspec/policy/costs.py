@@ -1,18 +1,16 @@
 """The seconds of passes and drafts on this machine: a measured curve, updated while it is used.
 
 The curve t(n), seconds of a target pass over n tokens, has real steps (on AVX-512 a Q4_0 pass over
-four tokens is cheaper than one over three; CUDA changes kernels with the width), so it is a table
-and no fit. The observed times are separated into four parts, or a machine that became slower would
-be mistaken for speculation that became worse:
+four tokens is cheaper than one over three), so it is a table and no fit. Every pass is a
+measurement. Its time is separated into four parts (`localspec.policy.cost_filter`), or a machine
+that became slower would be mistaken for speculation that became worse:
 
     log t(n) = base(n) + offset(n) + slowness + [n > 1] steepness
 
-`base` is the sweep at load, or what an earlier session saved. `slowness` is common to all widths
-and to drafts: another program on the cores, a longer context. `steepness` is common to all passes
-over several tokens: one token waits for memory, several for arithmetic, and a machine's arithmetic
-may halve when a neighbour shares its cores. `offset` belongs to one width or one drafter. All are
-estimated together (`localspec.policy.cost_filter`). Every pass is a measurement, so a sweep that
-was disturbed, or a file of another machine's times, is corrected by the passes of a few rounds.
+`base` is the sweep at load, or what an earlier session saved; `offset` belongs to one width or one
+drafter. `slowness` is common to all, drafts too: another program on the cores, a longer context.
+`steepness` is common to passes over several tokens: one waits for memory, several for arithmetic,
+which may halve when a neighbour shares the cores.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, OFFSET, WEIGHT, CostFilter, Kind
+from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter, Kind
 
 SETTLE = 2
 """First passes of a width in this process that may be slow, since graphs are being built."""
@@ -83,13 +81,11 @@ class Costs:
     def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
         self._known.clear()
-        self._states[width] = self._filter.add(OFFSET)
+        self._states[width] = self._filter.add()
 
     def _know_draft(self, source: str, seconds: float) -> None:
         self._drafts[source] = max(seconds, _LEAST)
-        self._states[source] = self._filter.add(OFFSET)
-
-    # -- reading -------------------------------------------------------------------------------
+        self._states[source] = self._filter.add()
 
     def verify(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
@@ -150,14 +146,12 @@ class Costs:
         """The same for a drafted token; 0 where none was measured."""
         if source in self._answers or source not in self._drafts:
             return 0.0
-        parts = [CostFilter.SLOWNESS, self._states[source]]
-        return self._filter.deviation(parts, self._parts(min(self._base)))
+        return self._filter.deviation(self._parts(source), self._parts(min(self._base)))
 
-    def _parts(self, width: int) -> list[int]:
-        steepness = [CostFilter.STEEPNESS] if width > 1 else []
-        return [CostFilter.SLOWNESS, *steepness, self._states[width]]
-
-    # -- learning ------------------------------------------------------------------------------
+    def _parts(self, of: int | str) -> list[int]:
+        """What the logarithm of a time is the sum of: by width, or by drafter."""
+        steep = isinstance(of, int) and of > 1
+        return [CostFilter.SLOWNESS, *[CostFilter.STEEPNESS] * steep, self._states[of]]
 
     def passed(self, width: int, seconds: float) -> None:
         """Record a pass over ``width`` tokens."""
@@ -204,8 +198,7 @@ class Costs:
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))
             return
-        parts = [CostFilter.SLOWNESS, self._states[source]]
-        self._observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
+        self._observe(Kind.DRAFT, self._parts(source), math.log(each / self._drafts[source]))
 
     def bounded(self, source: str, seconds: float) -> None:
         """Record an upper bound of a drafted token's cost: the time also covered reading."""
@@ -218,8 +211,6 @@ class Costs:
         surprise = math.log(max(seconds, _LEAST) / max(before, _LEAST))
         step = WEIGHT * max(-LEAP, min(LEAP, surprise))
         self._answers[source] = max(before, _LEAST) * math.exp(step)
-
-    # -- saving --------------------------------------------------------------------------------
 
     def curve(self) -> dict[int, float]:
         """Seconds by width, for saving: with all offsets, without the current slowness."""
@@ -240,6 +231,5 @@ class Costs:
 
     def drafts(self) -> dict[str, float]:
         """Seconds per token by drafter, for saving."""
-        offsets = {source: self._filter[self._states[source]] for source in self._drafts}
-        computed = {s: seconds * math.exp(offsets[s]) for s, seconds in self._drafts.items()}
-        return computed | self._answers
+        own = {s: math.exp(self._filter[self._states[s]]) for s in self._drafts}
+        return {s: seconds * own[s] for s, seconds in self._drafts.items()} | self._answers

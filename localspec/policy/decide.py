@@ -30,10 +30,9 @@ long copy goes on being right, which matters where the curve has steps."""
 TRIED = 3
 """Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
 Decided = Literal["asked", "trial", "copies", "breadth", "answer", "unread", "gain", "budget"]
-"""What a drafter does, or what keeps it from drafting: it is asked, since that pays; it is asked to
-measure what passes cost; it copies, and its matches decide; its trees cost too much; its answer
-takes too long; it has not read the text; it gains too little; the budgets do not have what a draft
-may lose.
+"""What a drafter does, or what keeps it from drafting: it is asked, since that pays; asked to measure
+what passes cost; it copies, and its matches decide; its trees cost too much, or its answer; it has
+not read the text; it gains too little; the budgets do not have what a draft may lose.
 """
 
 
@@ -147,8 +146,8 @@ def _pays(option: Option, prices: Prices | None, budgets: Budgets) -> bool:
 
 
 def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
-    """Whether it gains what is expected within the budgets: in any case if these have what a
-    rejected token loses, since how far a draft may go is for `GainPace`.
+    """Whether it gains what is expected within the budgets. Where these have what a rejected token
+    loses, how far a draft may go is for `GainPace`.
     """
     if prices.rejected <= min(budgets.reply, budgets.others):
         return True

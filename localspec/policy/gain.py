@@ -90,14 +90,12 @@ class Expected:
         return float(emitted[best] / prices.costs[best])
 
     def risk(self, prices: Prices, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """(..., K) the loss of a draft in the cautious case, in which its first token is accepted
-        less often than with this chance; see `emitted`.
+        """(..., K) what a draft is charged: sqrt(L E[S]) in the cautious case, for the loss L of a
+        rejected one and its shortfall S, at least the root mean square of S.
 
-        sqrt(L E[S]) for the loss L of a rejected draft and its shortfall S <= L: at least the root
-        mean square of S, so neither a likely small loss nor an unlikely large one is overlooked.
         E[S] = E[max(0, L - X)] for X accepted tokens, where P(X > j) = s * m^j: L less a term for
         each token that would make up for a part of it, whole ones first. A draft that gains more
-        than that in the cautious case risks nothing.
+        than that in the cautious case is charged nothing.
         """
         low = chance * self._worse / (1 - chance + chance * self._worse)
         whole, losses = prices.whole, prices.losses

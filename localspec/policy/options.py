@@ -21,8 +21,7 @@ USUAL_LENGTH = 96.0
 """Tokens of a reply before any was seen."""
 PROBE, TRIAL = 2, 24
 """Rounds until the first probe of a drafter, and until the first trial. A reply has so many tokens
-before a trial: one that fails slows a reply of twenty by a tenth, and a drafter that is not asked
-soon has too much to read for a later one.
+before a trial: one that fails slows a reply of twenty by a tenth.
 """
 
 CHAIN = Branching()
@@ -39,9 +38,8 @@ class Reply:
     """With what drafters have shown in its text."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
     chances: float = 0.5
-    """How often it drafts or, among others, could have with success. By how often it drafts alone,
-    all that could draft together at a price that pays would be charged as if each were alone, and
-    none would begin.
+    """How often it drafts or, among others, could have with success: or all that could draft only
+    together would be charged as if each were alone, and none would begin.
     """
     decision: Decision = UNDECIDED
     """That of the last round."""
@@ -100,8 +98,6 @@ class Options:
         """Tokens that are still to come: replies of any length are as likely to go on."""
         return min(float(state.left), self.usual)
 
-    # -- looks ---------------------------------------------------------------------------------
-
     def looks(self, key: Key, now: int) -> tuple[Look, Look]:
         """When a drafter that is not asked reads what it has missed, and compares; and when drafts
         that do not pay by known costs measure these again.
@@ -122,8 +118,6 @@ class Options:
                 probe.look(now)
             if c.option.at_best is not None and c.decided != "trial":
                 trial.later(now)
-
-    # -- options -------------------------------------------------------------------------------
 
     def of(self, reply: Reply, factor: float, now: int) -> list[Option]:
         """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
@@ -185,8 +179,6 @@ class Options:
         limit = longer * curve[min(4, deepest)]
         found = max((b for b in (2, 3, 4) if curve[min(b * 4, deepest)] <= limit), default=1)
         return found if found >= branching.least else 0
-
-    # -- prompts -------------------------------------------------------------------------------
 
     def worth_reading(
         self, state: RequestState, source: str, reply: Reply | None, now: int

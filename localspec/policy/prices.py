@@ -36,7 +36,7 @@ RECENT = 0.25
 @functools.cache
 def zero_to(end: int) -> NDArray[np.int64]:
     """(end + 1,) the numbers 0 to ``end``, made once: numpy's functions take longer than all
-    arithmetic here where a pass of the target has emptied the processor's caches.
+    arithmetic here.
     """
     found = np.arange(end + 1)
     found.flags.writeable = False
@@ -94,11 +94,9 @@ def most_gain(curve: Curve, cost: float) -> float:
 def row_factors(frequencies: Sequence[float]) -> list[float]:
     """What each request is charged of the extra time of a wider pass, by how often each drafts.
 
-    All requests of a pass have its width, so extra rows delay all of them, and serve those that
-    draft. The loss of all together is divided among those that are expected to draft: a request
-    that drafts alone pays for all, and where all draft each pays for its own rows. Then a row is
-    computed where it is worth more to all than it costs all. The factor is fixed before a token is
-    drawn, so it cannot depend on one.
+    Extra rows delay all requests, and serve those that draft. A request that drafts alone pays for
+    all, and where all draft each pays for its own rows: then a row is computed where it is worth
+    more to all than it costs all. The factor is fixed before a token is drawn.
     """
     total = sum(frequencies)
     return [len(frequencies) / (1 + total - own) for own in frequencies]
@@ -127,18 +125,10 @@ class PriceList:
     """The prices of this moment, read from the measured curves now and then only."""
 
     def __init__(
-        self,
-        curves: dict[int, Costs],
-        k_max: int,
-        *,
-        pads: bool,
-        read_shares: Mapping[str, float],
+        self, curves: dict[int, Costs], k_max: int, shares: Mapping[str, float], *, pads: bool
     ) -> None:
-        """``curves`` by bucket of context length, at least one, is updated; see `Controller` for
-        the rest.
-        """
-        self._curves, self._k_max, self._pads = curves, k_max, pads
-        self._read_shares = dict(read_shares)
+        """``curves``, by bucket of context length, is updated; see `Controller` for the rest."""
+        self._curves, self._k_max, self._read_shares, self._pads = curves, k_max, shares, pads
         self.replace({})
 
     def replace(self, curves: Mapping[int, Costs]) -> None:

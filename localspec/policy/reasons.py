@@ -29,21 +29,17 @@ parked = partial(Speculation, "parked")
 """(Reason, brief form) of a reply for which nothing is drafted."""
 ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
-"""No drafter may draft for the request."""
 NOTHING_YET = parked(
     "nothing to draft from yet: no passage of the text has been found again",
     "nothing to draft from yet",
 )
-"""No drafter that copies has proposed anything in this reply."""
 MEASURING = parked(
     "the draft model is not measured yet: none of its guesses was compared with the target",
     "the draft model is not measured yet",
 )
-"""A drafter that computes has not been compared with the target yet."""
 NO_ROOM = parked(
     "a draft has no room: the pass, the context or the reply is full", "a draft has no room"
 )
-"""Drafters were asked for nothing, since not even one token may be drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +175,8 @@ def _checking(prices: Prices, depth: int, requests: int, breadth: int) -> str:
 
 
 def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Speculation:
-    """Why a drafter does not draft that would gain nothing if all its guesses were right.
-
-    ``margin`` is the least gain in tokens.
+    """Why a drafter does not draft that would gain no more than ``margin`` tokens if all its guesses
+    were right.
     """
     depths = zero_to(len(prices.costs))[1:]
     if not len(depths):
