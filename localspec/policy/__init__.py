@@ -36,9 +36,7 @@ class Policy(Protocol):
         ...
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """Whether drafters should read the prompt now, because the first rounds will need it;
-        otherwise they catch up when they are asked, and the first token comes sooner.
-        """
+        """Whether drafters should read the prompt now, or when they are asked."""
         ...
 
     def speculation_of(self, seq: int) -> Speculation:

@@ -64,9 +64,7 @@ def _zeros() -> list[float]:
 
 @dataclass(slots=True)
 class AcceptanceEstimate:
-    """Acceptance of one drafter under one kind of sampling. Lists are (BINS,) decayed counts:
-    plain numbers, since so few are quicker without numpy.
-    """
+    """Acceptance of one drafter under one kind of sampling. Lists are (BINS,) decayed counts."""
 
     accepted: list[float] = field(default_factory=_zeros)
     judged: list[float] = field(default_factory=_zeros)
@@ -114,9 +112,9 @@ class AcceptanceEstimate:
         return text
 
     def table(self, better: float = 0.0) -> list[float]:
-        """(BINS,) acceptance by bin of confidence, in a text that is better than it is believed to
-        be by so many standard deviations. The logarithm of the factor on the odds is normal around
-        0 a priori; its posterior's maximum is found by one step of Newton's method from 0.
+        """(BINS,) acceptance by bin of confidence, in a text better than believed by so many
+        deviations. The factor's logarithm is normal a priori, around 0; one step of Newton's method
+        from there finds the maximum of its posterior.
         """
         deviation = self.deviation
         odds = math.exp(self.surprise * deviation**2 + better * deviation)
@@ -130,9 +128,7 @@ class AcceptanceEstimate:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the logarithm of the odds of acceptance in this text, as far as it
-        is known.
-        """
+        """Standard deviation of the logarithm of the odds in this text, as far as it is known."""
         return 1 / math.sqrt(self.kind.spread**-2 + self.variance)
 
     def mean(self, table: Sequence[float]) -> float:

@@ -43,9 +43,7 @@ class ReplyBudget:
 
     @property
     def spare(self) -> float:
-        """Tokens that it can still spend for certain, to find out; what drafts have lost in it is
-        no reason to know no better.
-        """
+        """Tokens that it can still spend to find out, whatever its drafts have lost."""
         return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
 
     def settle(self, emitted: int, gain: float) -> None:
@@ -71,9 +69,7 @@ class SessionBudget:
 
 @dataclass(slots=True)
 class Look:
-    """When to look at what acting on a belief would never correct: when as much is unseen as was
-    seen, as the intervals of bandits double that do not know how long they play.
-    """
+    """When to look at what acting on a belief never corrects: if as much is unseen as was seen."""
 
     first: int
     """Rounds until the first look."""
@@ -87,9 +83,7 @@ class Look:
     """Whether the last one may still turn out to be useful."""
 
     def begin(self, now: int) -> None:
-        """What is looked at may have changed: begin with the first interval again, which is longer
-        the less looks have been of use.
-        """
+        """It may have changed: begin with the first interval, longer the less looks were of use."""
         self.wait, self.since = min(LONGEST, round(self.first / self.chance)), now
 
     def due(self, now: int) -> bool:

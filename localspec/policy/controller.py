@@ -103,15 +103,13 @@ class Controller:
         return [PLAIN if s.other_policy else next(plans) for s in states]
 
     def _running(self, state: RequestState) -> Reply:
-        """The reply of a request. It begins with the first round that is planned; one before may
-        have been plain, while drafters had not read the prompt.
-        """
+        """The reply of a request, which begins with the first round that is planned."""
         seq, reply = state.seq, self._replies.get(state.seq)
         begins = self._prompts.pop(seq, None) is not None or not state.emitted
-        if reply is not None and not begins:
-            reply.state = state
-            return reply
         if reply is not None:
+            if not begins:
+                reply.state = state
+                return reply
             self._options.ended(reply.state)
         reply = self._replies[seq] = self._options.begin(state, self._round)
         return reply
@@ -132,8 +130,10 @@ class Controller:
         """Update times by width, acceptance by confidence, and budgets by what was won and lost."""
         if not outcomes:
             return
-        self._learn_pass(outcomes)
         n, curve = len(outcomes), self._prices.curve
+        # All requests have as many rows as the widest.
+        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
+        self.costs.passed(n * max(o.width for o in outcomes), seconds)
         asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
         self._options.session.save(n)
         widest = max(o.proposed for o in outcomes)
@@ -155,17 +155,10 @@ class Controller:
             if reply is not None and e.source in reply.status.texts:
                 reply.status.texts[e.source].learn(e.confidence, e.accepted)
 
-    def _learn_pass(self, outcomes: Sequence[Outcome]) -> None:
-        """The seconds of the pass, and its rows: all requests have as many as the widest."""
-        width = max(o.width for o in outcomes)
-        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
-        self.costs.passed(len(outcomes) * width, seconds)
-
     def _learn_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
-        """Whether the draft was a trial. The session pays for it, and where costs are in doubt, so
-        is what it has cost.
-        """
-        if all(c.source != o.source or c.decided != "trial" for c in reply.decision.candidates):
+        """Whether the draft was a trial, which the session pays."""
+        decided = {c.option.source: c.decided for c in reply.decision.candidates}
+        if decided.get(o.source) != "trial":
             return False
         look = self._options.looks((o.source, reply.state.sampling), self._round)[1]
         doubtful = self._prices.doubtful
@@ -176,9 +169,7 @@ class Controller:
         return True
 
     def _learn_draft(self, o: Outcome) -> float:
-        """Learn what drafting took, and say what it was expected to take, in plain tokens of all
-        requests.
-        """
+        """Learn what drafting took; what was expected of it, in plain tokens of all requests."""
         costs, n, source = self.costs, self._requests, o.source
         plain = n / costs.verify(n)
         reply = self._replies.get(o.seq)

@@ -42,9 +42,7 @@ FAR, FARTHER = 3.0, 0.25
 """Standard deviations, and the least logarithm, from which on an observation is far off."""
 LEAP = 0.8
 """Largest logarithm by which one observation may lengthen a time that was as expected before, and
-that offsets may have in common: 2.2 times, since a neighbour on the cores doubles it, and passes
-that are interrupted twice in a row take much longer.
-"""
+that offsets may have in common: a neighbour on the cores doubles a time, interruptions do more."""
 NEAR = 8
 """Observations within which another kind says that the machine as a whole is as expected."""
 
@@ -91,9 +89,7 @@ class CostFilter:
         return math.sqrt(max(0.0, float(c @ self._p @ c)))
 
     def observe(self, kind: Kind, parts: list[int], seen: float, count: int = 1) -> None:
-        """``seen`` is the logarithm of a time over what was measured: the sum of the parts. It may
-        be the mean of ``count`` of them.
-        """
+        """``seen``, or the mean of so many: the logarithm of a time over what was measured."""
         self._made += count
         variances = np.einsum("ii->i", self._p)  # a view that can be written to
         variances += (variances < self._most) * (count * self._drifts)
@@ -147,9 +143,7 @@ class CostFilter:
         self._noise[kind] = max(noise, NOISE**2)
 
     def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
-        """Make uncertain whatever could explain a large surprise. If computations of another kind
-        have just lasted as long as expected, the machine as a whole has not changed.
-        """
+        """Make uncertain what could explain a surprise: not the machine, if others were usual."""
         p, square, own = self._p, surprise**2, parts[-1]
         near = self._made - NEAR
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)

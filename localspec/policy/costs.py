@@ -35,8 +35,8 @@ _STEEPEST = 1.5
 
 
 def plausible(sweep: Mapping[int, float]) -> dict[int, float]:
-    """The times without those that only a disturbed sweep can have found: no pass is quicker than
-    one over a single token, and none takes much longer than its tokens one by one.
+    """The times without those that only a disturbed sweep finds: none is less than that of one
+    token, or much more than that of its tokens one by one.
     """
     if 1 not in sweep:
         return dict(sorted(sweep.items()))
@@ -75,8 +75,6 @@ class Costs:
         """Logarithms of plain passes that were as expected, over what was measured before."""
         self._seen: dict[int, int] = {}
         """Width -> passes in this process."""
-        self._several = 0
-        """Passes over several tokens."""
 
     def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
@@ -103,9 +101,7 @@ class Costs:
         return self._filter[CostFilter.SLOWNESS]
 
     def _quiet(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Seconds of passes without the current slowness: interpolated, and beyond the widest that
-        was measured, in proportion to the tokens.
-        """
+        """Seconds of passes without the current slowness; beyond the widest, in proportion."""
         if not self._known:
             self._known = {n: self._own(n) for n in sorted(self._base)}
         known = list(self._known)
@@ -132,12 +128,10 @@ class Costs:
     @property
     def confirmed(self) -> bool:
         """Whether some passes over several tokens were seen in this process."""
-        return self._several >= NEAR
+        return sum(self._seen.values()) - self._seen.get(1, 0) >= NEAR
 
     def doubt(self, width: int) -> float:
-        """Standard deviation of the logarithm of what a pass over ``width`` tokens costs in passes
-        over one, as far as it is known.
-        """
+        """Standard deviation of the logarithm of what so wide a pass costs in plain passes."""
         nearest = min(self._base, key=lambda n: abs(math.log(n / width)))
         one = min(self._base)
         return self._filter.deviation(self._parts(nearest), self._parts(one))
@@ -162,7 +156,6 @@ class Costs:
             self._know(width, float(self._quiet(width)) / several)
         count = self._seen.get(width, 0)
         self._seen[width] = count + 1
-        self._several += width > 1
         settling = count < SETTLE and len(self._seen) > 1
         if settling and seconds > self.verify(width):
             return
@@ -217,9 +210,7 @@ class Costs:
         return {n: self._own(n) for n in sorted(self._base)}
 
     def renewed(self, seen: Mapping[int, float], drafts: Mapping[str, float]) -> Costs:
-        """The curve adapted to the machine as it is today: ``seen`` maps a few widths to seconds,
-        and the other widths move as their neighbours did.
-        """
+        """The curve of today: ``seen`` are seconds of some widths, the others move with them."""
         widths = sorted(seen)
         moved = [math.log(seen[n] / float(self._quiet(n))) for n in widths]
         where = [math.log(n) for n in widths]

@@ -30,10 +30,9 @@ long copy goes on being right, which matters where the curve has steps."""
 TRIED = 3
 """Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
 Decided = Literal["asked", "trial", "copies", "breadth", "answer", "unread", "gain", "budget"]
-"""What a drafter does, or what keeps it from drafting: it is asked, since that pays; asked to measure
+"""What a drafter does, or what keeps it from drafting: it is asked, since that pays, or to measure
 what passes cost; it copies, and its matches decide; its trees cost too much, or its answer; it has
-not read the text; it gains too little; the budgets do not have what a draft may lose.
-"""
+not read the text; it gains too little; the budgets do not have what a draft may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +60,8 @@ class Option:
 class Candidate:
     """What one drafter does in a round, and the figures that decided."""
 
-    source: str
-    decided: Decided
     option: Option
+    decided: Decided
     budgets: Budgets
     gain: float = 0.0
     """Tokens that a round with it is expected to gain."""
@@ -89,9 +87,7 @@ UNDECIDED = Decision((), ())
 
 
 def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision:
-    """The next round of a request whose drafters have not read ``unread`` tokens; ``options`` are
-    in order of preference.
-    """
+    """The next round; drafters have not read ``unread`` tokens; ``options`` by preference."""
     steps: list[DraftStep] = []
     probes: tuple[DraftStep, ...] = ()
     candidates: list[Candidate] = []
@@ -118,14 +114,14 @@ def _copying(option: Option, budgets: Budgets) -> Candidate:
         decided = "answer"
     elif _pays(option, option.at_best, budgets):
         decided = "trial"
-    return Candidate(option.source, decided, option, budgets)
+    return Candidate(option, decided, budgets)
 
 
 def _computing(option: Option, unread: int, budgets: Budgets) -> Candidate:
     """It is asked where that is expected to gain, and else only to find out."""
     prices, read = option.prices, unread <= BEHIND
     if not option.breadth:
-        return Candidate(option.source, "breadth", option, budgets)
+        return Candidate(option, "breadth", budgets)
     decided: Decided = "gain"
     gain = option.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
     if gain > MARGIN:
@@ -134,7 +130,7 @@ def _computing(option: Option, unread: int, budgets: Budgets) -> Candidate:
     if decided in {"gain", "budget"} and read and _pays(option, option.at_best, budgets):
         decided = "trial"
     probes = decided not in {"asked", "trial"} and option.probe <= budgets.looks
-    return Candidate(option.source, decided, option, budgets, gain, probes)
+    return Candidate(option, decided, budgets, gain, probes)
 
 
 def _pays(option: Option, prices: Prices | None, budgets: Budgets) -> bool:
@@ -186,6 +182,8 @@ class GainPace:
 
     def _start(self, first: int) -> None:
         """Find the rate that a draft sets out for whose first token is in this bin."""
+        if first == self._first:
+            return
         if not self._curve:
             self._expected, self._curve = self._make(), self._prices.curve.tolist()
         expected, prices = self._expected, self._prices
@@ -201,12 +199,11 @@ class GainPace:
             self._rate = max(1.0, float(np.max(emitted[fits] / prices.costs[fits])))
 
     def more(self, confidences: Sequence[float]) -> bool:
-        """Whether to include the last token. The first one: if any length beats drafting nothing.
-        Later ones: if going on from there is expected to pay.
+        """Whether to include the last token: the first if any length beats drafting nothing, a
+        later one if going on from there is expected to pay.
         """
-        k, first = len(confidences), bin_of(confidences[0])
-        if first != self._first:
-            self._start(first)
+        self._start(bin_of(confidences[0]))
+        k = len(confidences)
         if k > self._longest or self._rate <= self._instead:
             return False
         if k == 1:
@@ -217,9 +214,7 @@ class GainPace:
 
     def further(self, confidences: Sequence[float]) -> bool:
         """Whether computing one more q is expected to pay; its confidence is not known yet."""
-        first = bin_of(confidences[0])
-        if first != self._first:
-            self._start(first)
+        self._start(bin_of(confidences[0]))
         mean = self._expected.mean
         return self._pays(confidences, mean, mean, self._prices.cost)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +42,7 @@ class Expected:
     def __init__(
         self, text: AcceptanceEstimate, lengths: int, table: Sequence[float] | None = None
     ) -> None:
-        """Drafts have 1 to ``lengths`` tokens, K; ``table`` replaces the cautious acceptance of
-        ``text`` by confidence.
-        """
+        """Of drafts of 1 to ``lengths`` tokens, K; ``table`` may replace that of ``text``."""
         self.lengths = lengths
         self.table = text.table() if table is None else table
         """(BINS,) acceptance of a token by its confidence."""
@@ -61,16 +58,12 @@ class Expected:
         """(K + 1,) their sums: of none, of the first, of the first two, ..."""
 
     def emitted(self, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """(..., K) expected tokens of a round, where the first token is accepted with this
-        chance.
-        """
-        found: NDArray[Any] = 1 + chance * self._sums[1:]
-        return found
+        """(..., K) expected tokens of a round whose first token is accepted with this chance."""
+        return np.asarray(1 + chance * self._sums[1:])
 
     def gain(self, prices: Prices, budgets: Budgets | None = None) -> float:
-        """Tokens per round that asking the drafter gains, with drafts that the budgets allow; None:
-        with any. The first q is paid in any case; where its confidence is too low, nothing is
-        drafted.
+        """Tokens per round that asking the drafter gains, with drafts that the budgets allow, if
+        any are given. The first q is paid even where its confidence is too low for a draft.
         """
         cost = prices.cost
         paying = (self._sums[1:] > prices.losses).nonzero()[0]
@@ -101,16 +94,14 @@ class Expected:
         whole, losses = prices.whole, prices.losses
         short = losses - low * (self._sums[whole] + prices.part * self._powers[whole])
         risk = np.sqrt(losses * np.maximum(short, 0.0))
-        found: NDArray[np.float64] = np.where(low * self._sums[1:] - losses >= risk, 0.0, risk)
-        return found
+        return np.where(low * self._sums[1:] - losses >= risk, 0.0, risk)
 
     def fits(
         self, prices: Prices, chance: float | NDArray[np.float64], budgets: Budgets
     ) -> NDArray[np.bool_]:
         """(..., K) which drafts cost no more than the budgets have; see `risk`."""
         affordable = self.risk(prices, chance) <= max(0.0, budgets.reply)
-        found: NDArray[np.bool_] = affordable & (prices.losses <= budgets.others)
-        return found
+        return np.asarray(affordable & (prices.losses <= budgets.others))
 
 
 def for_each_token(gain: float) -> float:
@@ -119,9 +110,8 @@ def for_each_token(gain: float) -> float:
 
 
 def prospect(drafter: AcceptanceEstimate, prices: Prices, better: Sequence[float]) -> float:
-    """Tokens that drafting may gain for each token of a text of which nothing is known, where it is
-    better than usual by so many standard deviations: the mean of these cases, without losses, since
-    a text in which drafting loses is given up soon.
+    """Tokens that drafting may gain for each one of a text of which nothing is known, where it is
+    better than usual by so many deviations: the mean of these cases. One that loses is given up.
     """
     text, lengths = drafter.usual_text(), len(prices.costs)
     cases = [Expected(text, lengths, text.table(deviations)).gain(prices) for deviations in better]

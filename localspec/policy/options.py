@@ -20,9 +20,8 @@ from localspec.policy.storage import Knowledge
 USUAL_LENGTH = 96.0
 """Tokens of a reply before any was seen."""
 PROBE, TRIAL = 2, 24
-"""Rounds until the first probe of a drafter, and until the first trial. A reply has so many tokens
-before a trial: one that fails slows a reply of twenty by a tenth.
-"""
+"""Rounds until a drafter's first probe and trial. A reply has so many tokens before a trial, too:
+one that fails slows a reply of twenty by a tenth."""
 
 CHAIN = Branching()
 Key = tuple[str, str]
@@ -38,9 +37,8 @@ class Reply:
     """With what drafters have shown in its text."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
     chances: float = 0.5
-    """How often it drafts or, among others, could have with success: or all that could draft only
-    together would be charged as if each were alone, and none would begin.
-    """
+    """How often it drafts or, among others, could have with success: or those that could draft only
+    together would each be charged as if alone, and none would begin."""
     decision: Decision = UNDECIDED
     """That of the last round."""
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
@@ -99,9 +97,7 @@ class Options:
         return min(float(state.left), self.usual)
 
     def looks(self, key: Key, now: int) -> tuple[Look, Look]:
-        """When a drafter that is not asked reads what it has missed, and compares; and when drafts
-        that do not pay by known costs measure these again.
-        """
+        """When a drafter that is not asked is probed, and when its costs are tried."""
         if key not in self._looks:
             self._looks[key] = Look(PROBE, now, PROBE), Look(TRIAL, now, TRIAL)
         return self._looks[key]
@@ -109,7 +105,7 @@ class Options:
     def planned(self, reply: Reply, now: int) -> None:
         """What is looked at in this round, and what is acted on."""
         for c in reply.decision.candidates:
-            probe, trial = self.looks((c.source, reply.state.sampling), now)
+            probe, trial = self.looks((c.option.source, reply.state.sampling), now)
             if c.decided == "asked":
                 probe.used(now)
                 trial.used(now)
@@ -131,7 +127,8 @@ class Options:
         text, (probe, trial) = reply.status.texts[source], self.looks(key, now)
         breadth = self._breadth(source, text) if source in self._branching else 1
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
-        trying = not copies or prices.unconfirmed  # what copies is asked in any case
+        # What copies is asked in any case: that shows what passes cost, once some were seen.
+        trying = not copies or prices.doubtful or not prices.costs.confirmed
         trying &= prices.doubtful or reply.budget.emitted >= min(TRIAL, self.usual / 4)
         trying = trying and trial.due(now) and self.session.left > 0
         price = math.inf
@@ -141,24 +138,16 @@ class Options:
             if price > (1 - reply.chances) * self.left(reply.state) * worth:
                 price = math.inf
                 probe.later(now)
-        return Option(
-            source,
-            partial(reply.expected, source, len(own.costs)),
-            own,
-            copies,
-            prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0,
-            breadth,
-            self._branching.get(source, CHAIN),
-            own.at_best if trying else None,
-            price,
-        )
+        answer = prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0
+        branching, at_best = self._branching.get(source, CHAIN), own.at_best if trying else None
+        expected = partial(reply.expected, source, len(own.costs))
+        return Option(source, expected, own, copies, answer, breadth, branching, at_best, price)
 
     def _with_luck(
         self, key: Key, unread: int, prices: Prices, requests: int, now: int
     ) -> tuple[float, float]:
         """The price of reading what was missed, as low as it may well be, and what the drafter may
-        win then for each token: in a text that is better than usual, by the share of looks that
-        were of use.
+        win for each token in a text that is better than usual, by the share of useful looks.
         """
         best = prices.at_best
         price = self.prices.reading(key[0], unread, requests)
@@ -183,9 +172,8 @@ class Options:
     def worth_reading(
         self, state: RequestState, source: str, reply: Reply | None, now: int
     ) -> bool:
-        """Whether a drafter should read what it has not read: what it is expected to win in the
-        rest of the reply is worth the time; or at the beginning, what it would win with luck, if
-        the session can pay. ``reply`` is the one that runs, if it does.
+        """Whether a drafter should read what it has not read: it is expected to win as much in the
+        rest of the reply; or would with luck, if none runs yet and the session can pay.
         """
         key, n, tokens = (source, state.sampling), state.batch, self.left(state)
         prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])

@@ -35,9 +35,7 @@ RECENT = 0.25
 
 @functools.cache
 def zero_to(end: int) -> NDArray[np.int64]:
-    """(end + 1,) the numbers 0 to ``end``, made once: numpy's functions take longer than all
-    arithmetic here.
-    """
+    """(end + 1,) the numbers 0 to ``end``, made once: making them takes longer than using them."""
     found = np.arange(end + 1)
     found.flags.writeable = False
     return found
@@ -53,9 +51,8 @@ class Prices:
         measured: Curve | None = None,
         doubts: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """``cost`` is that of a drafted token, in plain passes; ``measured`` the curve before it
-        was divided among requests; ``doubts`` are standard deviations of the logarithms of the
-        extra time of wide passes and of ``cost``.
+        """``cost`` is that of a drafted token; ``measured`` the curve before it was divided among
+        requests; ``doubts`` are deviations of the logarithms of wide passes' extra time and of it.
         """
         self.curve, self.cost, self._doubts = curve, cost, doubts
         self.measured = curve if measured is None else measured
@@ -77,9 +74,7 @@ class Prices:
 
     @functools.cached_property
     def at_best(self) -> Prices:
-        """Prices as low as they may well be: never confirmed, of a disturbed sweep, of a machine
-        that has got faster.
-        """
+        """Prices as low as they may well be, if a sweep was disturbed or the machine got faster."""
         passes, drafts = (math.exp(-DOUBT * max(0.0, d - DOUBTFUL)) for d in self._doubts)
         return Prices(1 + min(UNSEEN, passes) * (self.curve - 1), self.cost * drafts)
 
@@ -94,18 +89,15 @@ def most_gain(curve: Curve, cost: float) -> float:
 def row_factors(frequencies: Sequence[float]) -> list[float]:
     """What each request is charged of the extra time of a wider pass, by how often each drafts.
 
-    Extra rows delay all requests, and serve those that draft. A request that drafts alone pays for
-    all, and where all draft each pays for its own rows: then a row is computed where it is worth
-    more to all than it costs all. The factor is fixed before a token is drawn.
+    Extra rows delay all, and serve those that draft: one that drafts alone pays for all, and where
+    all draft each pays for its own rows. Fixed before a token is drawn.
     """
     total = sum(frequencies)
     return [len(frequencies) / (1 + total - own) for own in frequencies]
 
 
 def quickest(seconds: NDArray[np.float64]) -> list[int]:
-    """The quickest number of rows for a pass over at least 1, 2, ... rows, by the seconds of each;
-    a pass over a single row is plain decoding and is not padded.
-    """
+    """The quickest number of rows for a pass over at least 1, 2, ... rows; one is never padded."""
     rows = [*range(1, len(seconds) + 1)]
     best = len(seconds) - 1
     for i in range(len(seconds) - 2, 0, -1):
@@ -172,11 +164,6 @@ class PriceList:
         """Whether what passes over several tokens cost is uncertain, since something changed."""
         return self.doubt > DOUBTFUL
 
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether too few passes over several tokens have shown what they cost now."""
-        return self.doubtful or not self.costs.confirmed
-
     def token(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the requests, summed up."""
         return self.costs.draft(source) * requests / self.costs.verify(requests)
@@ -198,9 +185,7 @@ class PriceList:
         return found
 
     def reading(self, source: str, unread: int, requests: int) -> float:
-        """Expected cost of reading so many tokens and computing one: as the target's passes, where
-        nothing else was measured.
-        """
+        """Cost of reading so many tokens and computing one; as the target reads, if unknown."""
         if source in self._read_shares:
             times = max(1.0, self._read_shares[source] * unread)
         else:

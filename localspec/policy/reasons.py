@@ -1,8 +1,4 @@
-"""Says why nothing is drafted for a reply: the reason in full with its figures, and brief for a
-line of figures.
-
-Every sentence is made of the candidate that decided the round, and of counts of guesses.
-"""
+"""Says why nothing is drafted for a reply: in full with the figures that decided, and in brief."""
 
 from __future__ import annotations
 
@@ -119,7 +115,7 @@ def why_parked(candidates: Sequence[Candidate], shown: Status) -> Speculation:
         return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
     why = sentence(computing[0], shown)
     if len(computing) > 1 and why.reason is not None:
-        return Speculation(why.state, f"{computing[0].source}: {why.reason}", why.brief)
+        return Speculation(why.state, f"{computing[0].option.source}: {why.reason}", why.brief)
     return why
 
 
@@ -143,7 +139,7 @@ def sentence(c: Candidate, shown: Status) -> Speculation:
         case "gain" | "trial" | "copies" if prices.most_gain <= margin:
             found = hopeless(prices, shown.requests, c.option.breadth, margin)
         case _:
-            found = _guessed(c, Guesses.of(shown.texts[c.source]), shown)
+            found = _guessed(c, Guesses.of(shown.texts[c.option.source]), shown)
     return found
 
 
@@ -175,9 +171,7 @@ def _checking(prices: Prices, depth: int, requests: int, breadth: int) -> str:
 
 
 def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Speculation:
-    """Why a drafter does not draft that would gain no more than ``margin`` tokens if all its guesses
-    were right.
-    """
+    """Why nothing is drafted that would gain at most ``margin`` if all guesses were right."""
     depths = zero_to(len(prices.costs))[1:]
     if not len(depths):
         return NO_ROOM
@@ -214,9 +208,7 @@ def _usual(c: Candidate) -> tuple[float, int]:
 
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
-    """Why a drafter does not draft that is expected to pay: its best draft may lose more than this
-    reply has, or else than the others have.
-    """
+    """Why nothing is drafted that may pay: a draft may lose more than this reply or others have."""
     prices, budgets, (chance, best) = c.option.prices, c.budgets, _usual(c)
     risk, loss = c.option.expected().risk(prices, chance)[best - 1], prices.losses[best - 1]
     if risk <= budgets.reply and loss > budgets.others:
