@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.prices import DOUBT, Prices, zero_to
 
-ENOUGH = 8
-"""Guesses in a text from which on they say more of it than other texts do."""
-
 
 @dataclass(frozen=True, slots=True)
 class Budgets:

@@ -12,7 +12,6 @@ from localspec.core.events import Speculation
 from localspec.core.plan import Outcome
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.decide import Candidate, Decision
-from localspec.policy.gain import ENOUGH
 from localspec.policy.prices import MARGIN, Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
@@ -20,6 +19,8 @@ _SLOW = "the draft is too slow here"
 _DELAYS = "drafts would slow the replies beside it"
 QUIET = 16
 """Rounds of a reply without a draft after which it is reported as parked."""
+ENOUGH = 8
+"""Guesses from which on a share of them is shown."""
 
 parked = partial(Speculation, "parked")
 """(Reason, brief form) of a reply for which nothing is drafted."""
