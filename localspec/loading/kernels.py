@@ -24,6 +24,7 @@ import psutil
 from localspec.core.speed_formula import best_fixed
 from localspec.errors import Interrupted, OutOfMemoryError
 from localspec.files import paths
+from localspec.files.measured import name_of, write
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
 from localspec.llama.adapters import facts_of
@@ -33,7 +34,6 @@ from localspec.llama.model import Model
 from localspec.llama.timing import compare, pass_seconds
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
-from localspec.policy.storage import name_of, write
 
 SECONDS = 2.0
 """Seconds that a trial may take, the second load included."""

@@ -11,6 +11,7 @@ from localspec.core.adapter_list import Blend
 from localspec.core.drafter_registry import PREDICTION, Branching
 from localspec.decode.exercise import Exercise
 from localspec.files import paths
+from localspec.files.measured import name_of
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
@@ -21,7 +22,7 @@ from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.prices import bucket_of
-from localspec.policy.storage import Knowledge, load, name_of, save
+from localspec.policy.storage import Knowledge, load, save
 
 _DEARER = 2.0
 """Factor by which a drafted token may cost more, in passes of the target, than was saved."""

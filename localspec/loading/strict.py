@@ -17,6 +17,7 @@ from localspec.core.adapter_list import Blend
 from localspec.core.events import Loading
 from localspec.errors import StrictError
 from localspec.files import paths
+from localspec.files.measured import name_of, write
 from localspec.llama import library, own_kernels
 from localspec.llama.devices import backend, devices, driver
 from localspec.llama.limits import STRICT_BATCH
@@ -27,7 +28,6 @@ from localspec.loading.kernels import Kernels
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.model_file import ModelFile
-from localspec.policy.storage import name_of, write
 
 _EDITION = 2
 """Raised when the self-test or a recipe changes."""

@@ -32,16 +32,11 @@ class Policy(Protocol):
         ...
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
-        """One plan for each request of the next round; those of requests with a policy of
-        their own are not used.
-        """
+        """One plan for each request of the next round; not used where it has its own policy."""
         ...
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """Whether drafters should read the prompt now, because the first rounds will need it.
-
-        Otherwise they catch up when they are asked, and the first token comes sooner.
-        """
+        """Whether drafters should read the prompt now, or when they are asked."""
         ...
 
     def speculation_of(self, seq: int) -> Speculation:
@@ -49,9 +44,7 @@ class Policy(Protocol):
         ...
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Take the outcomes of a round, those of other policies included, and the evidence of
-        drafters on its own requests.
-        """
+        """Take the outcomes of a round, and what drafters have shown on the policy's requests."""
         ...
 
 
@@ -66,9 +59,8 @@ class FixedLength:
         self.costs = costs
         self._round = 0
         self._idle: dict[int, int] = {}
-        """Rounds since the last draft, for the running reply of each sequence."""
         self._allowed: dict[int, bool] = {}
-        """Whether any drafter may draft, for the running reply of each sequence."""
+        """Rounds since the last draft, and whether any drafter may draft, by sequence."""
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Always: it drafts from the first round on."""

@@ -2,12 +2,9 @@
 
 A confidence is a drafter's raw estimate in [0, 1] that its next token is accepted: the largest
 probability of q, or a function of the length of an n-gram match. It is calibrated on what happened:
-bins of confidence, each with decayed counts, and one factor on the odds, common to all bins, that
-follows the last twenty judged tokens of the text. Texts differ by much more than confidences tell,
-and a text may change its kind in the middle, so twenty tokens may well outweigh the bins, in both
-directions. A new text keeps the bins, which describe the drafter, and resets the rest, which
-describes the text. A draft model of random weights is unconfident and never used; a confident and
-wrong one is found out after a handful of tokens.
+bins of confidence with decayed counts describe the drafter, in all texts; one factor on the odds of
+all bins, which follows the last twenty judged tokens, describes the text. Texts differ by much more
+than confidences tell, and may change in the middle, so twenty tokens may well outweigh the bins.
 """
 
 from __future__ import annotations
@@ -65,26 +62,20 @@ def _zeros() -> list[float]:
     return [0.0] * BINS
 
 
-def _verdicts() -> deque[bool]:
-    return deque(maxlen=LATEST)
-
-
 @dataclass(slots=True)
 class AcceptanceEstimate:
-    """Acceptance of one drafter under one kind of sampling. Lists are (BINS,) decayed counts:
-    plain numbers, since so few are quicker without numpy.
-    """
+    """Acceptance of one drafter under one kind of sampling. Lists are (BINS,) decayed counts."""
 
     accepted: list[float] = field(default_factory=_zeros)
     judged: list[float] = field(default_factory=_zeros)
     seen: list[float] = field(default_factory=_zeros)
-    """Decayed histogram of the confidence of judged tokens in this text. `judged` does not give it,
-    because each of its bins decays at its own pace."""
+    """Decayed histogram of the confidence of judged tokens in this text; the bins of `judged` decay
+    each at its own pace."""
     surprise: float = 0.0
     """Decayed count of the last accepted tokens, less that of those the bins expected to be."""
     variance: float = 0.0
     """Decayed sum of p (1 - p) of the same tokens."""
-    verdicts: deque[bool] = field(default_factory=_verdicts)
+    verdicts: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST))
     """Whether each of the last judged tokens was accepted, of all texts: shared like the bins."""
     kind: Kind = COMPUTES
     compared: int = 0
@@ -107,9 +98,7 @@ class AcceptanceEstimate:
         self.seen[b] += 1
 
     def new_text(self) -> AcceptanceEstimate:
-        """An estimate for another text, which may be of another kind. The bins, which describe the
-        drafter, are shared: what either learns of them, both know.
-        """
+        """An estimate for another text. The bins are shared: what either learns, both know."""
         scale = min(1.0, CARRIED / max(1.0, sum(self.seen)))
         seen = [scale * count for count in self.seen]
         return AcceptanceEstimate(
@@ -123,11 +112,9 @@ class AcceptanceEstimate:
         return text
 
     def table(self, better: float = 0.0) -> list[float]:
-        """(BINS,) estimates of acceptance by bin of confidence, in a text that is better than it is
-        believed to be by so many standard deviations.
-
-        The factor on the odds is the maximum of the posterior of its logarithm, which is normal
-        around 0 a priori, by one step of Newton's method from 0.
+        """(BINS,) acceptance by bin of confidence, in a text better than believed by so many
+        deviations. The factor's logarithm is normal a priori, around 0; one step of Newton's method
+        from there finds the maximum of its posterior.
         """
         deviation = self.deviation
         odds = math.exp(self.surprise * deviation**2 + better * deviation)
@@ -141,9 +128,7 @@ class AcceptanceEstimate:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the logarithm of the odds of acceptance in this text, as far as it
-        is known.
-        """
+        """Standard deviation of the logarithm of the odds in this text, as far as it is known."""
         return 1 / math.sqrt(self.kind.spread**-2 + self.variance)
 
     def mean(self, table: Sequence[float]) -> float:

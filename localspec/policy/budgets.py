@@ -1,12 +1,8 @@
 """What may be lost, and what for: the budget of each reply, that of the session, and looks.
 
 A conservative bandit (Wu et al. 2016) does what looks best as long as it would still have the
-promised share of what its baseline earns if the cautious case came true. Here plain decoding is the
-baseline, and the share is promised to every reply: it may lose a small share of its tokens and all
-that drafts have won in it.
-
-What does not pay by all that is believed is not for the reply, but to find out. The session pays
-for that, from a share that it saves of every round.
+promised share of what its baseline earns, here plain decoding, if the cautious case came true. What
+does not pay by all that is believed is not for the reply, but to find out: the session pays for it.
 """
 
 from __future__ import annotations
@@ -14,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 START = 1.5
-"""Rejected drafts of one token that a reply may lose from its first one on; of a plain token each,
-where they cost more.
-"""
+"""Rejected drafts of one token that a reply may lose from its first one on."""
 SHARE = 0.02
 """Further tokens that it may lose, as a share of its tokens so far."""
 LOOKS = 0.2
@@ -39,18 +33,17 @@ class ReplyBudget:
     """Tokens won on plain decoding, less those lost."""
     spent: float = 0.0
     """Those of them that probes took."""
+    rejected: float = 1.0
+    """What a rejected draft of one token loses now, of a plain token at most."""
 
-    def left(self, rejected: float = 1.0) -> float:
-        """Tokens that the reply can lose now and still be nearly as fast as plain decoding, where a
-        rejected draft of one token loses ``rejected``.
-        """
-        return START * min(1.0, rejected) + SHARE * self.emitted + self.won
+    @property
+    def left(self) -> float:
+        """Tokens that the reply can lose now and still be nearly as fast as plain decoding."""
+        return START * self.rejected + SHARE * self.emitted + self.won
 
     @property
     def spare(self) -> float:
-        """Tokens that it can still spend for certain, to find out; what drafts have lost in it is
-        no reason to know no better.
-        """
+        """Tokens that it can still spend to find out, whatever its drafts have lost."""
         return LOOKS + SHARE * self.emitted + max(0.0, self.won + self.spent) - self.spent
 
     def settle(self, emitted: int, gain: float) -> None:
@@ -76,11 +69,7 @@ class SessionBudget:
 
 @dataclass(slots=True)
 class Look:
-    """When to look at what acting on a belief would never correct.
-
-    A belief is as old as the rounds since it was looked at. It is looked at again when as much is
-    unseen as was seen, as the intervals of bandits double that do not know how long they play.
-    """
+    """When to look at what acting on a belief never corrects: if as much is unseen as was seen."""
 
     first: int
     """Rounds until the first look."""
@@ -94,9 +83,7 @@ class Look:
     """Whether the last one may still turn out to be useful."""
 
     def begin(self, now: int) -> None:
-        """What is looked at may have changed: begin with the first interval again, which is longer
-        the less looks have been of use.
-        """
+        """It may have changed: begin with the first interval, longer the less looks were of use."""
         self.wait, self.since = min(LONGEST, round(self.first / self.chance)), now
 
     def due(self, now: int) -> bool:

@@ -1,11 +1,9 @@
 """The controller: draft as far as it pays on this machine, and never slower than plain decoding.
 
-Before every round `decide` weighs what each drafter is expected to gain, by calibrated confidences
-(`localspec.policy.acceptance`) and measured times (`localspec.policy.costs`), against what the
-reply may lose (`localspec.policy.budgets`). Here is what goes on between rounds: replies begin,
-plans are made, and what came of them is learnt. Leviathan et al. 2023, section 3.3, choose one K
-for all rounds from a mean acceptance and a cost ratio; here each token is decided before it is
-drafted.
+Before every round `decide` weighs what each drafter is expected to gain against what the reply may
+lose; docs/controller.md derives it. Here is what goes on between rounds: replies begin, plans are
+made, and what came of them is learnt. Leviathan et al. 2023, section 3.3, choose one K for all
+rounds from a mean acceptance and a cost ratio; here each token is decided before it is drafted.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestStat
 from localspec.core.settings_schema import MAX_K
 from localspec.policy.budgets import LOOKS
 from localspec.policy.costs import Costs
-from localspec.policy.decide import decide
+from localspec.policy.decide import Option, decide
 from localspec.policy.gain import Budgets
 from localspec.policy.options import Options, Reply
 from localspec.policy.prices import RECENT, PriceList, row_factors
@@ -55,7 +53,7 @@ class Controller:
         that for a drafted one; where it is missing, drafters read as the target's passes do.
         """
         self.knowledge = knowledge
-        self._prices = PriceList(knowledge.costs, k_max, pads=pads, read_shares=read_shares or {})
+        self._prices = PriceList(knowledge.costs, k_max, read_shares or {}, pads=pads)
         self._options = Options(knowledge, sources, free, branching or {}, self._prices)
         self._replies: dict[int, Reply] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
@@ -72,31 +70,25 @@ class Controller:
         """Replace all curves by new measurements, by bucket of context length."""
         self._prices.replace(curves)
 
-    # -- why -----------------------------------------------------------------------------------
-
     def speculation_of(self, seq: int) -> Speculation:
         """On, parked or off, and why, for the request in a sequence, as of its last round."""
         reply = self._replies.get(seq)
-        if reply is None:
-            return ON
-        return reply.status.say(reply.decision, lambda: reply.seen(self._requests))
-
-    # -- planning ------------------------------------------------------------------------------
+        return ON if reply is None else reply.status.say(reply.decision)
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Whether drafters that compute should read what they have not read; see `Options`."""
-        if not state.emitted and state.seq in self._prompts:
-            length, reads = self._prompts[state.seq]
-            if length == state.length:  # the next part of the same prompt
-                return reads
-        self._prices.read(state.length, state.batch, self._round)
-        reply = self._replies.get(state.seq) if state.emitted else None
+        seq, now = state.seq, self._round
+        length, reads = self._prompts.get(seq, (0, False))
+        if not state.emitted and length == state.length:  # the next part of the same prompt
+            return reads
+        self._prices.read(state.length, state.batch, now)
+        reply = self._replies.get(seq) if state.emitted and seq not in self._prompts else None
         reads = False
         for source in self._options.sources:
             if source not in self._options.copies and state.may_use(source):
-                reads = self._options.worth_reading(state, source, reply) or reads
+                reads = self._options.worth_reading(state, source, reply, now) or reads
         if not state.emitted:
-            self._prompts[state.seq] = state.length, reads
+            self._prompts[seq] = state.length, reads
         return reads
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
@@ -106,46 +98,42 @@ class Controller:
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
         factors = row_factors([r.chances for r in own])
-        plans = [self._plan(r, f, own) for r, f in zip(own, factors, strict=True)]
-        if len(own) == len(states):
-            return plans
-        following = iter(plans)
-        return [PLAIN if s.other_policy else next(following) for s in states]
+        options = [self._options.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
+        plans = iter([self._plan(*each, own) for each in zip(own, options, factors, strict=True)])
+        return [PLAIN if s.other_policy else next(plans) for s in states]
 
     def _running(self, state: RequestState) -> Reply:
-        """The reply of a request. It begins with the first round that is planned; one before may
-        have been plain, while drafters had not read the prompt.
-        """
+        """The reply of a request, which begins with the first round that is planned."""
         seq, reply = state.seq, self._replies.get(state.seq)
-        if reply is not None and state.emitted and seq not in self._prompts:
-            reply.state = state
-            return reply
+        begins = self._prompts.pop(seq, None) is not None or not state.emitted
         if reply is not None:
+            if not begins:
+                reply.state = state
+                return reply
             self._options.ended(reply.state)
-        self._prompts.pop(seq, None)
         reply = self._replies[seq] = self._options.begin(state, self._round)
         return reply
 
-    def _plan(self, reply: Reply, factor: float, running: Sequence[Reply]) -> DraftPlan:
-        options, now = self._options, self._round
-        found = [options.option(reply, source, factor, now) for source in reply.texts]
-        rejected = max((o.prices.rejected for o in found), default=1.0)
-        others = min((r.budget.left() for r in running if r is not reply), default=math.inf)
-        looks = min(reply.budget.spare, options.session.left + LOOKS)
-        budgets = Budgets(reply.budget.left(rejected), factor * max(0.0, others), looks)
-        reply.decision = decide(found, reply.state.unread, budgets)
-        options.planned(reply, now)
-        pads = self._requests == 1 and now % UNPADDED > 0
+    def _plan(
+        self, reply: Reply, options: Sequence[Option], factor: float, running: Sequence[Reply]
+    ) -> DraftPlan:
+        others = min((r.budget.left for r in running if r is not reply), default=math.inf)
+        looks = min(reply.budget.spare, self._options.session.left + LOOKS)
+        budgets = Budgets(reply.budget.left, factor * max(0.0, others), looks)
+        reply.decision = decide(options, reply.state.unread, budgets)
+        reply.status.requests, reply.status.unread = self._requests, reply.state.unread
+        self._options.planned(reply, self._round)
+        pads = self._requests == 1 and self._round % UNPADDED > 0
         return DraftPlan(reply.decision.steps, self._prices.widths if pads else ())
-
-    # -- learning ------------------------------------------------------------------------------
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Update times by width, acceptance by confidence, and budgets by what was won and lost."""
         if not outcomes:
             return
-        self._learn_pass(outcomes)
         n, curve = len(outcomes), self._prices.curve
+        # All requests have as many rows as the widest.
+        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
+        self.costs.passed(n * max(o.width for o in outcomes), seconds)
         asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
         self._options.session.save(n)
         widest = max(o.proposed for o in outcomes)
@@ -158,29 +146,21 @@ class Controller:
             # At the expected cost of the pass: a stall is not charged to the drafter.
             gain = o.accepted - longer
             reply.budget.settle(1 + o.accepted + o.forced, gain)
-            drafts, could = o.proposed > 0, n > 1 and o.seq in right
-            reply.frequency += RECENT * (drafts - reply.frequency)
-            reply.chances += RECENT * ((drafts or could) - reply.chances)
+            could = o.proposed > 0 or (n > 1 and o.seq in right)
+            reply.chances += RECENT * (could - reply.chances)
             tried = self._learn_trial(o, reply, -gain)
             reply.status.learn(o, reply.decision, tried=tried)
         for e in evidence:
             reply = self._replies.get(e.seq)
-            if reply is not None and e.source in reply.texts:
-                reply.texts[e.source].learn(e.confidence, e.accepted)
-
-    def _learn_pass(self, outcomes: Sequence[Outcome]) -> None:
-        """The seconds of the pass, and its rows: all requests have as many as the widest."""
-        width = max(o.width for o in outcomes)
-        seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
-        self.costs.passed(len(outcomes) * width, seconds)
+            if reply is not None and e.source in reply.status.texts:
+                reply.status.texts[e.source].learn(e.confidence, e.accepted)
 
     def _learn_trial(self, o: Outcome, reply: Reply, cost: float) -> bool:
-        """Whether the draft was a trial. The session pays for it, and where costs are in doubt, so
-        is what it has cost.
-        """
-        if all(c.source != o.source or c.decided != "trial" for c in reply.decision.candidates):
+        """Whether the draft was a trial, which the session pays."""
+        decided = {c.option.source: c.decided for c in reply.decision.candidates}
+        if decided.get(o.source) != "trial":
             return False
-        look = self._options.trying((o.source, reply.state.sampling), self._round)
+        look = self._options.looks((o.source, reply.state.sampling), self._round)[1]
         doubtful = self._prices.doubtful
         self._options.session.spend(max(0.0, min(cost, LOOKS) if doubtful else cost))
         look.look(self._round)
@@ -189,9 +169,7 @@ class Controller:
         return True
 
     def _learn_draft(self, o: Outcome) -> float:
-        """Learn what drafting took, and say what it was expected to take, in plain tokens of all
-        requests.
-        """
+        """Learn what drafting took; what was expected of it, in plain tokens of all requests."""
         costs, n, source = self.costs, self._requests, o.source
         plain = n / costs.verify(n)
         reply = self._replies.get(o.seq)
@@ -201,8 +179,6 @@ class Controller:
             spent = o.probed.seconds * plain
             costs.bounded(o.probed.source, o.probed.seconds)
             price = self._prices.reading(o.probed.source, unread, n)
-            if price:
-                self._prices.has_read(o.probed.source, spent / price)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
             if reply is not None:
                 reply.budget.spent += spent / n

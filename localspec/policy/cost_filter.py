@@ -2,16 +2,14 @@
 
 A surprise of one pass has several possible causes (see `localspec.policy.costs`). The filter keeps
 how uncertain each is and how they go together, so every pass corrects the likely ones, and a later
-pass of another kind settles what the first one left open (Kalman 1960). Two things are added:
+pass of another kind settles what the first one left open (Kalman 1960). Three things are added:
 
 - A pass that lasted much longer than expected may have been interrupted: it counts once another
-  one of its kind was as slow. A pass that was much quicker is proof, and counts at once.
+  one was as slow. A pass that was much quicker is proof, and counts at once.
 - What counts although it is far off shows that something has changed: the causes that could have
   changed become uncertain, so few passes correct even a curve that is wrong by a factor of fifty.
-
-While nothing is drafted, only plain passes and drafted tokens are seen. A slower machine and
-offsets that all grew look alike then, and a neighbour that comes and goes could drive one up and
-the other down without end. So what the offsets of both kinds have in common becomes slowness.
+- What the offsets of plain passes and of drafts have in common becomes slowness: while only these
+  are seen, a neighbour that comes and goes could drive one up and the other down without end.
 """
 
 from __future__ import annotations
@@ -44,10 +42,7 @@ FAR, FARTHER = 3.0, 0.25
 """Standard deviations, and the least logarithm, from which on an observation is far off."""
 LEAP = 0.8
 """Largest logarithm by which one observation may lengthen a time that was as expected before, and
-that offsets may have in common: 2.2 times, since a neighbour on the cores doubles it. Passes that
-the machine interrupts twice in a row take much longer than that, and what follows need not tell
-whether the machine was slow or that one kind.
-"""
+that offsets may have in common: a neighbour on the cores doubles a time, interruptions do more."""
 NEAR = 8
 """Observations within which another kind says that the machine as a whole is as expected."""
 
@@ -64,30 +59,22 @@ class CostFilter:
         """Variance that each part gains with an observation, while it has less than `_most`."""
         self._most = np.array([math.inf, MOST**2])
         self._noise = dict.fromkeys(Kind, NOISE**2)
-        self._drafts: list[int] = []
-        """Offsets of drafts, which may have been measured at another time than passes."""
         self._made = 0
         self._as_expected: dict[Kind, int] = {}
         """Kind -> number of the last observation of it that was not far off."""
         self._latest: dict[Kind, int] = {}
         """`Kind.ONE` and `Kind.DRAFT` -> the offset of the last observation."""
-        self._doubts: dict[Kind | int, float] = {}
-        """Kind, or index of an offset -> how far off its last observation was, if it did not
-        count.
-        """
+        self._doubts: dict[int, float] = {}
+        """Index of an offset -> how far off its last observation was, if it did not count."""
 
-    def add(self, deviation: float, *, draft: bool = False) -> int:
-        """Another offset, of that standard deviation; its index."""
+    def add(self) -> int:
+        """Another offset; its index."""
         n = len(self._x)
         self._x = np.append(self._x, 0.0)
         self._drifts = np.append(self._drifts, (DRIFT / 3) ** 2)
         self._most = np.append(self._most, MOST**2)
-        p = np.zeros((n + 1, n + 1))
-        p[:n, :n] = self._p
-        p[n, n] = deviation**2
-        self._p = p
-        if draft:
-            self._drafts.append(n)
+        self._p = np.pad(self._p, (0, 1))
+        self._p[n, n] = OFFSET**2
         return n
 
     def __getitem__(self, index: int) -> float:
@@ -102,35 +89,30 @@ class CostFilter:
         return math.sqrt(max(0.0, float(c @ self._p @ c)))
 
     def observe(self, kind: Kind, parts: list[int], seen: float, count: int = 1) -> None:
-        """``seen`` is the logarithm of a time over what was measured: the sum of the parts. It may
-        be the mean of ``count`` of them.
-        """
+        """``seen``, or the mean of so many: the logarithm of a time over what was measured."""
         self._made += count
-        self._drift(count)
+        variances = np.einsum("ii->i", self._p)  # a view that can be written to
+        variances += (variances < self._most) * (count * self._drifts)
         surprise = seen - float(self._x[parts].sum())
         together = self._p[:, parts].sum(axis=1)
         expected = float(together[parts].sum())
         noise = self._noise[kind] / count
         variance = expected + noise
         limit = max(FAR * math.sqrt(variance), FARTHER)
+        self._adapt(kind, surprise, variance)
         if abs(surprise) > limit:
-            self._adapt(kind, surprise, variance)
             if surprise > 0:
-                before = max(self._doubts.get(kind, 0.0), self._doubts.get(parts[-1], 0.0))
-                self._doubts[kind] = self._doubts[parts[-1]] = surprise
-                if before <= 0:
+                before = self._doubts.get(parts[-1])
+                self._doubts[parts[-1]] = surprise
+                if before is None:
                     return
-                surprise = min(surprise, before)
-                if kind in self._as_expected:
-                    surprise = min(surprise, LEAP)
+                surprise = min(surprise, before, LEAP if kind in self._as_expected else math.inf)
             self._open(kind, parts, surprise)
             together = self._p[:, parts].sum(axis=1)
             variance = float(together[parts].sum()) + noise
         else:
-            self._doubts.pop(kind, None)
             self._doubts.pop(parts[-1], None)
             self._as_expected[kind] = self._made
-            self._adapt(kind, surprise, variance)
         gain = together / variance
         self._x += gain * surprise
         self._p -= np.outer(gain, together)
@@ -155,26 +137,18 @@ class CostFilter:
             self._x[both] -= common
             self._x[self.SLOWNESS] += common
 
-    def _drift(self, count: int) -> None:
-        variances = np.einsum("ii->i", self._p)  # a view that can be written to
-        variances += (variances < self._most) * (count * self._drifts)
-
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
         """Adapt the noise to the size of surprises relative to their expected variance."""
         noise = self._noise[kind] * (1 + WEIGHT * (min(surprise**2 / variance, FAR**2) - 1))
         self._noise[kind] = max(noise, NOISE**2)
 
     def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
-        """Make uncertain whatever could explain a large surprise. If computations of another kind
-        have just lasted as long as expected, the machine as a whole has not changed.
-        """
+        """Make uncertain what could explain a surprise: not the machine, if others were usual."""
         p, square, own = self._p, surprise**2, parts[-1]
         near = self._made - NEAR
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
         if whole:
             p[0, 0] += square
-            for draft in self._drafts:
-                p[draft, draft] += square
         if kind is Kind.SEVERAL:
             p[1, 1] += square * (0.1 if whole else 0.9)
         elif kind is Kind.ONE and surprise < 0 and not whole:

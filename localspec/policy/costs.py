@@ -1,30 +1,27 @@
 """The seconds of passes and drafts on this machine: a measured curve, updated while it is used.
 
 The curve t(n), seconds of a target pass over n tokens, has real steps (on AVX-512 a Q4_0 pass over
-four tokens is cheaper than one over three; CUDA changes kernels with the width), so it is a table
-and no fit. The observed times are separated into four parts, or a machine that became slower would
-be mistaken for speculation that became worse:
+four tokens is cheaper than one over three), so it is a table and no fit. Every pass is a
+measurement. Its time is separated into four parts (`localspec.policy.cost_filter`), or a machine
+that became slower would be mistaken for speculation that became worse:
 
     log t(n) = base(n) + offset(n) + slowness + [n > 1] steepness
 
-`base` is the sweep at load, or what an earlier session saved. `slowness` is common to all widths
-and to drafts: another program on the cores, a longer context. `steepness` is common to all passes
-over several tokens: one token waits for memory, several for arithmetic, and a machine's arithmetic
-may halve when a neighbour shares its cores. `offset` belongs to one width or one drafter. All are
-estimated together (`localspec.policy.cost_filter`). Every pass is a measurement, so a sweep that
-was disturbed, or a file of another machine's times, is corrected by the passes of a few rounds.
+`base` is the sweep at load, or what an earlier session saved; `offset` belongs to one width or one
+drafter. `slowness` is common to all, drafts too: another program on the cores, a longer context.
+`steepness` is common to passes over several tokens: one waits for memory, several for arithmetic,
+which may halve when a neighbour shares the cores.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, OFFSET, WEIGHT, CostFilter, Kind
+from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter, Kind
 
 SETTLE = 2
 """First passes of a width in this process that may be slow, since graphs are being built."""
@@ -38,8 +35,8 @@ _STEEPEST = 1.5
 
 
 def plausible(sweep: Mapping[int, float]) -> dict[int, float]:
-    """The times without those that only a disturbed sweep can have found: no pass is quicker than
-    one over a single token, and none takes much longer than its tokens one by one.
+    """The times without those that only a disturbed sweep finds: none is less than that of one
+    token, or much more than that of its tokens one by one.
     """
     if 1 not in sweep:
         return dict(sorted(sweep.items()))
@@ -61,6 +58,9 @@ class Costs:
         if not sweep or not all(n > 0 and 0 < s < math.inf for n, s in sweep.items()):
             raise ValueError("a sweep needs at least one positive time")
         self._filter = CostFilter()
+        self._now: dict[int, float] = {}
+        self._known: dict[int, float] = {}
+        """Since the last observation: what `verify` said by width, and `_own` of those measured."""
         self._base: dict[int, float] = {}
         self._drafts: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -71,57 +71,42 @@ class Costs:
             self._know(n, seconds)
         for source, seconds in (drafts or {}).items():
             self._know_draft(source, seconds)
-        self._now: dict[int, float] = {}
-        """Width -> what `verify` said since the last observation."""
         self._waiting: list[float] = []
         """Logarithms of plain passes that were as expected, over what was measured before."""
         self._seen: dict[int, int] = {}
         """Width -> passes in this process."""
-        self._several = 0
-        """Passes over several tokens."""
 
     def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
-        self._states[width] = self._filter.add(OFFSET)
+        self._known.clear()
+        self._states[width] = self._filter.add()
 
     def _know_draft(self, source: str, seconds: float) -> None:
         self._drafts[source] = max(seconds, _LEAST)
-        self._states[source] = self._filter.add(OFFSET, draft=True)
-
-    # -- reading -------------------------------------------------------------------------------
+        self._states[source] = self._filter.add()
 
     def verify(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
         found = self._now.get(width)
         if found is None:
-            found = self._now[width] = math.exp(self._slowness) * self._quiet(width)
+            found = self._now[width] = float(self.passes(width))
         return found
 
-    def passes(self, widths: NDArray[np.int64]) -> NDArray[np.float64]:
+    def passes(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """`verify` of each of these widths, at once."""
-        known = sorted(self._base)
-        found = np.interp(widths, known, [self._own(n) for n in known])
-        found *= np.maximum(1.0, widths / known[-1])
-        return math.exp(self._slowness) * found
+        return math.exp(self._slowness) * self._quiet(widths)
 
     @property
     def _slowness(self) -> float:
         return self._filter[CostFilter.SLOWNESS]
 
-    def _quiet(self, width: int) -> float:
-        """Seconds of a pass without the current slowness: interpolated, and beyond the widest that
-        was measured, in proportion to the tokens.
-        """
-        if width in self._base:
-            return self._own(width)
-        known = sorted(self._base)
-        i = bisect.bisect(known, width)
-        if i in {0, len(known)}:
-            nearest = known[min(i, len(known) - 1)]
-            return self._own(nearest) * max(1.0, width / nearest)
-        below, above = known[i - 1], known[i]
-        share = (width - below) / (above - below)
-        return (1 - share) * self._own(below) + share * self._own(above)
+    def _quiet(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Seconds of passes without the current slowness; beyond the widest, in proportion."""
+        if not self._known:
+            self._known = {n: self._own(n) for n in sorted(self._base)}
+        known = list(self._known)
+        found = np.interp(widths, known, list(self._known.values()))
+        return np.asarray(found * np.maximum(1.0, np.asarray(widths) / known[-1]))
 
     def _own(self, width: int) -> float:
         """Seconds of a measured width, without the current slowness."""
@@ -143,12 +128,10 @@ class Costs:
     @property
     def confirmed(self) -> bool:
         """Whether some passes over several tokens were seen in this process."""
-        return self._several >= NEAR
+        return sum(self._seen.values()) - self._seen.get(1, 0) >= NEAR
 
     def doubt(self, width: int) -> float:
-        """Standard deviation of the logarithm of what a pass over ``width`` tokens costs in passes
-        over one, as far as it is known.
-        """
+        """Standard deviation of the logarithm of what so wide a pass costs in plain passes."""
         nearest = min(self._base, key=lambda n: abs(math.log(n / width)))
         one = min(self._base)
         return self._filter.deviation(self._parts(nearest), self._parts(one))
@@ -157,14 +140,12 @@ class Costs:
         """The same for a drafted token; 0 where none was measured."""
         if source in self._answers or source not in self._drafts:
             return 0.0
-        parts = [CostFilter.SLOWNESS, self._states[source]]
-        return self._filter.deviation(parts, self._parts(min(self._base)))
+        return self._filter.deviation(self._parts(source), self._parts(min(self._base)))
 
-    def _parts(self, width: int) -> list[int]:
-        steepness = [CostFilter.STEEPNESS] if width > 1 else []
-        return [CostFilter.SLOWNESS, *steepness, self._states[width]]
-
-    # -- learning ------------------------------------------------------------------------------
+    def _parts(self, of: int | str) -> list[int]:
+        """What the logarithm of a time is the sum of: by width, or by drafter."""
+        steep = isinstance(of, int) and of > 1
+        return [CostFilter.SLOWNESS, *[CostFilter.STEEPNESS] * steep, self._states[of]]
 
     def passed(self, width: int, seconds: float) -> None:
         """Record a pass over ``width`` tokens."""
@@ -172,37 +153,37 @@ class Costs:
             return
         if width not in self._base:
             several = math.exp(self._filter[CostFilter.STEEPNESS] * (width > 1))
-            self._know(width, self._quiet(width) / several)
+            self._know(width, float(self._quiet(width)) / several)
         count = self._seen.get(width, 0)
         self._seen[width] = count + 1
-        self._several += width > 1
         settling = count < SETTLE and len(self._seen) > 1
         if settling and seconds > self.verify(width):
             return
-        if width == 1:
-            self._waiting.append(math.log(seconds / self._base[1]))
-            usual = abs(math.log(seconds / self.verify(1))) < FARTHER
-            if not usual or len(self._waiting) >= NEAR:
-                self._observe_waiting()
+        longer = math.log(seconds / self._base[width])
+        if width > 1:
+            self._observe(Kind.SEVERAL, self._parts(width), longer)
             return
-        self._observe_waiting()
-        self._now.clear()
-        parts, seen = self._parts(width), math.log(seconds / self._base[width])
-        self._filter.observe(Kind.SEVERAL, parts, seen)
+        # Plain passes are many, and a round of them must cost next to nothing: those that take as
+        # long as expected count together.
+        self._waiting.append(longer)
+        usual = abs(math.log(seconds / self.verify(1))) < FARTHER
+        if not usual or len(self._waiting) >= NEAR:
+            self._observe_waiting()
 
     def _observe_waiting(self) -> None:
-        """Plain passes are many, and a round of them must cost next to nothing: those that take as
-        long as expected count together.
-        """
-        waiting, self._waiting = self._waiting, []
-        if len(waiting) > 1:
-            *usual, last = waiting
-            mean = sum(usual) / len(usual)
-            self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
-            waiting = [last]
-        if waiting:
-            self._filter.observe(Kind.ONE, self._parts(1), waiting[0])
+        if self._waiting:
+            *usual, last = self._waiting
+            if usual:
+                mean = sum(usual) / len(usual)
+                self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
+            self._filter.observe(Kind.ONE, self._parts(1), last)
+            self._waiting.clear()
         self._now.clear()
+        self._known.clear()
+
+    def _observe(self, kind: Kind, parts: list[int], longer: float) -> None:
+        self._observe_waiting()
+        self._filter.observe(kind, parts, longer)
 
     def drafted(self, source: str, tokens: int, seconds: float) -> None:
         """Record a draft of ``tokens`` tokens that a drafter computed."""
@@ -210,9 +191,7 @@ class Costs:
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))
             return
-        self._observe_waiting()
-        parts = [CostFilter.SLOWNESS, self._states[source]]
-        self._filter.observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
+        self._observe(Kind.DRAFT, self._parts(source), math.log(each / self._drafts[source]))
 
     def bounded(self, source: str, seconds: float) -> None:
         """Record an upper bound of a drafted token's cost: the time also covered reading."""
@@ -226,18 +205,14 @@ class Costs:
         step = WEIGHT * max(-LEAP, min(LEAP, surprise))
         self._answers[source] = max(before, _LEAST) * math.exp(step)
 
-    # -- saving --------------------------------------------------------------------------------
-
     def curve(self) -> dict[int, float]:
         """Seconds by width, for saving: with all offsets, without the current slowness."""
-        return {n: self._quiet(n) for n in sorted(self._base)}
+        return {n: self._own(n) for n in sorted(self._base)}
 
     def renewed(self, seen: Mapping[int, float], drafts: Mapping[str, float]) -> Costs:
-        """The curve adapted to the machine as it is today: ``seen`` maps a few widths to seconds,
-        and the other widths move as their neighbours did.
-        """
+        """The curve of today: ``seen`` are seconds of some widths, the others move with them."""
         widths = sorted(seen)
-        moved = [math.log(seen[n] / self._quiet(n)) for n in widths]
+        moved = [math.log(seen[n] / float(self._quiet(n))) for n in widths]
         where = [math.log(n) for n in widths]
         curve = {
             n: seconds * math.exp(float(np.interp(math.log(n), where, moved)))
@@ -247,6 +222,5 @@ class Costs:
 
     def drafts(self) -> dict[str, float]:
         """Seconds per token by drafter, for saving."""
-        offsets = {source: self._filter[self._states[source]] for source in self._drafts}
-        computed = {s: seconds * math.exp(offsets[s]) for s, seconds in self._drafts.items()}
-        return computed | self._answers
+        own = {s: math.exp(self._filter[self._states[s]]) for s in self._drafts}
+        return {s: seconds * own[s] for s, seconds in self._drafts.items()} | self._answers

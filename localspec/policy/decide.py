@@ -1,9 +1,8 @@
 """Decides one request's round: a pure function of what is believed, of prices and of budgets.
 
-For each drafter there is one candidate: to draft, to draft although that does not pay by what is
-believed (a trial), to read what it has missed and compare (a probe), or nothing. What it is
-expected to gain, what it may lose, and what the budgets have decide, and stand in the candidate.
-How far a draft goes is decided while it grows, by `GainPace`.
+For each drafter there is one candidate: it is asked, asked although that does not pay by what is
+believed (a trial), reads what it has missed and compares (a probe), or does nothing. How far a
+draft goes is decided while it grows, by `GainPace`.
 """
 
 from __future__ import annotations
@@ -31,11 +30,9 @@ long copy goes on being right, which matters where the curve has steps."""
 TRIED = 3
 """Most tokens of a draft that is to measure costs: a usual one shows how steep they are."""
 Decided = Literal["asked", "trial", "copies", "breadth", "answer", "unread", "gain", "budget"]
-"""What a drafter does, or what keeps it from drafting: it is asked, since that pays; it is asked to
-measure what passes cost; it copies, and its matches decide; its trees cost too much; its answer
-takes too long; it has not read the text; it gains too little; the budgets do not have what a draft
-may lose.
-"""
+"""What a drafter does, or what keeps it from drafting: it is asked, since that pays, or to measure
+what passes cost; it copies, and its matches decide; its trees cost too much, or its answer; it has
+not read the text; it gains too little; the budgets do not have what a draft may lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +60,13 @@ class Option:
 class Candidate:
     """What one drafter does in a round, and the figures that decided."""
 
-    source: str
-    decided: Decided
     option: Option
+    decided: Decided
     budgets: Budgets
     gain: float = 0.0
     """Tokens that a round with it is expected to gain."""
     probes: bool = False
     """Whether it reads what it has missed and compares."""
-
-    def __str__(self) -> str:
-        b = self.budgets
-        return (
-            f"{self.source}: {self.decided}{' and probes' * self.probes}, gain {self.gain:.2f}, "
-            f"budgets {b.reply:.2f} {b.others:.2f} {b.looks:.2f}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +87,7 @@ UNDECIDED = Decision((), ())
 
 
 def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision:
-    """The next round of a request whose drafters have not read ``unread`` tokens; ``options`` are
-    in order of preference.
-    """
+    """The next round; drafters have not read ``unread`` tokens; ``options`` by preference."""
     steps: list[DraftStep] = []
     probes: tuple[DraftStep, ...] = ()
     candidates: list[Candidate] = []
@@ -125,57 +112,55 @@ def _copying(option: Option, budgets: Budgets) -> Candidate:
         decided = "breadth"
     elif option.answer > max(QUICK, budgets.reply):
         decided = "answer"
-    elif _may_try(option, budgets):
+    elif _pays(option, option.at_best, budgets):
         decided = "trial"
-    return Candidate(option.source, decided, option, budgets)
+    return Candidate(option, decided, budgets)
 
 
 def _computing(option: Option, unread: int, budgets: Budgets) -> Candidate:
     """It is asked where that is expected to gain, and else only to find out."""
-    source, prices = option.source, option.prices
-    decided: Decided = "gain"
+    prices, read = option.prices, unread <= BEHIND
     if not option.breadth:
-        return Candidate(source, "breadth", option, budgets)
+        return Candidate(option, "breadth", budgets)
+    decided: Decided = "gain"
     gain = option.expected().gain(prices) if prices.most_gain > MARGIN else -prices.cost
     if gain > MARGIN:
-        paying = unread > BEHIND or _affordable(option.expected(), prices, budgets)
-        decided = "budget" if not paying else "unread" if unread > BEHIND else "asked"
-    if decided in {"gain", "budget"} and unread <= BEHIND and _may_try(option, budgets):
+        affordable = _affordable(option.expected(), prices, budgets)
+        decided = "unread" if not read else "asked" if affordable else "budget"
+    if decided in {"gain", "budget"} and read and _pays(option, option.at_best, budgets):
         decided = "trial"
     probes = decided not in {"asked", "trial"} and option.probe <= budgets.looks
-    return Candidate(source, decided, option, budgets, gain, probes)
+    return Candidate(option, decided, budgets, gain, probes)
+
+
+def _pays(option: Option, prices: Prices | None, budgets: Budgets) -> bool:
+    """Whether drafts are expected to pay at these prices, and the budgets to have their price."""
+    if prices is None:
+        return False
+    expected = option.expected()
+    return expected.gain(prices) > MARGIN and _affordable(expected, prices, budgets)
 
 
 def _affordable(expected: Expected, prices: Prices, budgets: Budgets) -> bool:
-    """Whether it gains what is expected within the budgets: in any case if these have what a
-    rejected token loses, since how far a draft may go is for `GainPace`.
+    """Whether it gains what is expected within the budgets. Where these have what a rejected token
+    loses, how far a draft may go is for `GainPace`.
     """
     if prices.rejected <= min(budgets.reply, budgets.others):
         return True
     return expected.gain(prices, budgets) > MARGIN
 
 
-def _may_try(option: Option, budgets: Budgets) -> bool:
-    """Whether a draft is due and worth it that measures what passes cost."""
-    if option.at_best is None:
-        return False
-    expected = option.expected()
-    return expected.gain(option.at_best) > MARGIN and _affordable(expected, option.at_best, budgets)
-
-
 def _step(candidate: Candidate, instead: float) -> DraftStep:
     option, prices, breadth = candidate.option, candidate.option.prices, candidate.option.breadth
     depth = len(prices.costs)
     if option.at_best is not None and candidate.decided == "trial":
-        prices = option.at_best
+        prices, depth = option.at_best, min(TRIED, depth)
         instead = instead if option.copies else 1.0
-        depth = min(TRIED, depth)
     budget = Budget.chain(depth)
     if breadth > 1:
         budget = Budget(breadth * depth, depth, breadth * option.branching.leaves)
-    return DraftStep(
-        option.source, budget, GainPace(option.expected, prices, instead, candidate.budgets)
-    )
+    pace = GainPace(option.expected, prices, instead, candidate.budgets)
+    return DraftStep(option.source, budget, pace)
 
 
 class GainPace:
@@ -197,9 +182,10 @@ class GainPace:
 
     def _start(self, first: int) -> None:
         """Find the rate that a draft sets out for whose first token is in this bin."""
+        if first == self._first:
+            return
         if not self._curve:
-            self._expected, self._cost = self._make(), self._prices.cost
-            self._curve = self._prices.curve.tolist()
+            self._expected, self._curve = self._make(), self._prices.curve.tolist()
         expected, prices = self._expected, self._prices
         self._first, self._longest, self._rate = first, 0, 1.0
         chance = expected.table[first]
@@ -213,28 +199,24 @@ class GainPace:
             self._rate = max(1.0, float(np.max(emitted[fits] / prices.costs[fits])))
 
     def more(self, confidences: Sequence[float]) -> bool:
-        """Whether to include the last token. The first one: if any length beats drafting nothing.
-        Later ones: if going on from there is expected to pay.
+        """Whether to include the last token: the first if any length beats drafting nothing, a
+        later one if going on from there is expected to pay.
         """
-        k, first = len(confidences), bin_of(confidences[0])
-        if first != self._first:
-            self._start(first)
+        self._start(bin_of(confidences[0]))
+        k = len(confidences)
         if k > self._longest or self._rate <= self._instead:
             return False
         if k == 1:
             return True
-        table, mean = self._expected.table, self._expected.mean
-        here = table[bin_of(confidences[-1])]
-        later = mean if self._cost else mean + STEADY * max(0.0, here - mean)
+        mean, here = self._expected.mean, self._expected.table[bin_of(confidences[-1])]
+        later = mean if self._prices.cost else mean + STEADY * max(0.0, here - mean)
         return self._pays(confidences[:-1], here, later, 0.0)
 
     def further(self, confidences: Sequence[float]) -> bool:
         """Whether computing one more q is expected to pay; its confidence is not known yet."""
-        first = bin_of(confidences[0])
-        if first != self._first:
-            self._start(first)
+        self._start(bin_of(confidences[0]))
         mean = self._expected.mean
-        return self._pays(confidences, mean, mean, self._cost)
+        return self._pays(confidences, mean, mean, self._prices.cost)
 
     def _pays(self, before: Sequence[float], chance: float, later: float, paid: float) -> bool:
         """Whether any number of further tokens, of which the first is accepted with ``chance``,
@@ -248,6 +230,6 @@ class GainPace:
             gained += reach
             if gained >= rate * (curve[longer] - curve[k] + paid):
                 return True
-            paid += self._cost
+            paid += self._prices.cost
             chance = later
         return False

@@ -10,16 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.prices import DOUBT, Prices, zero_to
-
-ENOUGH = 8
-"""Guesses in a text from which on they say more of it than other texts do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +39,7 @@ class Expected:
     def __init__(
         self, text: AcceptanceEstimate, lengths: int, table: Sequence[float] | None = None
     ) -> None:
-        """Drafts have 1 to ``lengths`` tokens, K; ``table`` replaces the cautious acceptance of
-        ``text`` by confidence.
-        """
+        """Of drafts of 1 to ``lengths`` tokens, K; ``table`` may replace that of ``text``."""
         self.lengths = lengths
         self.table = text.table() if table is None else table
         """(BINS,) acceptance of a token by its confidence."""
@@ -61,16 +55,12 @@ class Expected:
         """(K + 1,) their sums: of none, of the first, of the first two, ..."""
 
     def emitted(self, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """(..., K) expected tokens of a round, where the first token is accepted with this
-        chance.
-        """
-        found: NDArray[Any] = 1 + chance * self._sums[1:]
-        return found
+        """(..., K) expected tokens of a round whose first token is accepted with this chance."""
+        return np.asarray(1 + chance * self._sums[1:])
 
     def gain(self, prices: Prices, budgets: Budgets | None = None) -> float:
-        """Tokens per round that asking the drafter gains, with drafts that the budgets allow; None:
-        with any. The first q is paid in any case; where its confidence is too low, nothing is
-        drafted.
+        """Tokens per round that asking the drafter gains, with drafts that the budgets allow, if
+        any are given. The first q is paid even where its confidence is too low for a draft.
         """
         cost = prices.cost
         paying = (self._sums[1:] > prices.losses).nonzero()[0]
@@ -90,40 +80,36 @@ class Expected:
         return float(emitted[best] / prices.costs[best])
 
     def risk(self, prices: Prices, chance: float | NDArray[np.float64]) -> NDArray[np.float64]:
-        """(..., K) the loss of a draft in the cautious case, in which its first token is accepted
-        less often than with this chance; see `emitted`.
+        """(..., K) what a draft is charged: sqrt(L E[S]) in the cautious case, for the loss L of a
+        rejected one and its shortfall S, at least the root mean square of S.
 
-        sqrt(L E[S]) for the loss L of a rejected draft and its shortfall S <= L: at least the root
-        mean square of S, so neither a likely small loss nor an unlikely large one is overlooked.
         E[S] = E[max(0, L - X)] for X accepted tokens, where P(X > j) = s * m^j: L less a term for
         each token that would make up for a part of it, whole ones first. A draft that gains more
-        than that in the cautious case risks nothing.
+        than that in the cautious case is charged nothing.
         """
         low = chance * self._worse / (1 - chance + chance * self._worse)
         whole, losses = prices.whole, prices.losses
         short = losses - low * (self._sums[whole] + prices.part * self._powers[whole])
         risk = np.sqrt(losses * np.maximum(short, 0.0))
-        found: NDArray[np.float64] = np.where(low * self._sums[1:] - losses >= risk, 0.0, risk)
-        return found
+        return np.where(low * self._sums[1:] - losses >= risk, 0.0, risk)
 
     def fits(
         self, prices: Prices, chance: float | NDArray[np.float64], budgets: Budgets
     ) -> NDArray[np.bool_]:
         """(..., K) which drafts cost no more than the budgets have; see `risk`."""
         affordable = self.risk(prices, chance) <= max(0.0, budgets.reply)
-        found: NDArray[np.bool_] = affordable & (prices.losses <= budgets.others)
-        return found
+        return np.asarray(affordable & (prices.losses <= budgets.others))
+
+
+def for_each_token(gain: float) -> float:
+    """Tokens gained for each one emitted, where a round gains so many if that is any."""
+    return max(0.0, gain) / (1 + max(0.0, gain))
 
 
 def prospect(drafter: AcceptanceEstimate, prices: Prices, better: Sequence[float]) -> float:
-    """Tokens that drafting may gain for each token of a text of which nothing is known, where it is
-    better than usual by so many standard deviations: the mean of these cases, without losses, since
-    a text in which drafting loses is given up soon.
+    """Tokens that drafting may gain for each one of a text of which nothing is known, where it is
+    better than usual by so many deviations: the mean of these cases. One that loses is given up.
     """
-    text = drafter.usual_text()
-    found = 0.0
-    for deviations in better:
-        expected = Expected(text, len(prices.costs), text.table(deviations))
-        tokens = max(0.0, expected.gain(prices))
-        found += tokens / (1 + tokens) / len(better)
-    return found
+    text, lengths = drafter.usual_text(), len(prices.costs)
+    cases = [Expected(text, lengths, text.table(deviations)).gain(prices) for deviations in better]
+    return sum(map(for_each_token, cases)) / len(cases)

@@ -11,19 +11,17 @@ from localspec.core.drafter_registry import Branching
 from localspec.core.plan import RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
-from localspec.policy.decide import BEHIND, UNDECIDED, Decision, Option
-from localspec.policy.gain import ENOUGH, Expected, prospect
-from localspec.policy.prices import DOUBT, MARGIN, RECENT, PriceList, Prices, row_factors
-from localspec.policy.reasons import Guesses, Seen, Status
+from localspec.policy.decide import UNDECIDED, Decision, Option
+from localspec.policy.gain import Expected, for_each_token, prospect
+from localspec.policy.prices import DOUBT, RECENT, PriceList, Prices, row_factors
+from localspec.policy.reasons import Status
 from localspec.policy.storage import Knowledge
 
 USUAL_LENGTH = 96.0
 """Tokens of a reply before any was seen."""
 PROBE, TRIAL = 2, 24
-"""Rounds until the first probe of a drafter, and until the first trial. A reply has so many tokens
-before a trial: one that fails slows a reply of twenty by a tenth, and a drafter that is not asked
-soon has too much to read for a later one.
-"""
+"""Rounds until a drafter's first probe and trial. A reply has so many tokens before a trial, too:
+one that fails slows a reply of twenty by a tenth."""
 
 CHAIN = Branching()
 Key = tuple[str, str]
@@ -35,36 +33,23 @@ class Reply:
     """A running reply."""
 
     state: RequestState
-    texts: dict[str, AcceptanceEstimate]
-    """What drafters have shown in its text, by name."""
+    status: Status
+    """With what drafters have shown in its text."""
     budget: ReplyBudget = field(default_factory=ReplyBudget)
-    frequency: float = 0.5
-    """How often it drafts."""
     chances: float = 0.5
-    """How often it drafts or, among others, could have with success. By the first alone, all that
-    could draft together at a price that pays would be charged as if each were alone, and none would
-    begin.
-    """
+    """How often it drafts or, among others, could have with success: or those that could draft only
+    together would each be charged as if alone, and none would begin."""
     decision: Decision = UNDECIDED
     """That of the last round."""
-    status: Status = field(default_factory=Status)
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
     """(Tokens that were compared, what follows from them) by drafter."""
 
     def expected(self, source: str, lengths: int) -> Expected:
         """What drafts of up to so many tokens are expected to emit."""
-        text, known = self.texts[source], self._expected.get(source)
+        text, known = self.status.texts[source], self._expected.get(source)
         if known is None or known[0] != text.compared or known[1].lengths != lengths:
             known = self._expected[source] = text.compared, Expected(text, lengths)
         return known[1]
-
-    def seen(self, requests: int) -> Seen:
-        """What a reason needs besides the decision, in rounds of so many requests."""
-        guesses = {
-            source: Guesses(text.right, text.compared, sum(text.verdicts), len(text.verdicts))
-            for source, text in self.texts.items()
-        }
-        return Seen(requests, guesses, self.state.unread)
 
 
 class Options:
@@ -83,7 +68,7 @@ class Options:
         self._knowledge, self._branching = knowledge, dict(branching)
         self.prices = prices
         self.session = SessionBudget()
-        self._looks: dict[tuple[str, Key], Look] = {}
+        self._looks: dict[Key, tuple[Look, Look]] = {}
         self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
@@ -99,9 +84,8 @@ class Options:
         for source in filter(state.may_use, self.sources):
             key = source, state.sampling
             texts[source] = self._knowledge.acceptance[key] = self.drafter(key).new_text()
-            self.probing(key, now).begin(now)
-            self.trying(key, now)  # rounds until the first one count from here
-        return Reply(state, texts)
+            self.looks(key, now)[0].begin(now)
+        return Reply(state, Status(texts))
 
     def ended(self, last: RequestState) -> None:
         """A reply has ended, of which this round was the last: by itself, or by its limit."""
@@ -112,76 +96,64 @@ class Options:
         """Tokens that are still to come: replies of any length are as likely to go on."""
         return min(float(state.left), self.usual)
 
-    # -- looks ---------------------------------------------------------------------------------
-
-    def probing(self, key: Key, now: int) -> Look:
-        """When a drafter that is not asked reads what it has missed, and compares."""
-        return self._look("probe", key, PROBE, now)
-
-    def trying(self, key: Key, now: int) -> Look:
-        """When drafts that do not pay by known costs measure these again."""
-        return self._look("trial", key, TRIAL, now)
-
-    def _look(self, kind: str, key: Key, first: int, now: int) -> Look:
-        found = self._looks.get((kind, key))
-        if found is None:
-            found = self._looks[kind, key] = Look(first, now, first)
-        return found
+    def looks(self, key: Key, now: int) -> tuple[Look, Look]:
+        """When a drafter that is not asked is probed, and when its costs are tried."""
+        if key not in self._looks:
+            self._looks[key] = Look(PROBE, now, PROBE), Look(TRIAL, now, TRIAL)
+        return self._looks[key]
 
     def planned(self, reply: Reply, now: int) -> None:
         """What is looked at in this round, and what is acted on."""
         for c in reply.decision.candidates:
-            key = c.source, reply.state.sampling
+            probe, trial = self.looks((c.option.source, reply.state.sampling), now)
             if c.decided == "asked":
-                self.probing(key, now).used(now)
-                self.trying(key, now).used(now)
-                self.trying(key, now).begin(now)
+                probe.used(now)
+                trial.used(now)
+                trial.begin(now)
             elif c.probes:
-                self.probing(key, now).look(now)
+                probe.look(now)
             if c.option.at_best is not None and c.decided != "trial":
-                self.trying(key, now).later(now)
+                trial.later(now)
 
-    # -- options -------------------------------------------------------------------------------
+    def of(self, reply: Reply, factor: float, now: int) -> list[Option]:
+        """All drafters of a reply in the next round; it is charged ``factor`` of the extra time."""
+        found = [self.option(reply, source, factor, now) for source in reply.status.texts]
+        reply.budget.rejected = min(1.0, max((o.prices.rejected for o in found), default=1.0))
+        return found
 
     def option(self, reply: Reply, source: str, factor: float, now: int) -> Option:
-        """A drafter in the next round; the request is charged ``factor`` of the extra time."""
+        """One of them."""
         prices, copies, key = self.prices, source in self.copies, (source, reply.state.sampling)
-        breadth = self._breadth(source, reply.texts[source]) if source in self._branching else 1
+        text, (probe, trial) = reply.status.texts[source], self.looks(key, now)
+        breadth = self._breadth(source, text) if source in self._branching else 1
         own = prices.of(source, copies=copies, factor=factor, breadth=max(1, breadth))
-        at_best, probe = None, math.inf
-        trying = not copies or prices.unconfirmed  # what copies is asked in any case
+        # What copies is asked in any case: that shows what passes cost, once some were seen.
+        trying = not copies or prices.doubtful or not prices.costs.confirmed
         trying &= prices.doubtful or reply.budget.emitted >= min(TRIAL, self.usual / 4)
-        if trying and self.trying(key, now).due(now) and self.session.left > 0:
-            at_best = own.at_best
-        if not copies and breadth and self.probing(key, now).due(now):
-            probe = self._probe(reply, key, own, now)
-        return Option(
-            source,
-            partial(reply.expected, source, len(own.costs)),
-            own,
-            copies,
-            prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0,
-            breadth,
-            self._branching.get(source, CHAIN),
-            at_best,
-            probe,
-        )
+        trying = trying and trial.due(now) and self.session.left > 0
+        price = math.inf
+        if not copies and breadth and probe.due(now):
+            price, worth = self._with_luck(key, reply.state.unread, own, prices.requests, now)
+            # Without a draft by another.
+            if price > (1 - reply.chances) * self.left(reply.state) * worth:
+                price = math.inf
+                probe.later(now)
+        answer = prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0
+        branching, at_best = self._branching.get(source, CHAIN), own.at_best if trying else None
+        expected = partial(reply.expected, source, len(own.costs))
+        return Option(source, expected, own, copies, answer, breadth, branching, at_best, price)
 
-    def _probe(self, reply: Reply, key: Key, prices: Prices, now: int) -> float:
-        """The price of a probe that is due, if it is worth it; else infinite. It is worth what the
-        drafter would gain with luck, by the share of looks that were of use.
+    def _with_luck(
+        self, key: Key, unread: int, prices: Prices, requests: int, now: int
+    ) -> tuple[float, float]:
+        """The price of reading what was missed, as low as it may well be, and what the drafter may
+        win for each token in a text that is better than usual, by the share of useful looks.
         """
-        state, look = reply.state, self.probing(key, now)
         best = prices.at_best
-        if best.most_gain > MARGIN:
-            price = self.prices.reading(key[0], state.unread, self.prices.requests)
-            if state.unread <= BEHIND and prices.cost:  # else it would cost too much if it is not
-                price *= best.cost / prices.cost
-            idle = (1 - reply.frequency) * self.left(state)  # without a draft by another
-            if price <= idle * look.chance * prospect(self.drafter(key), best, (DOUBT,)):
-                return price
-        look.later(now)
-        return math.inf
+        price = self.prices.reading(key[0], unread, requests)
+        price *= best.cost / prices.cost if prices.cost else 1.0
+        chance = self.looks(key, now)[0].chance
+        return price, chance * prospect(self.drafter(key), best, (DOUBT,))
 
     def _breadth(self, source: str, text: AcceptanceEstimate) -> int:
         """Nodes at each depth: the most whose extra time is less than the tokens they bring; 0 if
@@ -197,37 +169,22 @@ class Options:
         found = max((b for b in (2, 3, 4) if curve[min(b * 4, deepest)] <= limit), default=1)
         return found if found >= branching.least else 0
 
-    # -- prompts -------------------------------------------------------------------------------
-
-    def worth_reading(self, state: RequestState, source: str, reply: Reply | None) -> bool:
-        """Whether a drafter should read what it has not read: what it is expected to win in the
-        rest of the reply is worth the time; or at the beginning, what it would win with luck, if
-        the session can pay. ``reply`` is the one that runs, if it does.
+    def worth_reading(
+        self, state: RequestState, source: str, reply: Reply | None, now: int
+    ) -> bool:
+        """Whether a drafter should read what it has not read: it is expected to win as much in the
+        rest of the reply; or would with luck, if none runs yet and the session can pay.
         """
         key, n, tokens = (source, state.sampling), state.batch, self.left(state)
         prices = self.prices.of(source, copies=False, factor=row_factors([0.5] * n)[0])
         price = self.prices.reading(source, state.unread, n)
-        if price <= tokens * self._gain(key, prices, reply):
+        if reply is not None:  # else a probe reads too, and shows something
+            gain = reply.expected(source, len(prices.costs)).gain(prices)
+            return price <= tokens * for_each_token(gain)
+        if price <= tokens * prospect(self.drafter(key), prices, (0.0, DOUBT)):
             return True
-        if reply is not None:
-            return False  # a probe reads too, and shows something
-        best = prices.at_best
-        price *= best.cost / prices.cost if prices.cost else 1.0
-        chance = self.probing(key, 0).chance
-        if price > min(
-            self.session.left, tokens * chance * prospect(self.drafter(key), best, (DOUBT,))
-        ):
+        price, worth = self._with_luck(key, state.unread, prices, n, now)
+        if price > min(self.session.left, tokens * worth):
             return False
         self.session.spend(price)
         return True
-
-    def _gain(self, key: Key, prices: Prices, reply: Reply | None) -> float:
-        """Tokens that a drafter is expected to win for each one of the text."""
-        if prices.most_gain <= MARGIN:
-            return 0.0
-        source = key[0]
-        if reply is not None and source in reply.texts:
-            gain = reply.expected(source, len(prices.costs)).gain(prices)
-            if gain <= MARGIN or reply.texts[source].compared >= ENOUGH:
-                return max(0.0, gain) / (1 + max(0.0, gain))
-        return prospect(self.drafter(key), prices, (0.0, DOUBT))

@@ -35,9 +35,7 @@ RECENT = 0.25
 
 @functools.cache
 def zero_to(end: int) -> NDArray[np.int64]:
-    """(end + 1,) the numbers 0 to ``end``, made once: numpy's functions take longer than all
-    arithmetic here where a pass of the target has emptied the processor's caches.
-    """
+    """(end + 1,) the numbers 0 to ``end``, made once: making them takes longer than using them."""
     found = np.arange(end + 1)
     found.flags.writeable = False
     return found
@@ -53,9 +51,8 @@ class Prices:
         measured: Curve | None = None,
         doubts: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """``cost`` is that of a drafted token, in plain passes; ``measured`` the curve before it
-        was divided among requests; ``doubts`` are standard deviations of the logarithms of the
-        extra time of wide passes and of ``cost``.
+        """``cost`` is that of a drafted token; ``measured`` the curve before it was divided among
+        requests; ``doubts`` are deviations of the logarithms of wide passes' extra time and of it.
         """
         self.curve, self.cost, self._doubts = curve, cost, doubts
         self.measured = curve if measured is None else measured
@@ -77,9 +74,7 @@ class Prices:
 
     @functools.cached_property
     def at_best(self) -> Prices:
-        """Prices as low as they may well be: never confirmed, of a disturbed sweep, of a machine
-        that has got faster.
-        """
+        """Prices as low as they may well be, if a sweep was disturbed or the machine got faster."""
         passes, drafts = (math.exp(-DOUBT * max(0.0, d - DOUBTFUL)) for d in self._doubts)
         return Prices(1 + min(UNSEEN, passes) * (self.curve - 1), self.cost * drafts)
 
@@ -94,20 +89,15 @@ def most_gain(curve: Curve, cost: float) -> float:
 def row_factors(frequencies: Sequence[float]) -> list[float]:
     """What each request is charged of the extra time of a wider pass, by how often each drafts.
 
-    All requests of a pass have its width, so extra rows delay all of them, and serve those that
-    draft. The loss of all together is divided among those that are expected to draft: a request
-    that drafts alone pays for all, and where all draft each pays for its own rows. Then a row is
-    computed where it is worth more to all than it costs all. The factor is fixed before a token is
-    drawn, so it cannot depend on one.
+    Extra rows delay all, and serve those that draft: one that drafts alone pays for all, and where
+    all draft each pays for its own rows. Fixed before a token is drawn.
     """
     total = sum(frequencies)
     return [len(frequencies) / (1 + total - own) for own in frequencies]
 
 
 def quickest(seconds: NDArray[np.float64]) -> list[int]:
-    """The quickest number of rows for a pass over at least 1, 2, ... rows, by the seconds of each;
-    a pass over a single row is plain decoding and is not padded.
-    """
+    """The quickest number of rows for a pass over at least 1, 2, ... rows; one is never padded."""
     rows = [*range(1, len(seconds) + 1)]
     best = len(seconds) - 1
     for i in range(len(seconds) - 2, 0, -1):
@@ -127,20 +117,10 @@ class PriceList:
     """The prices of this moment, read from the measured curves now and then only."""
 
     def __init__(
-        self,
-        curves: dict[int, Costs],
-        k_max: int,
-        *,
-        pads: bool,
-        read_shares: Mapping[str, float],
+        self, curves: dict[int, Costs], k_max: int, shares: Mapping[str, float], *, pads: bool
     ) -> None:
-        """``curves`` by bucket of context length, at least one, is updated; see `Controller` for
-        the rest.
-        """
-        self._curves, self._k_max, self._pads = curves, k_max, pads
-        self._read_shares = dict(read_shares)
-        self._dearer: dict[str, float] = {}
-        """By drafter: what reading took, as a multiple of what was expected."""
+        """``curves``, by bucket of context length, is updated; see `Controller` for the rest."""
+        self._curves, self._k_max, self._read_shares, self._pads = curves, k_max, shares, pads
         self.replace({})
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
@@ -184,11 +164,6 @@ class PriceList:
         """Whether what passes over several tokens cost is uncertain, since something changed."""
         return self.doubt > DOUBTFUL
 
-    @property
-    def unconfirmed(self) -> bool:
-        """Whether too few passes over several tokens have shown what they cost now."""
-        return self.doubtful or not self.costs.confirmed
-
     def token(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the requests, summed up."""
         return self.costs.draft(source) * requests / self.costs.verify(requests)
@@ -210,15 +185,9 @@ class PriceList:
         return found
 
     def reading(self, source: str, unread: int, requests: int) -> float:
-        """Expected cost of reading so many tokens and computing one: as the target's passes, where
-        nothing else was measured.
-        """
-        share = self._read_shares.get(source)
-        alone = self.costs.verify(max(1, unread)) / self.costs.verify(1)
-        times = alone if share is None else max(1.0, share * unread)
-        return self.token(source, requests) * times * self._dearer.get(source, 1.0)
-
-    def has_read(self, source: str, times: float) -> None:
-        """Reading took so many times as long as `reading` said."""
-        before = self._dearer.get(source, 1.0)
-        self._dearer[source] = before * (1 + RECENT * (min(times, 10.0) - 1))
+        """Cost of reading so many tokens and computing one; as the target reads, if unknown."""
+        if source in self._read_shares:
+            times = max(1.0, self._read_shares[source] * unread)
+        else:
+            times = self.costs.verify(max(1, unread)) / self.costs.verify(1)
+        return self.token(source, requests) * times

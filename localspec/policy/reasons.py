@@ -1,48 +1,42 @@
-"""Why nothing is drafted: each reason in full with its figures, and brief for a line of figures.
-
-Every sentence is made of the candidate that decided the round, and of counts of guesses.
-"""
+"""Says why nothing is drafted for a reply: in full with the figures that decided, and in brief."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from localspec.core.events import Speculation
 from localspec.core.plan import Outcome
+from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.decide import Candidate, Decision
-from localspec.policy.gain import ENOUGH
 from localspec.policy.prices import MARGIN, Prices, most_gain, zero_to
 
 _CHECKING = "checking drafts costs too much here"
 _SLOW = "the draft is too slow here"
 _DELAYS = "drafts would slow the replies beside it"
-_RISK = "not worth the risk yet"
 QUIET = 16
 """Rounds of a reply without a draft after which it is reported as parked."""
+ENOUGH = 8
+"""Guesses from which on a share of them is shown."""
 
 parked = partial(Speculation, "parked")
 """(Reason, brief form) of a reply for which nothing is drafted."""
 ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
-"""No drafter may draft for the request."""
 NOTHING_YET = parked(
     "nothing to draft from yet: no passage of the text has been found again",
     "nothing to draft from yet",
 )
-"""No drafter that copies has proposed anything in this reply."""
 MEASURING = parked(
     "the draft model is not measured yet: none of its guesses was compared with the target",
     "the draft model is not measured yet",
 )
-"""A drafter that computes has not been compared with the target yet."""
 NO_ROOM = parked(
     "a draft has no room: the pass, the context or the reply is full", "a draft has no room"
 )
-"""Drafters were asked for nothing, since not even one token may be drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +49,11 @@ class Guesses:
     right_lately: int = 0
     judged_lately: int = 0
     """The last ones in all replies, this one included."""
+
+    @classmethod
+    def of(cls, text: AcceptanceEstimate) -> Guesses:
+        """Those that an estimate has counted."""
+        return cls(text.right, text.compared, sum(text.verdicts), len(text.verdicts))
 
     def __str__(self) -> str:
         here = f"{self.right} of {self.judged} guesses were right in this reply"
@@ -73,104 +72,91 @@ class Guesses:
         return f"{self.right_lately / self.judged_lately:.0%}"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a reply has shown besides its candidates."""
-
-    requests: int = 1
-    """Those of the round."""
-    guesses: Mapping[str, Guesses] = field(default_factory=dict)
-    """By drafter."""
-    unread: int = 0
-    """Tokens that drafters have not read."""
-
-
+@dataclass(slots=True)
 class Status:
-    """Whether a running reply is drafted for, and if not, the reason that decided."""
+    """What a running reply has shown: whether it is drafted for, and what reasons are made of."""
 
-    def __init__(self) -> None:
-        self._idle = QUIET
-        """Rounds since the last draft, or as many as make it parked."""
-        self._fruitless = 0
-        """Rounds in a row in which a drafter that computes was asked and nothing was drafted."""
-        self._considered = False
-        """Whether such a drafter computed anything in the last of them."""
-        self._said: tuple[Decision, Speculation] | None = None
+    texts: Mapping[str, AcceptanceEstimate]
+    """What drafters have shown in it, by name."""
+    requests: int = 1
+    """Those of the last round."""
+    unread: int = 0
+    """Tokens that drafters had not read in it."""
+    considered: bool = False
+    """Whether a drafter that computes did so when it was asked last."""
+    idle: int = QUIET
+    """Rounds since the last draft, or as many as make it parked."""
+    fruitless: int = 0
+    """Rounds in a row in which a drafter that computes was asked and nothing was drafted."""
 
     def learn(self, o: Outcome, decision: Decision, *, tried: bool) -> None:
         """A round has ended. A trial is not a sign that drafts pay."""
         if o.forced or (o.proposed and not tried):
-            self._idle = self._fruitless = 0
+            self.idle = self.fruitless = 0
             return
-        self._idle += 1
+        self.idle += 1
         if decision.asked:
-            self._fruitless += 1
-            self._considered = o.considered > 0
+            self.fruitless += 1
+            self.considered = o.considered > 0
 
-    def say(self, decision: Decision, seen: Callable[[], Seen]) -> Speculation:
-        """On, parked or off, as of the last round; the sentence is made when it is asked for."""
-        if self._idle < QUIET or (decision.asked and self._fruitless < QUIET):
+    def say(self, decision: Decision) -> Speculation:
+        """On, parked or off, as of the last round."""
+        if self.idle < QUIET or (decision.asked and self.fruitless < QUIET):
             return ON
-        if self._said is None or self._said[0] is not decision:
-            why = why_parked(decision.candidates, seen(), considered=self._considered)
-            self._said = decision, why
-        return self._said[1]
+        return why_parked(decision.candidates, self)
 
 
-def why_parked(
-    candidates: Sequence[Candidate], seen: Seen, *, considered: bool = False
-) -> Speculation:
+def why_parked(candidates: Sequence[Candidate], shown: Status) -> Speculation:
     """The reason of the most preferred drafter that computes, else of one that copies."""
     if not candidates:
         return NOT_ALLOWED
     computing = [c for c in candidates if not c.option.copies]
-    if computing:
-        why = sentence(computing[0], seen, considered=considered)
-        if len(computing) > 1 and why.reason is not None:
-            return Speculation(why.state, f"{computing[0].source}: {why.reason}", why.brief)
-        return why
-    found = [sentence(c, seen) for c in candidates]
-    return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
+    if not computing:
+        found = [sentence(c, shown) for c in candidates]
+        return next((why for why in found if why is not NOTHING_YET), NOTHING_YET)
+    why = sentence(computing[0], shown)
+    if len(computing) > 1 and why.reason is not None:
+        return Speculation(why.state, f"{computing[0].option.source}: {why.reason}", why.brief)
+    return why
 
 
-def sentence(c: Candidate, seen: Seen, *, considered: bool = False) -> Speculation:
-    """Why one drafter drafts nothing; ``considered``: although it was asked and has computed."""
+def sentence(c: Candidate, shown: Status) -> Speculation:
+    """Why one drafter drafts nothing."""
     prices, margin = c.option.prices, 0.0 if c.option.copies else MARGIN
     match c.decided:
         case "breadth":  # its narrowest trees do not pay
             nodes = min(4 * c.option.branching.least, len(prices.measured) - 1)
-            why = f"{_CHECKING}: its trees have several guesses for each place, and "
+            why = f"{_CHECKING}, several guesses for each place: "
             found = parked(why + _checking(prices, nodes, 1, 1), _CHECKING)
         case "answer":
             why = f"looking for a match takes {c.option.answer:.0%} of the time of a token, more "
             why += "than this reply can lose now"
             found = parked(why, "looking for a match takes too long")
         case "unread":
-            why = f"the draft has not read {seen.unread} tokens of this text"
+            why = f"the draft has not read {shown.unread} tokens of this text"
             found = parked(why, "the draft has not read this text")
         case "budget":
-            found = not_affordable(c, seen.requests)
+            found = not_affordable(c, shown.requests)
         case "gain" | "trial" | "copies" if prices.most_gain <= margin:
-            found = hopeless(prices, seen.requests, c.option.breadth, margin)
+            found = hopeless(prices, shown.requests, c.option.breadth, margin)
         case _:
-            found = _guessed(c, seen, considered=considered)
+            found = _guessed(c, Guesses.of(shown.texts[c.option.source]), shown)
     return found
 
 
-def _guessed(c: Candidate, seen: Seen, *, considered: bool) -> Speculation:
+def _guessed(c: Candidate, guesses: Guesses, shown: Status) -> Speculation:
     """Why one drafter drafts nothing that might pay: what its guesses have shown."""
-    guesses = seen.guesses.get(c.source, Guesses(0, 0))
     if c.option.copies:
         why = f"no match in the text is likely enough now: {guesses}"
         return parked(why, "no likely match in the text now") if guesses.judged else NOTHING_YET
-    if c.decided == "asked" and not considered:
+    if c.decided == "asked" and not shown.considered:
         return NO_ROOM
     if not guesses.judged and not guesses.judged_lately:
         return MEASURING
     if c.decided == "asked":
         why = f"the draft is asked, but is not confident enough of its next guess: {guesses}"
         return parked(why, "the draft is not confident now")
-    return gains_too_little(guesses, c, seen.requests)
+    return gains_too_little(guesses, c, shown.requests)
 
 
 def _together(requests: int) -> str:
@@ -186,27 +172,20 @@ def _checking(prices: Prices, depth: int, requests: int, breadth: int) -> str:
 
 
 def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Speculation:
-    """Why a drafter does not draft that would gain nothing if all its guesses were right.
-
-    ``margin`` is the least gain in tokens.
-    """
+    """Why nothing is drafted that would gain at most ``margin`` if all guesses were right."""
     depths = zero_to(len(prices.costs))[1:]
     if not len(depths):
         return NO_ROOM
-    best = int(np.argmax(depths - prices.costs)) + 1
-    figures = _checking(prices, best, requests, breadth)
+    figures = _checking(prices, int(np.argmax(depths - prices.costs)) + 1, requests, breadth)
     if prices.cost:  # all requests wait for a drafted token
         share, all_wait = prices.cost / requests, ", and all wait for it" * (requests > 1)
         times = f"{share:.1f} times as long as" if share > 1 else f"{share:.0%} of the time of"
         figures += f", and drafting one takes {times} a plain one{all_wait}"
     if most_gain(prices.measured, prices.cost) > margin:
         brief = _DELAYS
-        why = f"{_DELAYS} by more than they gain, even if all guesses were right"
-    elif most_gain(prices.measured, 0.0) > margin:
-        brief, why = _SLOW, f"{_SLOW}, even if all its guesses were right"
     else:
-        brief, why = _CHECKING, f"{_CHECKING}, even if all guesses were right"
-    return parked(f"{why}{_together(requests)}: {figures}", brief)
+        brief = _SLOW if most_gain(prices.measured, 0.0) > margin else _CHECKING
+    return parked(f"{brief}, even if all guesses were right{_together(requests)}: {figures}", brief)
 
 
 def gains_too_little(guesses: Guesses, c: Candidate, requests: int) -> Speculation:
@@ -230,22 +209,16 @@ def _usual(c: Candidate) -> tuple[float, int]:
 
 
 def not_affordable(c: Candidate, requests: int) -> Speculation:
-    """Why a drafter does not draft that is expected to pay: its best draft may lose more than there
-    is.
-    """
+    """Why nothing is drafted that may pay: a draft may lose more than this reply or others have."""
     prices, budgets, (chance, best) = c.option.prices, c.budgets, _usual(c)
     risk, loss = c.option.expected().risk(prices, chance)[best - 1], prices.losses[best - 1]
-    delays = (
-        f"{_DELAYS}{_together(requests)}: a rejected one delays them by {loss:.1f} tokens in "
-        f"all, and they can bear {budgets.others:.1f} now"
-    )
     if risk <= budgets.reply and loss > budgets.others:
-        return parked(delays, _DELAYS)
-    why = (
-        f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and this "
-        f"reply can lose {max(0.0, budgets.reply):.1f} now"
+        why = f"a rejected one delays them by {loss:.1f} tokens in all, and they can bear "
+        return parked(f"{_DELAYS}{_together(requests)}: {why}{budgets.others:.1f} now", _DELAYS)
+    why = f"a draft may lose {risk:.1f} tokens if fewer guesses are right than expected, and this"
+    return parked(
+        f"{why} reply can lose {max(0.0, budgets.reply):.1f} now", "not worth the risk yet"
     )
-    return parked(f"{why}; besides, {delays}" if loss > budgets.others else why, _RISK)
 
 
 def nothing_proposed(rounds: int) -> Speculation:

@@ -1,23 +1,19 @@
 """Saves what a controller learnt between sessions: one small file for each pair and setting.
 
-A damaged or invalid file, or one of another format, is ignored: everything in it can be measured
-again.
+A damaged or invalid file, or one of another format, is ignored: all of it can be measured again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, MsgspecError, Struct
-from msgspec.json import decode, encode
+from msgspec.json import decode
 
-from localspec.files import whole_file
+from localspec.files import measured
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
@@ -57,12 +53,6 @@ class _File(Struct):
     acceptance: list[_Acceptance]
 
 
-def name_of(facts: Mapping[str, object]) -> str:
-    """File name for the facts that the measurements depend on; other facts, another file."""
-    text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:20] + ".json"
-
-
 def load(path: Path) -> Knowledge | None:
     """The saved knowledge; None where there is no valid file."""
     try:
@@ -82,7 +72,7 @@ def load(path: Path) -> Knowledge | None:
 
 
 def save(path: Path, knowledge: Knowledge) -> None:
-    """Replace the file in one step, in a folder that is there; of two writers the last one wins.
+    """Replace the file in one step, in a folder that is there.
 
     Raises:
         OSError: it cannot be written; the old file stays.
@@ -92,15 +82,4 @@ def save(path: Path, knowledge: Knowledge) -> None:
     for (source, kind), e in knowledge.acceptance.items():
         verdicts = "".join("01"[right] for right in e.verdicts)
         acceptance.append(_Acceptance(source, kind, e.accepted, e.judged, e.seen, verdicts))
-    write(path, _File(FORMAT, costs, acceptance))
-
-
-def write(path: Path, data: object) -> None:
-    """Replace a file of JSON in one step, in a folder that is there.
-
-    Not synced: a reply would wait for the disk at its end, and a damaged file is measured again.
-
-    Raises:
-        OSError: it cannot be written; the old file stays.
-    """
-    whole_file.replace(path, [encode(data)], sync=False)
+    measured.write(path, _File(FORMAT, costs, acceptance))

@@ -23,7 +23,7 @@ TUNED = (
     "BIN_DECAY", "TEXT_DECAY", "CARRIED",
     "START", "SHARE", "LOOKS", "SAVED", "AT_FIRST", "LONGEST",
     "OFFSET", "DRIFT", "MOST", "NOISE", "WEIGHT", "FAR", "FARTHER", "LEAP", "NEAR",
-    "QUICK", "STEADY", "TRIED", "ENOUGH", "MARGIN", "USUAL_LENGTH", "PROBE", "TRIAL",
+    "QUICK", "STEADY", "TRIED", "MARGIN", "USUAL_LENGTH", "PROBE", "TRIAL",
     "DOUBTFUL", "UNSEEN", "DOUBT", "RECENT",
 )  # fmt: skip
 FIXED = {
@@ -34,6 +34,7 @@ FIXED = {
     "USUAL": "measured on the recorded evidence",
     "LATEST": "verdicts of a sentence that is shown",
     "QUIET": "rounds of a state that is shown",
+    "ENOUGH": "guesses of a share that is shown",
     "BEHIND": "what a draft reads without a pause: that of `localspec.generation.prefill`",
     "KEPT_UP": "the last token and the one that the target added",
     "UNPADDED": "how often a width that is padded from is seen, at no cost to a reply",

@@ -133,7 +133,9 @@ def test_the_same_beliefs_prices_and_budgets_give_the_same_decision_again() -> N
     stored = pickle.dumps(given)
     once = decide(*given)
     again = decide(*pickle.loads(stored))
-    assert [str(c) for c in again.candidates] == [str(c) for c in once.candidates]
+    assert [(c.decided, c.gain, c.probes, c.budgets) for c in again.candidates] == [
+        (c.decided, c.gain, c.probes, c.budgets) for c in once.candidates
+    ]
     assert [(s.source, s.budget, s.probe) for s in again.steps] == [
         (s.source, s.budget, s.probe) for s in once.steps
     ]

@@ -18,20 +18,22 @@ from localspec.policy.storage import Knowledge
 
 def test_what_a_reply_may_lose_grows_with_its_tokens_and_with_what_was_won() -> None:
     budget = ReplyBudget()
-    start = budget.left()
+    start = budget.left
     budget.settle(50, 0.0)
-    assert budget.left() == pytest.approx(start + 1.0)
+    assert budget.left == pytest.approx(start + 1.0)
     budget.settle(1, -start - 2.0)
-    assert budget.left() < 0
+    assert budget.left < 0
     for _ in range(50):
         budget.settle(4, 2.0)
-    assert budget.left() > 90
+    assert budget.left > 90
 
 
 def test_a_reply_loses_no_more_rejected_drafts_where_they_cost_little() -> None:
     """Short replies: one and a half drafts, of which each loses a quarter of a token."""
-    assert ReplyBudget().left(0.25) == pytest.approx(ReplyBudget().left() / 4)
-    assert ReplyBudget().left(3.0) == ReplyBudget().left()
+    assert ReplyBudget(rejected=0.25).left == pytest.approx(ReplyBudget().left / 4)
+    policy = auto(CPU, 1.5)
+    policy.plan([RequestState(0, 20, 0, "greedy")])
+    assert 0.9 < policy._replies[0].budget.rejected <= 1.0
 
 
 def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:

@@ -10,7 +10,7 @@ from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
-from localspec.policy.budgets import ReplyBudget
+from localspec.policy.budgets import START, ReplyBudget
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.prices import row_factors
@@ -94,7 +94,7 @@ def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> Non
     policy.plan([second])
     new = policy._replies[0]
     assert new is not last
-    assert new.budget == ReplyBudget()
+    assert new.budget == ReplyBudget(rejected=new.budget.rejected)
     policy.plan([replace(second, length=52, emitted=2)])
     assert policy._replies[0] is new
 
@@ -213,14 +213,25 @@ def test_the_drafts_of_one_request_do_not_cost_the_others_more_than_they_can_bea
     policy = Controller(Knowledge({0: Costs(GPU)}), ["suffix"], free=["suffix"])
     states = [RequestState(seq, 50, 0, "greedy") for seq in (0, 1)]
     policy.plan(states)
-    before = [policy._replies[seq].budget.left() for seq in (0, 1)]
+    before = [policy._replies[seq].budget.left for seq in (0, 1)]
     played_together(policy, (3, 0))
-    after = [policy._replies[seq].budget.left() for seq in (0, 1)]
+    after = [policy._replies[seq].budget.left for seq in (0, 1)]
     assert after[0] > before[0]
     assert after[1] < before[1]  # it has waited
     policy._replies[1].budget.won = -9.0
     plans = policy.plan([replace(s, length=60, emitted=10) for s in states])
     assert not any(step.pace.more([0.99]) for step in plans[0].steps)
+
+
+def test_a_reply_beside_others_can_bear_no_more_of_their_drafts_than_of_its_own() -> None:
+    """On this curve a rejected draft of one token loses a tenth of a plain one."""
+    policy = Controller(Knowledge({0: Costs(GPU)}), ["suffix"], free=["suffix"])
+    policy.plan([RequestState(seq, 50, 0, "greedy") for seq in (0, 1)])
+    for reply in policy._replies.values():
+        (candidate,) = reply.decision.candidates
+        rejected = candidate.option.prices.rejected
+        assert rejected < 0.2
+        assert candidate.budgets.others <= 2 * START * rejected
 
 
 @pytest.mark.parametrize("right", [True, False])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from localspec.files.measured import name_of
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.costs import Costs
@@ -62,4 +63,4 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
 
 
 def test_another_setting_has_another_file() -> None:
-    assert storage.name_of({"threads": 1}) != storage.name_of({"threads": 2})
+    assert name_of({"threads": 1}) != name_of({"threads": 2})
