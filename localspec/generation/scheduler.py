@@ -285,7 +285,7 @@ class Scheduler:
         tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
         return self._prompts.call(
             lambda: tokenizing.tokenized(request, special=special, bos=bos),
-            long=request.characters > LARGE,
+            long=request.written > LARGE,
         )
 
     def forget(self) -> None:
