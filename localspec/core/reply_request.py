@@ -5,11 +5,11 @@ Without numpy: an interface starts sooner that way.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from localspec.core import json_text
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
@@ -203,7 +203,7 @@ def _require_json(name: str, text: str | None, kind: type) -> None:
     if text is None:
         return
     try:
-        data = json.loads(text)
+        data = json_text.read(text)
     except (ValueError, RecursionError):
         raise UsageError(f"the {name} are not JSON") from None
     if not isinstance(data, kind):
