@@ -7,14 +7,14 @@ one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from localspec.core import codec
+from localspec.core import codec, json_text
 from localspec.core.events import Message, MessageCall
 from localspec.core.picture import Picture
+from localspec.errors import UsageError
 
 CALLS, CALLS_AT = "calls", "calls_at"
 """Keys of a message's details."""
@@ -57,10 +57,10 @@ class SavedCall:
 
     @property
     def whole(self) -> bool:
-        """Whether its arguments are a JSON object."""
+        """Whether its arguments are a JSON object, as a `MessageCall` has them."""
         try:
-            return isinstance(json.loads(self.arguments), dict)
-        except (ValueError, RecursionError):
+            return isinstance(json_text.read(self.arguments), dict)
+        except (ValueError, RecursionError, UsageError):
             return False
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localspec.core import json_text
 from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
 from localspec.core.picture import Picture
@@ -47,7 +47,7 @@ class MessageCall:
 
     def __post_init__(self) -> None:
         try:
-            sound = isinstance(json.loads(self.arguments), dict)
+            sound = isinstance(json_text.read(self.arguments), dict)
         except (ValueError, RecursionError):
             sound = False
         if not sound:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from localspec.core import json_text
 from localspec.errors import UsageError
 
 GrammarKind = Literal["schema", "json", "regex", "choice", "lark", "gbnf", "tools"]
@@ -70,7 +71,7 @@ class GrammarSpec:
             if callable(described):
                 data = described()
             else:
-                data = json.loads(schema) if isinstance(schema, str) else schema
+                data = json_text.read(schema) if isinstance(schema, str) else schema
             if data is True:
                 data = {}
             if not isinstance(data, Mapping):

@@ -5,11 +5,11 @@ Without numpy: an interface starts sooner that way.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from localspec.core import json_text
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
@@ -141,6 +141,20 @@ class ReplyRequest:
         return sum(len(text) for text in texts if text)
 
     @property
+    def written(self) -> int:
+        """Characters of all that its prompt and the rules of its reply are made of: the chat
+        template is given more than what is split into tokens in the end.
+        """
+        calls = (call for message in self.messages for call in message.calls)
+        return (
+            self.characters
+            + sum(len(message.reasoning) for message in self.messages)
+            + sum(len(call.arguments) for call in calls)
+            + len(self.tools or "")
+            + len(self.template_arguments or "")
+        )
+
+    @property
     def sees(self) -> bool:
         """Whether it has pictures."""
         return any(message.pictures for message in self.messages)
@@ -148,20 +162,12 @@ class ReplyRequest:
     @property
     def size(self) -> int:
         """Characters of all that it holds, roughly: each of several choices has a copy."""
-        texts = (
-            *(self.prompt, self.prediction, self.tools, self.template_arguments),
-            *(() if self.infill is None else self.infill.texts),
-        )
         grammar = self.grammar
+        pictures = (picture for message in self.messages for picture in message.pictures)
         return (
-            sum(len(text) for text in (*texts, *self.stop) if text)
-            + sum(
-                len(one.content)
-                + len(one.reasoning)
-                + sum(len(c.arguments) for c in one.calls)
-                + sum(len(picture.data) for picture in one.pictures)
-                for one in self.messages
-            )
+            self.written
+            + sum(map(len, self.stop))
+            + sum(len(picture.data) for picture in pictures)
             + (len(grammar.text) + sum(map(len, grammar.choices)) if grammar is not None else 0)
             + _NUMBER * (len(self.prompt_tokens or ()) + len(self.sampling.logit_bias))
         )
@@ -197,7 +203,7 @@ def _require_json(name: str, text: str | None, kind: type) -> None:
     if text is None:
         return
     try:
-        data = json.loads(text)
+        data = json_text.read(text)
     except (ValueError, RecursionError):
         raise UsageError(f"the {name} are not JSON") from None
     if not isinstance(data, kind):

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from localspec.core import json_text
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
 from localspec.errors import UsageError
 
@@ -96,7 +97,7 @@ def read_breakers(given: str | Sequence[str]) -> str:
         if not text:
             return DRY_SEQUENCE_BREAKERS.default
         try:
-            found = json.loads(text if text.startswith("[") else f"[{text}]")
+            found = json_text.read(text if text.startswith("[") else f"[{text}]")
         except (ValueError, RecursionError):
             found = None
     if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):

@@ -36,6 +36,20 @@ def expand(name: str) -> Path:
         return Path(name)
 
 
+def exists(path: Path) -> bool:
+    """Whether there is something at a path; a name that is too long for any file has nothing.
+
+    Raises:
+        OSError: a folder above it cannot be looked into.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise
+
+
 def config_dir() -> Path:
     """Folder of config.toml and the user's models.toml."""
     return _home("config")

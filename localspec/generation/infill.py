@@ -145,7 +145,8 @@ class InfillPrompts:
                 break
             text = self._tokens(chunk.text[-_CHARACTERS * most :], owner)
             if marks.file >= 0:
-                found = [marks.file, *self._tokens(f"{chunk.filename}\n", owner), *text, *found]
+                name = chunk.filename[-_CHARACTERS * most :]
+                found = [marks.file, *self._tokens(f"{name}\n", owner), *text, *found]
             else:
                 found = [*self._tokens(_SNIPPET, owner), *text, *found]
         if marks.repository >= 0:

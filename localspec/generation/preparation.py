@@ -251,7 +251,7 @@ class Preparation:
                 return True
         if self.processing.takes_long(request.sampling):
             return True
-        return request.characters > LARGE or request.sees
+        return request.written > LARGE or request.sees
 
     def constraint(
         self,

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from localspec import Options, Runtime, Sampling
-from localspec.core.events import Message, Token
+from localspec.core.events import Message, MessageCall, Token
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
 from localspec.errors import UsageError
 from localspec.generation.phases import Phases
+from localspec.generation.preparation import LARGE
 
 MOST_SECONDS = 0.25
 """Of computing by that thread; all others wait for it."""
@@ -109,6 +111,29 @@ def test_what_has_pictures_is_tokenized_where_others_do_not_wait(
         request = ReplyRequest((Message("user", "Hi", pictures=pictures),))
         runtime.tokenize(request, special=True, bos=True)
     assert asked == [False, True]
+
+
+LONG_TEXT = "a b " * LARGE
+LARGE_REQUESTS: dict[str, dict[str, Any]] = {
+    "thinking": {"messages": (Message("assistant", "", LONG_TEXT), Message("user", "hi"))},
+    "calls": {
+        "messages": (
+            Message("assistant", "", calls=(MessageCall("1", "f", f'{{"a": "{LONG_TEXT}"}}'),)),
+            Message("user", "hi"),
+        )
+    },
+    "tools": {"tools": f'[{{"a": "{LONG_TEXT}"}}]'},
+    "variables of the template": {"template_arguments": f'{{"a": "{LONG_TEXT}"}}'},
+}
+
+
+@pytest.mark.parametrize("kind", LARGE_REQUESTS)
+def test_all_that_a_template_is_given_counts_for_who_waits(runtime: Runtime, kind: str) -> None:
+    request = replace(chat("hi"), **LARGE_REQUESTS[kind])
+    preparation = runtime._scheduler.preparation
+    assert preparation.takes_long(request)
+    assert not preparation.takes_long(chat("hi"))
+    assert request.size >= len(LONG_TEXT)
 
 
 def test_what_takes_long_is_found(runtime: Runtime) -> None:

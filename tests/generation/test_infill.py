@@ -121,6 +121,14 @@ def test_a_context_without_room_for_the_marks_is_too_small() -> None:
         InfillPrompts(Characters(), 3).prompt(Infill("a", "b"), 1, "")
 
 
+def test_of_endless_texts_no_more_is_split_than_may_be_of_use() -> None:
+    model = Characters()
+    endless = "x" * 5_000_000
+    extra = (Chunk(endless, "a"), Chunk("b", endless), Chunk(endless, ""))
+    InfillPrompts(model, 4096).prompt(Infill(endless, endless, endless, extra), None, "")
+    assert sum(map(len, model.split)) <= 16 * 4096 * 4
+
+
 def test_typing_leaves_the_beginning_of_a_long_prompt_as_it_was() -> None:
     prompts = InfillPrompts(Characters(), 2048)
     text, reused = "line of code\n" * 400, []

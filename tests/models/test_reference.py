@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import ModelNotFoundError, UsageError
+from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.portable import portable
 from localspec.models.catalog.reference import LocalRef, PairRef, on_hub, reference
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.hub.links import HubRef
 
 
@@ -29,6 +30,18 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def in_cache(repo: str) -> None:
     folder = Path("../hub") / f"models--{repo.replace('/', '--')}" / "snapshots" / "c"
     folder.mkdir(parents=True)
+
+
+@pytest.mark.parametrize("name", [".", "/"])
+def test_a_folder_without_a_name_of_its_own_is_one_file_that_is_none(name: str) -> None:
+    found = reference(name)
+    assert isinstance(found, LocalRef)
+    with pytest.raises(ModelFileError, match=r"[Ii]s a directory"):
+        _ = ModelFile(found.path).header
+
+
+def test_a_name_that_is_too_long_for_a_file_is_none() -> None:
+    assert reference(f"{'a' * 300}/b") == HubRef(f"{'a' * 300}/b")
 
 
 def test_a_name_of_the_catalogue_is_a_pair_even_where_a_file_has_that_name() -> None:

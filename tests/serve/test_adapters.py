@@ -161,6 +161,7 @@ async def test_only_files_of_the_folders_are_opened(make_world, tmp_path):
         ("missing.gguf", 404, "there is no such file"),
         ("folder", 400, "name a GGUF file"),
         ("a\0b", 400, "no path"),
+        ("a" * 300, 404, "there is no such file"),
         ("text.gguf", 400, "text.gguf"),
     ):
         status, body = await post(world, LOAD, {"lora_name": "a", "lora_path": path})

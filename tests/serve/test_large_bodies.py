@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from localspec.models.hub import links
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError
@@ -81,6 +82,31 @@ async def test_what_is_wrong_in_a_large_body_is_refused_as_ever(world):
     broken = json.dumps(HI | PADDED)[:-1]
     answer = await world.client.post("/v1/chat/completions", content=broken)
     assert "not valid JSON" in answer.json()["error"]["message"]
+
+
+async def test_a_field_of_an_answer_has_no_endless_path(world):
+    body = {"input_prefix": "a", "input_suffix": "b", "response_fields": ["/" * 1000]}
+    answer = await world.client.post("/infill", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "response_fields[0]"
+
+
+@pytest.mark.parametrize("name", ["hf.co/" + "a/" * MANY, "a" * 300 + "/b", "a/" * 2500])
+async def test_a_name_that_no_model_can_have_is_not_looked_for(world, monkeypatch, name):
+    monkeypatch.setattr(links, "_link", None)  # it takes seconds for megabytes
+    answer = await world.client.post("/v1/chat/completions", json=HI | {"model": name})
+    assert answer.status_code == 404
+    assert len(answer.text) < 1000
+
+
+async def test_the_arguments_of_calls_are_a_part_of_a_prompt(world):
+    await world.client.post("/v1/chat/completions", json=HI)  # the context is known
+    arguments = json.dumps({"a": "b" * 64 * 512})
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    turns = [{"role": "assistant", "content": None, "tool_calls": [call]}, *HI["messages"]]
+    answer = await world.client.post("/v1/chat/completions", json={"messages": turns})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
 
 
 async def test_countless_unknown_fields_are_told_of_as_few_are(world):

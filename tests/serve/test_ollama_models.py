@@ -69,7 +69,10 @@ async def test_a_description_has_the_header_and_what_the_model_can(world):
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize(
     ("name", "status"),
-    [("/etc/passwd", 404), ("../x.gguf", 404), ("nobody/nothing", 404), ("word", 404), ("", 400)],
+    [
+        *(("/etc/passwd", 404), ("../x.gguf", 404), ("nobody/nothing", 404), ("word", 404)),
+        *((f"{'a' * 300}/b", 404), (f"hf.co/{'a/' * 50_000}", 404), ("", 400)),
+    ],
 )
 async def test_a_pull_names_no_file_and_says_where_there_is_nothing(world, name, status):
     answer = await world.client.post(PULL, json={"model": name})

@@ -51,7 +51,7 @@ def reference(name: str) -> ModelRef:
     if pair is not None:
         return PairRef(pair)
     path, hub = paths.expand(name), parse_hub_ref(name)
-    if path.is_dir() or path.exists():
+    if paths.exists(path):
         return LocalRef(path, hub)
     if name.endswith(".gguf") and not (hub is not None and _is_repo(name, hub)):
         return LocalRef(path, hub)

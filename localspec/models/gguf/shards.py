@@ -43,4 +43,4 @@ def shard_names(name: str) -> tuple[str, ...]:
 
 def shards(path: Path) -> list[Path]:
     """All files of the model that ``path`` is a file of, in order."""
-    return [path.with_name(name) for name in shard_names(path.name)]
+    return [path.parent / name for name in shard_names(path.name)]

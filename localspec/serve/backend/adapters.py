@@ -15,6 +15,7 @@ from pathlib import Path
 from localspec.core.adapter_list import MOST, AdapterUse
 from localspec.core.options import Options
 from localspec.errors import LocalspecError, ModelFileError, UsageError
+from localspec.files import paths
 from localspec.models.compat.lora import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots
@@ -197,10 +198,11 @@ class ServedAdapters:
         if not inside:
             said = "lora_path is not in a folder of --lora-folder"
             raise ApiError(HTTPStatus.FORBIDDEN, said, param="lora_path")
-        for one in inside:
+        there = [one for one in inside if paths.exists(one)]
+        for one in there:
             if one.is_file():
                 return one
-        if any(one.is_dir() for one in inside):
+        if any(one.is_dir() for one in there):
             said = "lora_path is a folder; name a GGUF file, as convert_lora_to_gguf writes it"
             raise bad_request(said, "lora_path")
         said = "there is no such file in the folders of --lora-folder"

@@ -16,6 +16,8 @@ from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.settings import ServeSettings
 
 _NAMES_SHOWN = 8
+_LONGEST_NAME = 512
+"""Characters: no file and no repository of the Hub has more."""
 _FRESH_SECONDS = 5.0
 
 
@@ -165,8 +167,8 @@ def hub_name(name: str) -> str | None:
     from localspec.files import paths
     from localspec.models.hub.links import parse_hub_ref
 
-    ref = parse_hub_ref(name)
-    if ref is None or paths.expand(str(ref)).exists():
+    ref = parse_hub_ref(name) if len(name) <= _LONGEST_NAME else None
+    if ref is None or paths.exists(paths.expand(str(ref))):
         return None
     return str(ref)
 

@@ -28,6 +28,7 @@ def require_room(request: ReplyRequest, context: int) -> None:
         _require(len(request.prompt_tokens), context, "tokens")
         return
     texts = [message.content for message in request.messages]
+    texts += [call.arguments for message in request.messages for call in message.calls]
     if request.prompt is not None:
         texts.append(request.prompt)
     _require(len(request.messages), context, "messages")

@@ -16,6 +16,8 @@ from localspec.serve.requests.generation import GenerationBody
 
 MOST_CHUNKS = 4096
 _MOST_FIELDS = 64
+_LONGEST_FIELD = 200
+"""Characters of a path to a field of the answer."""
 _LONGEST_TIME = 86_400_000
 _INFILL = "infill"
 _Time = Annotated[
@@ -54,7 +56,12 @@ class InfillBody(GenerationBody, kw_only=True):
     max_tokens: _Tokens | None = None
     t_max_predict_ms: _Time | None = None
     t_max_prompt_ms: _Time | None = None
-    response_fields: Annotated[list[str], Meta(max_length=_MOST_FIELDS)] | None = None
+    response_fields: (
+        Annotated[
+            list[Annotated[str, Meta(max_length=_LONGEST_FIELD)]], Meta(max_length=_MOST_FIELDS)
+        ]
+        | None
+    ) = None
     return_tokens: bool | None = None
     n_probs: (
         Annotated[int, Meta(ge=0, le=0, extra={REFUSAL: "must be 0: /v1/completions has logprobs"})]

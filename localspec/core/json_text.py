@@ -1,0 +1,49 @@
+"""JSON that a request holds as a text: calls, schemas, variables. One step reads all of a text, and
+no other thread has its turn meanwhile, so what makes that step long has limits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+from localspec.errors import UsageError
+
+MOST_MARKS = 1 << 18
+"""Of what begins or separates values. Names are half of them at most, and the most costly."""
+MOST_FRACTIONS = 1 << 16
+"""Numbers with a fraction or an exponent: to write one exactly takes two microseconds."""
+LONGEST_NUMBER = 400
+"""Characters: the time to read or write a number grows with their square."""
+
+
+def read(text: str) -> Any:
+    """The value of a text.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deep.
+        UsageError: it has too many values, or too long a number.
+    """
+    marks = sum(text.count(mark) for mark in ",:[{")
+    if marks > MOST_MARKS:
+        raise _too_much(f"{marks} commas, colons and brackets", MOST_MARKS)
+    fractions = itertools.count(1)
+
+    def fraction(number: str) -> float:
+        if next(fractions) > MOST_FRACTIONS:
+            raise _too_much("more numbers that are not whole", MOST_FRACTIONS)
+        return float(_short(number))
+
+    return json.loads(text, parse_int=lambda number: int(_short(number)), parse_float=fraction)
+
+
+def _short(number: str) -> str:
+    if len(number) > LONGEST_NUMBER:
+        raise _too_much(f"a number of {len(number)} characters", LONGEST_NUMBER)
+    return number
+
+
+def _too_much(what: str, most: int) -> UsageError:
+    return UsageError(f"a JSON text of the request has {what}, and {most} is the most")

@@ -1,0 +1,44 @@
+"""JSON that a request holds as a text has limits: one step reads all of it."""
+
+import json
+
+import pytest
+
+from localspec.core.events import MessageCall
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.json_text import LONGEST_NUMBER, MOST_FRACTIONS, MOST_MARKS, read
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampler_settings import read_breakers
+from localspec.errors import UsageError
+
+COSTLY = {
+    "names": ("{" + ",".join(f'"{i}":""' for i in range(200_000)) + "}", "commas, colons"),
+    "objects": ('{"a":[' + "{}," * 200_000 + "0]}", "commas, colons"),
+    "fractions": ('{"a":[' + "1e-300," * (MOST_FRACTIONS + 1) + "0]}", "not whole"),
+    "a long number": ('{"a":' + "9" * (LONGEST_NUMBER + 1) + "}", "a number of 401"),
+    "a long fraction": ('{"a":0.' + "7" * 700 + "}", "a number of 702"),
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_what_takes_long_in_one_step_is_refused(kind):
+    text, said = COSTLY[kind]
+    with pytest.raises(UsageError, match=said):
+        read(text)
+    with pytest.raises(UsageError, match=said):
+        MessageCall("1", "f", text)
+    with pytest.raises(UsageError, match=said):
+        GrammarSpec.schema(text)
+    with pytest.raises(UsageError, match=said):
+        ReplyRequest(tools=f"[{text}]")
+    with pytest.raises(UsageError, match=said):
+        ReplyRequest(template_arguments=text)
+    with pytest.raises(UsageError, match=said):
+        read_breakers(f"[{text}]")
+
+
+def test_what_looks_alike_is_read():
+    numbers = [1] * (MOST_MARKS - 3) + [10**399 - 1]
+    assert read(json.dumps({"a": numbers})) == {"a": numbers}
+    fractions = [0.25] * MOST_FRACTIONS
+    assert read(json.dumps(fractions)) == fractions
