@@ -144,7 +144,7 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     assert process._process is not None
     process._process.send_signal(signal.SIGSTOP)
     waiting = asyncio.create_task(process.embed(["a"]))
-    while not process._waiting:  # noqa: ASYNC110 - there is no event for it
+    while process._asked is None:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
     process._process.kill()
     with pytest.raises(EngineError, match="stopped"):
@@ -152,6 +152,50 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     assert (await process.embed(TEXTS)).vectors == pytest.approx(first.vectors, abs=1e-6)
     with pytest.raises(ContextError):
         await process.embed(["a " * 500])
+    await process.close()
+
+
+RECORDER = """
+import json, pathlib, sys, time
+
+folder = pathlib.Path(sys.argv[1])
+print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false, "pooling": ""}}')
+sys.stdout.flush()
+for line in sys.stdin:
+    with open(folder / "asked", "a") as file:
+        file.write(json.loads(line)["texts"][0])
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+    print('{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}')
+    sys.stdout.flush()
+"""
+"""Answers once there is a file, and notes what it was asked."""
+
+
+async def test_requests_that_were_given_up_are_not_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    first = asyncio.create_task(process.embed(["1"]))
+    while not asked.exists() or not asked.read_text():
+        await asyncio.sleep(0.01)
+    given_up = [first, *(asyncio.create_task(process.embed([text])) for text in "234")]
+    await asyncio.sleep(0.05)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    for text in "56":  # one after the other, behind the one that is computed still
+        task = asyncio.create_task(process.embed([text]))
+        await asyncio.sleep(0.05)
+        task.cancel()
+    last = asyncio.create_task(process.embed(["7"]))
+    await asyncio.sleep(0.05)
+    assert asked.read_text() == "1"
+    (tmp_path / "go").touch()
+    assert (await last).vectors == 1
+    assert asked.read_text() == "17"
     await process.close()
 
 
