@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from localspec.core.adapter_list import AdapterUse, read
+from localspec.core.adapter_list import AdapterUse, read, read_vectors
 from localspec.errors import EngineError, UsageError
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
 STYLE, OTHER = "/adapters/style.gguf", "/adapters/other.gguf"
 LORA = read([f"{STYLE}:0.5", f"{OTHER}:0"])
+CALM = read_vectors("/adapters/calm.gguf")
 
 
 async def post(world, path, body):
@@ -116,6 +117,24 @@ async def test_the_name_of_the_model_is_never_an_adapter(make_world):
     assert names[-2:] == ["x", "x-2"]
     await chat(world, model="fake")
     assert world.requests[-1].adapters is None
+
+
+@pytest.mark.parametrize(("mmproj", "others"), [("/a/sees.gguf", None), ("none", "none")])
+async def test_other_models_are_loaded_without_what_fits_the_first(
+    make_world, monkeypatch, mmproj, others
+):
+    names = "localspec.serve.backend.model_names"
+    monkeypatch.setattr(f"{names}._downloaded", lambda: (("catalogued", ""),))
+    monkeypatch.setattr(f"{names}.downloaded_from_hub", lambda name: name)
+    world = await make_world(lora=LORA, control_vector=CALM, mmproj=mmproj)
+    for model in ("catalogued", "of/the-hub", "fake"):
+        assert (await chat(world, model=model))[0] == 200
+        options = world.engines[-1].options
+        had = (options.model, options.lora, options.control_vector, options.mmproj)
+        if model == "fake":
+            assert had == (model, LORA, CALM, mmproj)
+        else:
+            assert had == (model, "", "", others)
 
 
 async def test_own_requests_name_adapters_by_number_too_and_never_files(make_world):
