@@ -89,6 +89,16 @@ async def test_the_usual_scales_are_set_for_requests_that_name_none(make_world):
     assert (status, body["error"]["message"][:26]) == (400, "the body must be a list, s")
 
 
+async def test_the_usual_scales_are_of_the_model_that_each_adapter_is_for(make_world, monkeypatch):
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("more", ""),))
+    world = await make_world(lora=LORA)
+    await post(world, "/lora-adapters", [{"id": 0, "scale": 2}])
+    for model in ("more", None, "fake", None):  # None: the one asked for before
+        assert (await chat(world, model=model))[0] == 200
+    uses = [request.adapters for request in world.requests]
+    assert uses == [(), (), (AdapterUse(STYLE, 2.0),), (AdapterUse(STYLE, 2.0),)]
+
+
 async def test_an_adapter_is_a_model_by_its_name(make_world):
     world = await make_world(lora=LORA)
     listed = (await world.client.get("/v1/models")).json()["data"]
