@@ -78,7 +78,12 @@ class Service:
         options = await self.models.options(model)
         self._require_room(requests, options)
         called = await self.models.adapter(model)
-        owned = [await self._owned(caller, request, called, options) for request in requests]
+        owned: list[ReplyRequest] = []
+        for request in requests:
+            one = request
+            if owned and request.messages == requests[0].messages:  # choices: fetched once
+                one = dataclasses.replace(request, messages=owned[0].messages)
+            owned.append(await self._owned(caller, one, called, options))
         if caller.body is not None:  # each choice is a copy on its way to the engine
             caller.body.grow(sum(request.size for request in owned))
         if strict and not self.slot.first.strict:
