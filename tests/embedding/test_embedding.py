@@ -124,6 +124,27 @@ def test_bad_texts_are_refused_with_their_number(models: dict[str, Path]) -> Non
             embedder.rank("a", [long])
 
 
+def test_what_is_cut_keeps_the_tokens_that_texts_end_with(tmp_path: Path) -> None:
+    long, most = "a b " * 100, 128
+    with Embedder(str(gguf_tools.write_embedder(tmp_path / "l.gguf", pooling=3))) as embedder:
+        tokens = embedder._model.tokens(long)
+        fit = [*tokens[: most - 1], tokens[-1]]
+        expected = embedder.embed([fit]).vectors
+        for given in (long, tokens):
+            found = embedder.embed([given], truncate=True)
+            assert found.vectors == pytest.approx(expected, abs=1e-5)
+            assert found.counts == (most,)
+    template = "[CLS]{query}[SEP]{document}[SEP]ok[SEP]"
+    for rerank, kept in ((None, 0), (template, 4)):
+        path = gguf_tools.write_embedder(tmp_path / f"{kept}.gguf", pooling=4, rerank=rerank)
+        with Embedder(str(path)) as embedder:
+            for query in (QUERY, long):  # the document is cut, or there is no room for it at all
+                tokens = embedder._model.pair_tokens(query, long)
+                fit = [*tokens[: most - kept], *tokens[len(tokens) - kept :]]
+                (score,) = embedder.rank(query, [long], truncate=True).vectors
+                assert score == pytest.approx(embedder._model.rows([fit])[0], abs=1e-5)
+
+
 def test_a_chat_model_is_refused_with_what_to_choose(files: Files) -> None:
     with pytest.raises(UnsupportedModelError, match=r"no embedding model.*nomic-embed-text"):
         Embedder(str(files.target))
