@@ -93,10 +93,10 @@ class ChatWriter:
         )
         infos = [part.info for part in parts if part.info_changed or part.messages]
         earlier = [part.known for part in parts] if known else []
-        titles = {part.id: part.title for part in parts if part.title is not None}
+        given = {part.id: part.given for part in parts}
         before = {key: m.text for part in parts for key, m in part.before.items()}
         back = frozenset(part.id for part in parts if part.kept.removed)
-        written = store.put(infos, messages, earlier, titles, before, back)
+        written = store.put(infos, messages, earlier, given, before, back)
         for part in parts:
             self._saved(part, written)
 

@@ -20,8 +20,8 @@ class Kept:
     """Messages to be saved, by id."""
     saved: dict[int, ChatMessage] = field(default_factory=dict)
     """Messages on disk; saved again where the file is replaced by another one."""
-    title: str | None = None
-    """A title that the user has given and that is not saved."""
+    given: frozenset[str] = frozenset()
+    """What of the info the user has given and is not saved, see `rows.GIVE`."""
     why: str | None = None
     """Why what waits cannot be saved."""
     erased: bool = False
@@ -47,8 +47,8 @@ class Kept:
 
     def take(self) -> Part:
         """What is to be saved now; it does not wait any more."""
-        part = Part(self, self.info, self.waiting, self.title, info_changed=self.info_waits)
-        self.info_waits, self.waiting, self.title = False, {}, None
+        part = Part(self, self.info, self.waiting, self.given, info_changed=self.info_waits)
+        self.info_waits, self.waiting, self.given = False, {}, frozenset()
         return part
 
 
@@ -59,7 +59,7 @@ class Part:
     kept: Kept
     info: ChatInfo
     messages: dict[int, ChatMessage] = field(default_factory=dict)
-    title: str | None = None
+    given: frozenset[str] = frozenset()
     info_changed: bool = False
 
     @property
@@ -83,4 +83,4 @@ class Part:
         """It waits again; what came in between is newer."""
         self.kept.info_waits |= self.info_changed
         self.kept.waiting = self.messages | self.kept.waiting
-        self.kept.title = self.kept.title or self.title
+        self.kept.given |= self.given

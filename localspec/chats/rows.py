@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id)"""
 NEWER_INFO = """DO UPDATE SET
     title = iif(named, title, excluded.title),
     named = named OR excluded.named,
-    system = excluded.system, model = excluded.model, leaf = excluded.leaf,
-    updated = max(updated, excluded.updated), draft = excluded.draft"""
+    leaf = excluded.leaf, updated = max(updated, excluded.updated)"""
+GIVE = {
+    "title": "UPDATE chats SET title = ?, named = 1 WHERE id = ?",
+    "system": "UPDATE chats SET system = ? WHERE id = ?",
+    "model": "UPDATE chats SET model = ?, draft = ? WHERE id = ?",
+}
+"""What the user gives a chat: it is written where it was given, and else stays what it is in the
+file, where another window may have changed it."""
 PUT_MESSAGE = """INSERT INTO messages (chat, id, parent, role, text, created, ended, details)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id)
 DO UPDATE SET text = excluded.text, ended = excluded.ended, details = excluded.details"""
@@ -31,9 +37,29 @@ NEWER = """WHERE messages.ended IS NULL AND excluded.ended NOT NULL
 
 def of_chat(i: ChatInfo) -> tuple[Any, ...]:
     """The values of `PUT_CHAT`."""
-    texts = (i.system and clean(i.system), i.model and clean(i.model))
-    draft = i.draft and clean(i.draft)
-    return (i.id, clean(i.title), i.named, *texts, i.leaf, i.created, i.updated, draft)
+    (title,), (system,), (model, draft) = (_given(i, what) for what in GIVE)
+    return (i.id, title, i.named, system, model, i.leaf, i.created, i.updated, draft)
+
+
+def given(info: ChatInfo, before: ChatInfo) -> frozenset[str]:
+    """What of `GIVE` the user has given a chat since ``before``."""
+    changed = {what for what in GIVE if _given(info, what) != _given(before, what)}
+    if not info.named:
+        changed.discard("title")
+    elif not before.named:
+        changed.add("title")
+    return frozenset(changed)
+
+
+def give(db: sqlite3.Connection, info: ChatInfo, what: Iterable[str]) -> None:
+    """Write what of `GIVE` the user has given a chat."""
+    for one in what:
+        db.execute(GIVE[one], (*_given(info, one), info.id))
+
+
+def _given(i: ChatInfo, what: str) -> tuple[str | None, ...]:
+    texts = {"title": (i.title,), "system": (i.system,), "model": (i.model, i.draft)}[what]
+    return tuple(text and clean(text) for text in texts)
 
 
 def of_message(chat: str, m: ChatMessage) -> tuple[Any, ...]:

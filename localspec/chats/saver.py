@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from localspec.chats import rows
 from localspec.chats.chat_writer import ChatWriter
 from localspec.chats.kept import Kept, Part
 from localspec.chats.store import ChatStore
@@ -75,6 +76,8 @@ class Saver:
         """A chat was read from the file: should the file be replaced, it is saved again."""
         with self._ready:
             kept = self._chats.setdefault(chat.info.id, Kept(chat.info))
+            if not kept.info_waits:
+                kept.info = chat.info
             kept.saved |= {m.id: m for m in chat.messages}
             kept.removed = False
 
@@ -87,8 +90,7 @@ class Saver:
         """Save a chat and messages of it, new or changed ones; parents first."""
         with self._ready:
             kept = self._chats.setdefault(info.id, Kept(info))
-            if info.named and (info.title != kept.info.title or not kept.info.named):
-                kept.title = info.title
+            kept.given |= rows.given(info, kept.info)
             kept.info, kept.info_waits = info, True
             kept.waiting |= {m.id: m for m in messages}
             self._ready.notify()

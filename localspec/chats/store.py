@@ -68,13 +68,14 @@ class ChatStore:
         infos: Iterable[ChatInfo],
         messages: Iterable[tuple[str, ChatMessage]],
         known: Iterable[Chat] = (),
-        titles: Mapping[str, str] | None = None,
+        given: Mapping[str, AbstractSet[str]] | None = None,
         before: Mapping[int, str] | None = None,
         back: AbstractSet[str] = frozenset(),
     ) -> Written:
         """Insert or replace, all or nothing: chats, and messages as (chat id, message), parents
         first. Of ``known`` only what is missing is inserted: another process may have newer texts.
-        ``titles`` are those that the user has just given, by id; of others, one given stays.
+        ``given`` is what the user has just given of the infos, by id and as `rows.GIVE` names it;
+        all else stays that is in the file, but for titles that nobody gave.
         ``before`` are the texts that the caller has written or read last, by id: a reply that
         another process has continued otherwise since then stays, as a branch.
 
@@ -112,8 +113,8 @@ class ChatStore:
                 rows.PUT_MESSAGE,
                 [rows.of_message(chat, m) for chat, m in written],
             )
-            renamed = [(rows.clean(title), chat) for chat, title in (titles or {}).items()]
-            self._db.executemany("UPDATE chats SET title = ?, named = 1 WHERE id = ?", renamed)
+            for i in infos:
+                rows.give(self._db, i, (given or {}).get(i.id, ()))
             removed = self._which("SELECT id FROM chats WHERE id = ? AND deleted NOT NULL", ids)
             self._db.executemany(
                 "UPDATE chats SET deleted = NULL WHERE id = ? AND deleted < ?",
@@ -148,8 +149,8 @@ class ChatStore:
         chats = list(chats)
         messages = [(chat.info.id, m) for chat in chats for m in chat.messages]
         infos = [chat.info for chat in chats]
-        titles = {info.id: info.title for info in infos if info.named}
-        if erased := self.put(infos, messages, titles=titles).erased:
+        given = {i.id: rows.GIVE.keys() - (() if i.named else {"title"}) for i in infos}
+        if erased := self.put(infos, messages, given=given).erased:
             raise ChatsError(f"erased for good, and not written again: {', '.join(sorted(erased))}")
 
     def rename(self, id: str, title: str) -> None:  # noqa: A002 - as above

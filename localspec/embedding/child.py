@@ -48,8 +48,7 @@ def main() -> None:
         answers.write(encode({"info": dataclasses.asdict(embedder.info)}))
         answers.flush()
         for line in asked:
-            message = json.loads(line)
-            answers.write(encode({"id": message["id"]} | _answer(embedder, message)))
+            answers.write(encode(_answer(embedder, json.loads(line))))
             answers.flush()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
@@ -53,7 +55,8 @@ class Embedder:
     def embed(
         self, texts: Sequence[Text], *, truncate: bool = False, normalize: bool = True
     ) -> Embedded:
-        """The vectors of texts; with ``truncate``, what is too long loses its end.
+        """The vectors of texts; with ``truncate``, what is too long loses its end, but for the
+        tokens that the model ends every text with.
 
         Raises:
             UsageError: no text, an empty one, a reranker, or tokens that the model does not have.
@@ -87,29 +90,45 @@ class Embedder:
             if not truncate and len(query) + len(document) > most:
                 raise self._too_long(i, "more", "document")
             tokens = self._model.pair_tokens(query[:most], document[:most])
-            split.append(self._fitting(tokens, i, "document", truncate=truncate))
+            bare = functools.partial(self._model.pair_tokens, query[:most], "")
+            split.append(self._fitting(tokens, i, "document", bare, truncate=truncate))
         return self._computed(split)
 
     def _tokens(self, text: Text, index: int, *, truncate: bool) -> list[int]:
         if not isinstance(text, str):
             self._model.require(text)
-            return self._fitting(list(text), index, "text", truncate=truncate)
+            return self._fitting(list(text), index, "text", self._bare, truncate=truncate)
         if not text:
             raise UsageError(f"text {index} is empty")
         most = _CHARACTERS * self.info.longest
         if len(text) > most and not truncate:
             raise self._too_long(index, "more", "text")
         tokens = self._model.tokens(text[:most])
-        return self._fitting(tokens, index, "text", truncate=truncate)
+        return self._fitting(tokens, index, "text", self._bare, truncate=truncate)
 
-    def _fitting(self, tokens: list[int], index: int, what: str, *, truncate: bool) -> list[int]:
+    def _bare(self) -> list[int]:
+        return self._model.tokens("")
+
+    def _fitting(
+        self,
+        tokens: list[int],
+        index: int,
+        what: str,
+        bare: Callable[[], list[int]],
+        *,
+        truncate: bool,
+    ) -> list[int]:
+        """The tokens, cut where they are too many. What they end with in the same way as ``bare``,
+        those of an empty text, is kept: the model has learnt to find the text's meaning there.
+        """
         if not tokens:
             raise UsageError(f"{what} {index} has no tokens")
         if len(tokens) <= self.info.longest:
             return tokens
         if not truncate:
             raise self._too_long(index, str(len(tokens)), what)
-        return tokens[: self.info.longest]
+        kept = min(_same_at_end(tokens, bare()), self.info.longest)
+        return [*tokens[: self.info.longest - kept], *tokens[len(tokens) - kept :]]
 
     def _too_long(self, index: int, count: str, what: str) -> ContextError:
         most = self.info.longest
@@ -146,3 +165,9 @@ class Embedder:
     ) -> None:
         """Free it."""
         self.close()
+
+
+def _same_at_end(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both end with."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

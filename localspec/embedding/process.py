@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 from asyncio.subprocess import Process
 from collections.abc import Sequence
@@ -46,8 +45,10 @@ class EmbeddingProcess:
         """None while no process runs."""
         self._process: Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._ids = itertools.count()
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+        self._asked: asyncio.Future[dict[str, Any]] | None = None
+        """The answer that the process computes."""
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -144,39 +145,54 @@ class EmbeddingProcess:
         assert process.stdout is not None
         with contextlib.suppress(ValueError):  # a line that is too long
             while line := await process.stdout.readline():
-                message = json.loads(line)
-                waiting = self._waiting.pop(message["id"], None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(message)
+                asked, self._asked = self._asked, None
+                if asked is not None:
+                    asked.set_result(json.loads(line))
         self.info = None
+        asked, self._asked = self._asked, None
         try:
             await asyncio.wait_for(process.wait(), _END_S)
         except TimeoutError:  # it closed its side, and goes on
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
         error = EngineError(await self._end(process))
-        waiting_now, self._waiting = self._waiting, {}
-        for future in waiting_now.values():
-            if not future.done():
-                future.set_exception(error)
+        if asked is not None:
+            asked.set_exception(error)
 
     async def _ask(self, message: dict[str, Any]) -> Embedded:
-        if len(self._waiting) >= MOST_WAITING:
-            raise QueueFullError(f"{len(self._waiting)} requests are waiting; try again later")
-        await self.start()
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        number = next(self._ids)
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
+        """The answer to a message, which is sent once those before it are answered: whoever is
+        cancelled before is never computed.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise QueueFullError(f"{self._waiting} requests are waiting; try again later")
+        self._waiting += 1
         try:
-            with contextlib.suppress(ConnectionError):  # the reader tells that it has ended
-                process.stdin.write(encode({"id": number} | message))
-                await process.stdin.drain()
-            answer = await future
+            await self._turn.acquire()
+            try:
+                await self.start()
+                future = self._send(message)
+            except BaseException:
+                self._turn.release()
+                raise
+            answer = await asyncio.shield(future)
         finally:
-            self._waiting.pop(number, None)
+            self._waiting -= 1
         if "error" in answer:
             raise children.read_failed(answer)
         return read_embedded(answer)
+
+    def _send(self, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """Send a message, whose turn lasts until the process has answered or ended, even where
+        nobody waits for the answer any more: the process cannot be stopped within a text.
+        """
+        assert self._process is not None
+        assert self._process.stdin is not None
+        future = self._asked = asyncio.get_running_loop().create_future()
+
+        def over(future: asyncio.Future[dict[str, Any]]) -> None:
+            self._turn.release()
+            future.exception()  # seen, whether or not somebody waits
+
+        future.add_done_callback(over)
+        self._process.stdin.write(encode(message))
+        return future

@@ -291,6 +291,41 @@ def test_nothing_is_written_to_a_file_that_was_moved_away(saver, path):
     assert stored(path, info) == ["one", "two"]
 
 
+def test_what_one_window_gives_a_chat_is_not_taken_back_by_the_next_message_of_another(saver, path):
+    info = started("old prompt", "one", "its draft")
+    question = said("hello")
+    saver.save(info, question)
+    chat = saver.call(lambda store: store.load(info.id)).result()
+    other = Saver(path, interval=0.01)
+    try:
+        other.know(chat)
+        theirs = replace(info, system="new prompt", model="another", draft=None)
+        other.save(theirs, said("from there", question.id))
+        saved_by(other)
+        saver.save(replace(info, leaf=question.id), said("from here", question.id))
+        saved_by(saver)
+        found = saver.call(lambda store: store.load(info.id)).result()
+        assert (found.info.system, found.info.model, found.info.draft) == (
+            "new prompt",
+            "another",
+            None,
+        )
+        assert len(found.messages) == 3
+        mine = replace(info, system=None)
+        saver.save(mine)  # without a message: it changed here after all
+        saved_by(saver)
+        other.save(replace(theirs, draft="drafts"), said("more", question.id))
+        saved_by(other)
+        found = saver.call(lambda store: store.load(info.id)).result()
+        assert (found.info.system, found.info.model, found.info.draft) == (
+            None,
+            "another",
+            "drafts",
+        )
+    finally:
+        other.close()
+
+
 def test_what_another_window_has_continued_is_not_shortened_when_all_is_saved_again(
     saver, path, monkeypatch
 ):

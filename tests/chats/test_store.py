@@ -124,7 +124,7 @@ def test_a_title_that_a_person_gave_is_not_overwritten_by_another_window(store):
     assert store.load(chat.info.id).info.title == "mine"
     store.put([replace(chat.info, title="older", named=True)], [])
     assert store.load(chat.info.id).info.title == "mine"
-    store.put([chat.info], [], titles={chat.info.id: "newer"})
+    store.put([replace(chat.info, title="newer")], [], given={chat.info.id: {"title"}})
     assert store.load(chat.info.id).info.title == "newer"
 
 

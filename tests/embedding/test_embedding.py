@@ -124,6 +124,27 @@ def test_bad_texts_are_refused_with_their_number(models: dict[str, Path]) -> Non
             embedder.rank("a", [long])
 
 
+def test_what_is_cut_keeps_the_tokens_that_texts_end_with(tmp_path: Path) -> None:
+    long, most = "a b " * 100, 128
+    with Embedder(str(gguf_tools.write_embedder(tmp_path / "l.gguf", pooling=3))) as embedder:
+        tokens = embedder._model.tokens(long)
+        fit = [*tokens[: most - 1], tokens[-1]]
+        expected = embedder.embed([fit]).vectors
+        for given in (long, tokens):
+            found = embedder.embed([given], truncate=True)
+            assert found.vectors == pytest.approx(expected, abs=1e-5)
+            assert found.counts == (most,)
+    template = "[CLS]{query}[SEP]{document}[SEP]ok[SEP]"
+    for rerank, kept in ((None, 0), (template, 4)):
+        path = gguf_tools.write_embedder(tmp_path / f"{kept}.gguf", pooling=4, rerank=rerank)
+        with Embedder(str(path)) as embedder:
+            for query in (QUERY, long):  # the document is cut, or there is no room for it at all
+                tokens = embedder._model.pair_tokens(query, long)
+                fit = [*tokens[: most - kept], *tokens[len(tokens) - kept :]]
+                (score,) = embedder.rank(query, [long], truncate=True).vectors
+                assert score == pytest.approx(embedder._model.rows([fit])[0], abs=1e-5)
+
+
 def test_a_chat_model_is_refused_with_what_to_choose(files: Files) -> None:
     with pytest.raises(UnsupportedModelError, match=r"no embedding model.*nomic-embed-text"):
         Embedder(str(files.target))
@@ -144,7 +165,7 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     assert process._process is not None
     process._process.send_signal(signal.SIGSTOP)
     waiting = asyncio.create_task(process.embed(["a"]))
-    while not process._waiting:  # noqa: ASYNC110 - there is no event for it
+    while process._asked is None:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0)
     process._process.kill()
     with pytest.raises(EngineError, match="stopped"):
@@ -152,6 +173,50 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     assert (await process.embed(TEXTS)).vectors == pytest.approx(first.vectors, abs=1e-6)
     with pytest.raises(ContextError):
         await process.embed(["a " * 500])
+    await process.close()
+
+
+RECORDER = """
+import json, pathlib, sys, time
+
+folder = pathlib.Path(sys.argv[1])
+print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false, "pooling": ""}}')
+sys.stdout.flush()
+for line in sys.stdin:
+    with open(folder / "asked", "a") as file:
+        file.write(json.loads(line)["texts"][0])
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+    print('{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}')
+    sys.stdout.flush()
+"""
+"""Answers once there is a file, and notes what it was asked."""
+
+
+async def test_requests_that_were_given_up_are_not_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    first = asyncio.create_task(process.embed(["1"]))
+    while not asked.exists() or not asked.read_text():
+        await asyncio.sleep(0.01)
+    given_up = [first, *(asyncio.create_task(process.embed([text])) for text in "234")]
+    await asyncio.sleep(0.05)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    for text in "56":  # one after the other, behind the one that is computed still
+        task = asyncio.create_task(process.embed([text]))
+        await asyncio.sleep(0.05)
+        task.cancel()
+    last = asyncio.create_task(process.embed(["7"]))
+    await asyncio.sleep(0.05)
+    assert asked.read_text() == "1"
+    (tmp_path / "go").touch()
+    assert (await last).vectors == 1
+    assert asked.read_text() == "17"
     await process.close()
 
 

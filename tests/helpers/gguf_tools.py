@@ -322,9 +322,11 @@ def write_bert(path: Path) -> Path:
 
 
 def write_embedder(  # noqa: PLR0915 - one line a key or tensor
-    path: Path, *, pooling: int = 1, seed: int = 0, context: int = 128
+    path: Path, *, pooling: int = 1, seed: int = 0, context: int = 128, rerank: str | None = None
 ) -> Path:
-    """A BERT of random weights whose words are letters; pooling 4 has a head that ranks."""
+    """A BERT of random weights whose words are letters; pooling 4 has a head that ranks, with a
+    template ``rerank`` of query and document.
+    """
     width, hidden, layers = 32, 48, 2
     rng = np.random.default_rng(seed)
     kinds = gguf.TokenType
@@ -351,6 +353,8 @@ def write_embedder(  # noqa: PLR0915 - one line a key or tensor
     writer.add_mask_token_id(4)
     writer.add_bos_token_id(2)
     writer.add_eos_token_id(3)
+    if rerank is not None:
+        writer.add_string("tokenizer.chat_template.rerank", rerank)
 
     def matrix(name: str, *dims: int) -> None:
         writer.add_tensor(f"{name}.weight", rng.normal(0, 0.3, dims).astype(np.float32))

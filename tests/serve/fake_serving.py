@@ -166,7 +166,7 @@ class FakeEngine:
 class World:
     """A server on fake engines."""
 
-    def __init__(self, lora="", **settings):
+    def __init__(self, lora="", control_vector="", mmproj=None, **settings):
         self.engines = []
         self.requests = []
         self.words = WORDS
@@ -183,7 +183,8 @@ class World:
         self.settings = ServeSettings(**settings)
         keep = self.settings.keep_loaded
         self.fits = True
-        options, most = Options(model="fake", lora=lora), self.settings.models
+        options = Options(model="fake", lora=lora, control_vector=control_vector, mmproj=mmproj)
+        most = self.settings.models
         self.slots = EngineSlots(options, self, self, self, most=most, keep_loaded=keep)
         self.service = Service(self.settings, self.slots, self)
         self.app = build_app(self.service)

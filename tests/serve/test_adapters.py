@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from localspec.core.adapter_list import AdapterUse, read
+from localspec.core.adapter_list import AdapterUse, read, read_vectors
 from localspec.errors import EngineError, UsageError
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
 STYLE, OTHER = "/adapters/style.gguf", "/adapters/other.gguf"
 LORA = read([f"{STYLE}:0.5", f"{OTHER}:0"])
+CALM = read_vectors("/adapters/calm.gguf")
 
 
 async def post(world, path, body):
@@ -88,6 +89,16 @@ async def test_the_usual_scales_are_set_for_requests_that_name_none(make_world):
     assert (status, body["error"]["message"][:26]) == (400, "the body must be a list, s")
 
 
+async def test_the_usual_scales_are_of_the_model_that_each_adapter_is_for(make_world, monkeypatch):
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("more", ""),))
+    world = await make_world(lora=LORA)
+    await post(world, "/lora-adapters", [{"id": 0, "scale": 2}])
+    for model in ("more", None, "fake", None):  # None: the one asked for before
+        assert (await chat(world, model=model))[0] == 200
+    uses = [request.adapters for request in world.requests]
+    assert uses == [(), (), (AdapterUse(STYLE, 2.0),), (AdapterUse(STYLE, 2.0),)]
+
+
 async def test_an_adapter_is_a_model_by_its_name(make_world):
     world = await make_world(lora=LORA)
     listed = (await world.client.get("/v1/models")).json()["data"]
@@ -116,6 +127,24 @@ async def test_the_name_of_the_model_is_never_an_adapter(make_world):
     assert names[-2:] == ["x", "x-2"]
     await chat(world, model="fake")
     assert world.requests[-1].adapters is None
+
+
+@pytest.mark.parametrize(("mmproj", "others"), [("/a/sees.gguf", None), ("none", "none")])
+async def test_other_models_are_loaded_without_what_fits_the_first(
+    make_world, monkeypatch, mmproj, others
+):
+    names = "localspec.serve.backend.model_names"
+    monkeypatch.setattr(f"{names}._downloaded", lambda: (("catalogued", ""),))
+    monkeypatch.setattr(f"{names}.downloaded_from_hub", lambda name: name)
+    world = await make_world(lora=LORA, control_vector=CALM, mmproj=mmproj)
+    for model in ("catalogued", "of/the-hub", "fake"):
+        assert (await chat(world, model=model))[0] == 200
+        options = world.engines[-1].options
+        had = (options.model, options.lora, options.control_vector, options.mmproj)
+        if model == "fake":
+            assert had == (model, LORA, CALM, mmproj)
+        else:
+            assert had == (model, "", "", others)
 
 
 async def test_own_requests_name_adapters_by_number_too_and_never_files(make_world):

@@ -106,6 +106,11 @@ async def test_a_request_has_its_pictures_by_address(web: str, make_world) -> No
     assert answer.status_code == 200
     (picture,) = world.requests[0].messages[0].pictures
     assert (picture.data, picture.address) == (png(), "")
+    choices = await world.client.post("/v1/chat/completions", json=asked | {"n": 3})
+    assert choices.status_code == 200
+    seen = [request.messages[0].pictures for request in world.requests]
+    assert seen == [(picture,)] * 4
+    assert Web.asked == ["/cat.png"] * 2  # once for each request, however many choices it has
     part["image_url"]["url"] = "http://example.org/cat.png"  # type: ignore[index]
     answer = await world.client.post("/v1/chat/completions", json=asked)
     assert answer.status_code == 400

@@ -19,6 +19,8 @@ from picture_files import png
 from textual.app import App
 from textual.theme import BUILTIN_THEMES
 
+from localspec.chats import pictures
+from localspec.chats.calls import SavedCall
 from localspec.core.events import Finished, Message, Reply, Speculation, Stats, Token
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
@@ -365,6 +367,19 @@ def test_an_unanswered_question_joins_the_next():
     conversation.answer().end = "interrupt"
     conversation.say("two")
     assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))
+
+
+@pytest.mark.parametrize("calls", [(), (SavedCall("c1", "look", '{"at'),)])
+def test_a_reply_that_was_cut_in_its_call_leaves_the_question_its_pictures(calls):
+    conversation = Conversation()
+    conversation.say(f"{pictures.keep(png(), 'cat.png')} What is this?")
+    reply = conversation.answer()
+    reply.text, reply.calls_at, reply.end = "<tool_call>", 0, "interrupt"
+    reply.calls[:] = calls
+    conversation.say("Well?")
+    (asked,) = conversation.messages()
+    assert asked.content == " What is this?\n\nWell?"
+    assert [(one.at, one.name) for one in asked.pictures] == [(0, "cat.png")]
 
 
 @terminals.needed

@@ -320,8 +320,9 @@ def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, .
         if failed and turn.role == "user":
             continue  # a question that is too long, for example, would fail every later request
         if turn.role == "assistant" and turn.calls_at is not None:
-            messages += reply_messages(turn.text, turn.calls, turn.calls_at)
-            before = [messages[-1].content]
+            said = reply_messages(turn.text, turn.calls, turn.calls_at)
+            messages += said
+            before = [said[-1].content] if said else before
         elif messages and messages[-1].role == turn.role:
             before.append(turn.text)
             messages[-1] = pictures.message(turn.role, "\n\n".join(before))

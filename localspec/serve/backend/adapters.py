@@ -73,11 +73,14 @@ class ServedAdapters:
         return next((one for one in self._known.values() if one.name == name), None)
 
     def uses(
-        self, asked: Iterable[AdapterUse] | None, called: ServedAdapter | None = None
+        self,
+        asked: Iterable[AdapterUse] | None,
+        called: ServedAdapter | None = None,
+        options: Options | None = None,
     ) -> tuple[AdapterUse, ...] | None:
-        """The adapters of a request as the engine knows them. It ``asked`` for them by number, or
-        ``called`` one as its model; None where it leaves it to the server, and nothing was changed
-        since the start.
+        """The adapters of a request to the model of ``options``, None being the present one, as the
+        engine knows them. It ``asked`` for them by number, or ``called`` one as its model; None
+        where it leaves it to the server, and nothing was changed since the start.
 
         Raises:
             ApiError: 400, it does both, there is none of that number, or it names one twice.
@@ -88,8 +91,10 @@ class ServedAdapters:
                 raise bad_request(f"{said} model without adapters", "lora")
             return (AdapterUse(str(called.path), called.own),)
         if asked is None:
-            usual = ((str(one.path), one.scale) for one in self._known.values() if one.scale)
-            return tuple(AdapterUse(*one) for one in usual) if self._changed else None
+            model = (options or self._slot.options).model
+            own = (one for one in self._known.values() if one.options.model == model and one.scale)
+            usual = tuple(AdapterUse(str(one.path), one.scale) for one in own)
+            return usual if self._changed else None
         scales = self._scales(asked)
         return tuple(AdapterUse(str(self._known[n].path), scale) for n, scale in scales.items())
 

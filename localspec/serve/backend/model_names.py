@@ -110,13 +110,11 @@ class ModelNames:
         if name in self._settings.aliases:
             return first
         if name in {other for other, _ in await self._other_models()}:
-            return dataclasses.replace(first, model=name, draft=None, offline=True, smaller=0)
+            return _instead_of(first, name)
         on_hub = (
             await asyncio.to_thread(downloaded_from_hub, name) if self._settings.switch else None
         )
-        if on_hub is not None:
-            return dataclasses.replace(first, model=on_hub, draft=None, offline=True, smaller=0)
-        return None
+        return None if on_hub is None else _instead_of(first, on_hub)
 
     async def listed(self) -> list[ListedModel]:
         """The models that a request may name, the present one first."""
@@ -146,6 +144,23 @@ class ModelNames:
             self._others = await asyncio.to_thread(_downloaded)
             self._looked = time.monotonic()
         return self._others
+
+
+def _instead_of(first: Options, name: str) -> Options:
+    """The options of another model than the one of the start: what was named for that one's weights
+    is not for these.
+    """
+    sight = first.mmproj if first.mmproj == "none" else None
+    return dataclasses.replace(
+        first,
+        model=name,
+        draft=None,
+        lora="",
+        control_vector="",
+        mmproj=sight,
+        offline=True,
+        smaller=0,
+    )
 
 
 def _untagged(name: str) -> str:

@@ -78,7 +78,12 @@ class Service:
         options = await self.models.options(model)
         self._require_room(requests, options)
         called = await self.models.adapter(model)
-        owned = [await self._owned(caller, request, called) for request in requests]
+        owned: list[ReplyRequest] = []
+        for request in requests:
+            one = request
+            if owned and request.messages == requests[0].messages:  # choices: fetched once
+                one = dataclasses.replace(request, messages=owned[0].messages)
+            owned.append(await self._owned(caller, one, called, options))
         if caller.body is not None:  # each choice is a copy on its way to the engine
             caller.body.grow(sum(request.size for request in owned))
         if strict and not self.slot.first.strict:
@@ -126,7 +131,8 @@ class Service:
         options = await self.models.options(model)
         info = self.slot.info_of(options)
         require_room(request, max(_TOKENIZED, info.context if info else 0))
-        owned = await self._owned(caller, request, await self.models.adapter(model))
+        called = await self.models.adapter(model)
+        owned = await self._owned(caller, request, called, options)
         try:
             async with self.slot.use(options) as engine:
                 return await engine.tokenize(owned, special=special, bos=bos)
@@ -142,7 +148,7 @@ class Service:
             ApiError: the engine refuses.
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
-        owned = await self._owned(caller, request, None)
+        owned = await self._owned(caller, request, None, None)
         try:
             async with self.slot.use() as engine:
                 return await engine.examine(owned, tokens, rival)
@@ -150,7 +156,11 @@ class Service:
             raise self.refused(error) from None
 
     async def _owned(
-        self, caller: Caller, request: ReplyRequest, called: ServedAdapter | None
+        self,
+        caller: Caller,
+        request: ReplyRequest,
+        called: ServedAdapter | None,
+        options: Options | None,
     ) -> ReplyRequest:
         """The request as its caller's, with the pictures that it names by address and the files of
         its adapters.
@@ -158,7 +168,7 @@ class Service:
         Raises:
             ApiError: a picture cannot be had, or there is no such adapter.
         """
-        uses = self.adapters.uses(request.adapters, called)
+        uses = self.adapters.uses(request.adapters, called, options)
         body, size = caller.body, request.size
         try:
             whole = await self._media.fetched(
