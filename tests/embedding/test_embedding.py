@@ -176,18 +176,20 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     await process.close()
 
 
-RECORDER = """
+BEGIN = """
 import json, pathlib, sys, time
 
 folder = pathlib.Path(sys.argv[1])
 print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false, "pooling": ""}}')
 sys.stdout.flush()
+"""
+RECORDER = f"""{BEGIN}
 for line in sys.stdin:
     with open(folder / "asked", "a") as file:
         file.write(json.loads(line)["texts"][0])
     while not (folder / "go").exists():
         time.sleep(0.01)
-    print('{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}')
+    print('{{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}}')
     sys.stdout.flush()
 """
 """Answers once there is a file, and notes what it was asked."""
@@ -216,6 +218,19 @@ async def test_requests_that_were_given_up_are_not_computed(
     (tmp_path / "go").touch()
     assert (await last).vectors == 1
     assert asked.read_text() == "17"
+    await process.close()
+
+
+async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "garbler.py").write_text(f"{BEGIN}\nsys.stdin.readline()\nprint('no JSON')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = EmbeddingProcess(str(tmp_path), module="garbler")
+    asked = [process.embed([text]) for text in "ab"]
+    for error in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(error, EngineError)
+        assert "stopped (exit status 0)" in str(error)
     await process.close()
 
 
