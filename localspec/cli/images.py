@@ -58,7 +58,7 @@ def require_messages(pictures: Sequence[Picture], *, raw: bool, url: str | None)
     """Refuse pictures where nothing can place them.
 
     Raises:
-        UsageError: with ``--raw``, or for a server elsewhere.
+        UsageError: with ``--raw``, or for a server at ``url``.
     """
     if pictures and raw:
         raise UsageError("--image needs the chat template, which --raw leaves out")

@@ -111,7 +111,7 @@ def command(
     expected = read_prediction(prediction, url)
     require_json(logprobs, url, as_json=as_json or parallel is not None)
     pictures = read_images(images)
-    require_messages(pictures, raw=raw, url=url)
+    require_messages(pictures, raw=raw, url=None)
     text = _text(prompt) if parallel is None else ""
     lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)

@@ -50,6 +50,25 @@ def is_sound(begins: bytes) -> bool:
     return wave or begins.startswith((b"fLaC", b"OggS", b"ID3", *_MP3_FRAMES))
 
 
+_TYPES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"BM", "image/bmp"),
+)
+"""Media types of pictures by how their files begin; WEBP has its own further in."""
+
+
+def picture_type(begins: bytes) -> str | None:
+    """The media type of a picture whose file begins with these twelve bytes; None for no picture
+    of those that are decoded.
+    """
+    if begins[:4] == b"RIFF" and begins[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for head, kind in _TYPES if begins.startswith(head)), None)
+
+
 @dataclass(frozen=True)
 class Pixels:
     """RGB pixels, 8 bits each, row after row from the top."""

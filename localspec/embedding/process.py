@@ -145,9 +145,10 @@ class EmbeddingProcess:
         assert process.stdout is not None
         with contextlib.suppress(ValueError):  # a line that is too long
             while line := await process.stdout.readline():
+                answer = json.loads(line)
                 asked, self._asked = self._asked, None
                 if asked is not None:
-                    asked.set_result(json.loads(line))
+                    asked.set_result(answer)
         self.info = None
         asked, self._asked = self._asked, None
         try:
@@ -187,6 +188,7 @@ class EmbeddingProcess:
         """
         assert self._process is not None
         assert self._process.stdin is not None
+        line = encode(message)
         future = self._asked = asyncio.get_running_loop().create_future()
 
         def over(future: asyncio.Future[dict[str, Any]]) -> None:
@@ -194,5 +196,5 @@ class EmbeddingProcess:
             future.exception()  # seen, whether or not somebody waits
 
         future.add_done_callback(over)
-        self._process.stdin.write(encode(message))
+        self._process.stdin.write(line)
         return future

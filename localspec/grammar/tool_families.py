@@ -129,8 +129,7 @@ def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any], tool: Tool
     """A value and the end of its parameter in Lark: a rule, or a terminal that begins with "/".
     Texts stand without quotes.
     """
-    choices = value.get("enum", [value["const"]] if "const" in value else None)
-    if choices is not None and all(isinstance(choice, str) for choice in choices):
+    if (choices := chosen_texts(value)) is not None:
         return "(" + " | ".join(text(choice) for choice in choices) + f") {text(_END)}"
     if value.get("type") != "string":
         return f"{schema({**value, **shared}, tool)} {text(_END)}"
@@ -139,6 +138,14 @@ def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any], tool: Tool
         return "lines"
     inside = f"(?s:.{{{least},{'' if most is None else most}}})"
     return f"/{inside}{_END_REGEX}/ & ~/(?s:.*){_END_REGEX}(?s:.+)/"
+
+
+def chosen_texts(value: Mapping[str, Any]) -> Sequence[str] | None:
+    """The texts of which a value must be one; None where it may be something else."""
+    choices: Sequence[Any] | None
+    choices = value.get("enum", [value["const"]] if "const" in value else None)
+    is_text = choices is not None and all(isinstance(choice, str) for choice in choices)
+    return choices if is_text else None
 
 
 def _mistral(tools: Sequence[Tool], marker: Marker, several: bool) -> str:

@@ -17,6 +17,7 @@ from localspec.grammar.tool_families import (
     Family,
     Marker,
     Tool,
+    chosen_texts,
     literal,
     marked,
     without,
@@ -243,8 +244,10 @@ def _in_lines(tools: Mapping[str, Tool], text: str) -> list[ToolCall]:
 
 
 def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
-    """A parameter of that schema; one that is not JSON is a text."""
-    if schema.get("type") == "string" or written in schema.get("enum", ()):
+    """A parameter of that schema, as Qwen3-Coder writes it: texts without quotes, all else in JSON.
+    What is neither is a text.
+    """
+    if schema.get("type") == "string" or chosen_texts(schema) is not None:
         return written
     try:
         return json.loads(written)

@@ -122,6 +122,7 @@ class RemoteClient(ServerClient):
             address.path + path,
             body,
             Tally(seed, found.speculation, first_untimed=found.dialect.first_untimed),
+            seen=request.messages if request.sees else (),
             counters=found.counters,
             spare=request_body.spare(request.sampling, found.dialect),
             on_left_out=self._left_out.update,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
 
-from localspec.core.events import Finished, Notice, ReplyEvent
+from localspec.core.events import Finished, Message, Notice, ReplyEvent
 from localspec.errors import RemoteError, UsageError
-from localspec.remote import metrics
+from localspec.remote import metrics, picture_parts
 from localspec.remote.chunk import DONE, parse
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
@@ -31,16 +32,18 @@ class OpenAIReply:
         body: dict[str, Any],
         tally: Tally,
         *,
+        seen: Sequence[Message] = (),
         counters: bool = False,
         spare: Mapping[str, str] | None = None,
         on_left_out: Callable[[set[str]], None] = lambda _: None,
     ) -> None:
-        """With ``counters`` the server's ``/metrics`` tells what the reply does not. ``spare`` has
-        fields that may be left out if the server refuses them, with our names of them, of which
-        ``on_left_out`` is told.
+        """``seen`` are the messages of the body where there are pictures in them, whose files are
+        read when the reply begins. With ``counters`` the server's ``/metrics`` tells what the reply
+        does not. ``spare`` has fields that may be left out if the server refuses them, with our
+        names of them, of which ``on_left_out`` is told.
         """
         self._connection, self._path = connection, path
-        self._body = body
+        self._body, self._seen = body, seen
         self._spare, self._on_left_out = spare or {}, on_left_out
         self._tally = tally
         self._counters = counters
@@ -51,6 +54,8 @@ class OpenAIReply:
         Raises:
             LocalspecError: the server refuses, breaks off, or sends something other than a reply.
         """
+        if self._seen:  # in a thread, as `_once`: they may be large
+            self._body["messages"] = await asyncio.to_thread(picture_parts.messages, self._seen)
         before = await metrics.read(self._connection) if self._counters else None
         tally = self._tally
         try:
@@ -76,7 +81,7 @@ class OpenAIReply:
         yield tally.finished(tally.finish_reason or "stop")
 
     async def _once(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
-        body = json.dumps(self._body).encode("ascii")
+        body = await asyncio.to_thread(lambda: json.dumps(self._body).encode("ascii"))
         async with self._connection.stream(self._path, body, waiting) as response:
             async for event in self._read(response):
                 yield event

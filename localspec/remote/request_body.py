@@ -33,7 +33,8 @@ def body(
     left_out: AbstractSet[str] = frozenset(),
 ) -> dict[str, Any]:
     """The body of a streamed request; raw prompts go to ``/completions``. Fields of ``left_out``
-    are sent only where they differ from localspec's defaults: this server refuses them.
+    are sent only where they differ from localspec's defaults: this server refuses them. Pictures
+    are not in it: see `localspec.remote.picture_parts`.
 
     Raises:
         UsageError: the engine cannot do what is asked for.

@@ -112,7 +112,7 @@ class Toolbox:
             folder = self._opened()
             text = await asyncio.to_thread(folder.call, tool.tool, arguments)
             return ToolResult(quoted(text, most), False, time.monotonic() - begun)
-        except ToolError as error:
+        except LocalspecError as error:
             return ToolResult(quoted(f"Error: {error}", most), True, time.monotonic() - begun)
 
     def _opened(self) -> Folder:

@@ -1,6 +1,7 @@
 """Commands with --url and --connect, keys, and what they leave behind."""
 
 import asyncio
+import base64
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from picture_files import png
 
 sys.path.append(str(Path(__file__).parents[1] / "remote"))
 
@@ -78,6 +80,19 @@ def test_run_streams_the_reply_of_a_server(played, capsys):
     unknown = {name: found["stats"][name] for name in ("drafted", "accepted", "acceptance")}
     assert set(unknown.values()) == {None}
     assert found["stats"]["clock"] == "request"
+
+
+def test_run_and_the_chat_send_pictures_to_a_server(played, capsys, monkeypatch, tmp_path):
+    server, image = played({CHAT: WHOLE}), tmp_path / "cat.png"
+    image.write_bytes(png())
+    assert call(["run", "--url", server.url, "--image", str(image), "What?"]) == 0
+    typed(monkeypatch, f"/image {image}\nWhat?\nSure?\n")
+    assert call(["chat", "--url", server.url, "--plain"]) == 0
+    assert capsys.readouterr().out.count("Hello there") == 3
+    asked = [asked.json["messages"][0]["content"] for asked in server.asked_for(CHAT)]
+    url = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What?"}]
+    assert asked == [parts] * 3  # with the whole conversation, too
 
 
 def test_what_had_arrived_of_a_reply_that_breaks_off_is_printed_as_json_too(played, capsys):

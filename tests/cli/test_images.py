@@ -71,7 +71,6 @@ def test_a_reply_about_pictures(
     ("arguments", "why", "code"),
     [
         (["--raw"], "--image needs the chat template", 2),
-        (["--url", "http://127.0.0.1:9/v1"], "--image is for a model of this machine", 2),
         (["--mmproj", "none"], "cannot see pictures", 2),
         (["--mmproj", "nowhere.gguf"], "there is no projector nowhere.gguf", 3),
     ],
@@ -82,9 +81,19 @@ def test_what_cannot_be_is_refused_in_a_line(
     seeing = write_seeing(tmp_path / "model", "llava")
     (tmp_path / "a.png").write_bytes(png())
     image = ["--image", str(tmp_path / "a.png")]
-    model = [] if "--url" in arguments else ["-m", str(seeing.model), "-d", "none"]
+    model = ["-m", str(seeing.model), "-d", "none"]
     assert cli.call(["run", "What?", *model, *image, *arguments]) == code
     assert why in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["verify", "bench"])
+def test_only_run_and_the_chat_send_pictures_elsewhere(
+    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    image = ["--image", str(tmp_path / "a.png")]
+    assert cli.call([command, "--url", "http://127.0.0.1:9/v1", *image]) == 2
+    assert "--image is for a model of this machine" in capfd.readouterr().err
 
 
 def test_verify_and_bench_take_pictures(

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import Files
 from served import Served, served
+from waiting import until_so
 
 from localspec.cli.embed import command
 from localspec.core.options import Options
@@ -165,8 +166,7 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     assert process._process is not None
     process._process.send_signal(signal.SIGSTOP)
     waiting = asyncio.create_task(process.embed(["a"]))
-    while process._asked is None:  # noqa: ASYNC110 - there is no event for it
-        await asyncio.sleep(0)
+    await until_so(lambda: process._asked is not None)
     process._process.kill()
     with pytest.raises(EngineError, match="stopped"):
         await waiting
@@ -176,18 +176,20 @@ async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
     await process.close()
 
 
-RECORDER = """
+BEGIN = """
 import json, pathlib, sys, time
 
 folder = pathlib.Path(sys.argv[1])
 print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false, "pooling": ""}}')
 sys.stdout.flush()
+"""
+RECORDER = f"""{BEGIN}
 for line in sys.stdin:
     with open(folder / "asked", "a") as file:
         file.write(json.loads(line)["texts"][0])
     while not (folder / "go").exists():
         time.sleep(0.01)
-    print('{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}')
+    print('{{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}}')
     sys.stdout.flush()
 """
 """Answers once there is a file, and notes what it was asked."""
@@ -200,23 +202,35 @@ async def test_requests_that_were_given_up_are_not_computed(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
     first = asyncio.create_task(process.embed(["1"]))
-    while not asked.exists() or not asked.read_text():
-        await asyncio.sleep(0.01)
+    await until_so(lambda: asked.exists() and asked.read_text())
     given_up = [first, *(asyncio.create_task(process.embed([text])) for text in "234")]
-    await asyncio.sleep(0.05)
+    await until_so(lambda: process._waiting == 4)
     for task in given_up:
         task.cancel()
     await asyncio.gather(*given_up, return_exceptions=True)
     for text in "56":  # one after the other, behind the one that is computed still
         task = asyncio.create_task(process.embed([text]))
-        await asyncio.sleep(0.05)
+        await until_so(lambda: process._waiting == 1)
         task.cancel()
+        await asyncio.wait([task])
     last = asyncio.create_task(process.embed(["7"]))
-    await asyncio.sleep(0.05)
-    assert asked.read_text() == "1"
+    await until_so(lambda: process._waiting == 1)
     (tmp_path / "go").touch()
     assert (await last).vectors == 1
     assert asked.read_text() == "17"
+    await process.close()
+
+
+async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "garbler.py").write_text(f"{BEGIN}\nsys.stdin.readline()\nprint('no JSON')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = EmbeddingProcess(str(tmp_path), module="garbler")
+    asked = [process.embed([text]) for text in "ab"]
+    for error in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(error, EngineError)
+        assert "stopped (exit status 0)" in str(error)
     await process.close()
 
 

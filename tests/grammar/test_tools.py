@@ -154,6 +154,33 @@ def test_any_reply_that_must_call_has_valid_calls_only(family, seed, model, voca
         assert call.arguments == {}
 
 
+@pytest.mark.parametrize(
+    ("schema", "written", "value"),
+    [
+        ({"const": "true"}, "true", "true"),
+        ({"const": True}, "true", True),
+        ({"const": "5"}, "5", "5"),
+        ({"const": 5}, "5", 5),
+        ({"enum": ["1", "2"]}, "1", "1"),
+        ({"enum": [1, "1"]}, "1", 1),
+        ({"enum": [1, "1"]}, '"1"', "1"),
+        ({"enum": ["true", True]}, "true", True),
+        ({"enum": ["null", None]}, '"null"', "null"),
+    ],
+)
+def test_a_value_without_a_type_is_read_as_the_grammar_has_it_written(
+    schema, written, value, model, vocabulary
+):
+    one = {"name": "f", "parameters": {"properties": {"x": schema}, "required": ["x"]}}
+    spec = tools.spec([one], choice="f")
+    reply = f"<tool_call>\n<function=f>\n<parameter=x>\n{written}\n</parameter>\n</function>\n"
+    tokens = vocabulary.tokenize_str(f"{reply}</tool_call>")
+    assert matcher(model, vocabulary, spec, "qwen3-coder").legal([], tokens) == len(tokens)
+    choice, family = tools.Choice.of(spec), FAMILIES["qwen3-coder"]
+    _, (call,) = tools.calls(family, f"{reply}</tool_call>", choice.tools)
+    assert (call.arguments["x"], type(call.arguments["x"])) == (value, type(value))
+
+
 @pytest.mark.parametrize("family", ["hermes", "qwen3-coder", "mistral", "mistral-args"])
 def test_text_cannot_hold_half_a_call(family, model, vocabulary):
     one = matcher(model, vocabulary, tools.spec(TOOLS), family)

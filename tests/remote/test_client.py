@@ -1,5 +1,6 @@
 """The client of OpenAI-compatible servers against a server that plays answers and faults."""
 
+import base64
 import json
 import sys
 from pathlib import Path
@@ -23,15 +24,18 @@ from played_server import (
 
 from localspec.core.events import Finished, Message, Notice, Round, Token
 from localspec.core.origin import Origin
+from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import (
     AccessError,
     Interrupted,
+    MediaError,
     ModelNotFoundError,
     RemoteError,
     UsageError,
 )
+from localspec.remote import picture_parts
 from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience
@@ -40,6 +44,8 @@ from localspec.remote.keys import Key
 CHAT = "/v1/chat/completions"
 HURRIED = Patience(connect=5, question=5, first=20, later=20, attempts=3, pause=0.001)
 HI = ReplyRequest(messages=(Message("user", "Hi"),), seed=1)
+PNG = b"\x89PNG\r\n\x1a\n"
+PNG64 = base64.b64encode(PNG).decode()
 HELLO = [STREAM, said("Hel"), said("lo"), ended(), DONE]
 
 
@@ -94,6 +100,61 @@ async def test_a_reply_is_streamed_and_finished():
     body = server.asked_for(CHAT)[0].json
     assert body["messages"] == [{"role": "user", "content": "Hi"}]
     assert (body["stream"], body["seed"], body["model"]) == (True, 1, "m")
+
+
+def sent(*pictures, text="", role="user"):
+    """The parts of a message with pictures."""
+    (found,) = picture_parts.messages((Message(role, text, pictures=pictures),))
+    return [
+        one.get("text") or one.get("image_url", one.get("input_audio")) for one in found["content"]
+    ]
+
+
+async def test_pictures_are_sent_in_the_order_of_the_text(tmp_path):
+    (tmp_path / "b.jpg").write_bytes(b"\xff\xd8\xffb")
+    one, two = Picture(PNG, at=7), Picture(path=str(tmp_path / "b.jpg"), at=12)
+    asked = Message("user", "before\n\nand \nafter", pictures=(one, two))
+    request = ReplyRequest(messages=(Message("system", "S"), asked), seed=1)
+    _, server = await answered({CHAT: HELLO}, request)
+    system, user = server.asked_for(CHAT)[0].json["messages"]
+    assert system == {"role": "system", "content": "S"}
+    jpeg = base64.b64encode(b"\xff\xd8\xffb").decode()
+    assert user["content"] == [
+        {"type": "text", "text": "before"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG64}"}},
+        {"type": "text", "text": "and "},
+        {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{jpeg}"}},
+        {"type": "text", "text": "after"},
+    ]
+
+
+def test_every_kind_of_picture_and_sound_is_named():
+    wave = b"RIFF\0\0\0\0WAVE"
+    for begins, kind in ((b"GIF89a", "gif"), (b"BM", "bmp"), (b"RIFF\0\0\0\0WEBP", "webp")):
+        (found,) = sent(Picture(begins))
+        assert found["url"].startswith(f"data:image/{kind};base64,")
+    for begins, kind in ((wave, "wav"), (b"fLaC", "flac"), (b"ID3", "mp3"), (b"OggS", "ogg")):
+        assert sent(Picture(begins)) == [
+            {"data": base64.b64encode(begins).decode(), "format": kind}
+        ]
+
+
+def test_what_cannot_be_sent_is_refused_by_name(tmp_path, monkeypatch):
+    with pytest.raises(MediaError, match=r"a\.svg is of no known kind"):
+        sent(Picture(b"<svg>", name="a.svg"))
+    with pytest.raises(MediaError, match=r"gone\.png cannot be read"):
+        sent(Picture(path=str(tmp_path / "gone.png")))
+    monkeypatch.setattr(picture_parts, "MOST_BYTES", 2 * len(PNG))
+    assert len(sent(*[Picture(PNG)] * 2)) == 2
+    with pytest.raises(MediaError, match="together, which is the most"):
+        sent(*[Picture(PNG)] * 3)
+
+
+async def test_a_server_that_sees_nothing_says_so():
+    said = {"error": {"message": "m is not a multimodal model"}}
+    request = ReplyRequest(messages=(Message("user", "", pictures=(Picture(PNG),)),))
+    with pytest.raises(UsageError, match="m is not a multimodal model"):
+        await answered({CHAT: http(400, said)}, request)
 
 
 async def test_a_server_that_tells_nothing_has_unknown_origins_and_speculation():

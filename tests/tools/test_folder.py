@@ -2,8 +2,10 @@
 
 import pytest
 
-from localspec.errors import ToolError
+from localspec.errors import LocalspecError, ToolError
+from localspec.processes.bounded import BoundedProcess
 from localspec.tools.folder import Folder
+from localspec.tools.toolbox import Toolbox
 
 
 @pytest.fixture
@@ -62,6 +64,21 @@ def test_bytes_are_not_read_as_text(folder):
     (folder.path / "bytes").write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(ToolError, match="is not text"):
         folder.call("read_file", {"path": "bytes"})
+
+
+async def test_a_document_that_no_process_can_be_started_for_is_an_error_that_the_model_reads(
+    folder, monkeypatch
+):
+    (folder.path / "a.pdf").write_bytes(b"%PDF-1.4")
+
+    def ask(*_):
+        raise LocalspecError("cannot start the process that reads documents: no memory")
+
+    monkeypatch.setattr(BoundedProcess, "ask", ask)
+    read = next(tool for tool in folder.tools if tool.tool == "read_file")
+    result = await Toolbox(folder=folder).call(read, {"path": "a.pdf"})
+    assert result.failed
+    assert "Error: cannot start the process that reads documents" in result.text
 
 
 def test_a_folder_that_is_not_there_cannot_be_opened(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.chats import pictures
-from localspec.core.picture import LARGEST_FILE, is_sound
+from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
 from localspec.errors import ChatsError
 from localspec.files import paths
 
@@ -193,10 +193,6 @@ def _refuse(name: str, path: Path) -> None:
     raise NoFileError(f"there is no file {name}")
 
 
-_KINDS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"BM")
-"""Beginnings of the files of pictures; WEBP has its own further in."""
-
-
 def is_picture(path: Path) -> bool:
     """Whether a file begins as a picture or a sound does; what is wrong with one is said when it is
     read.
@@ -206,8 +202,7 @@ def is_picture(path: Path) -> bool:
     """
     with path.open("rb") as file:
         begins = file.read(16)
-    webp = begins[:4] == b"RIFF" and begins[8:12] == b"WEBP"
-    return begins.startswith(_KINDS) or webp or is_sound(begins)
+    return picture_type(begins) is not None or is_sound(begins)
 
 
 def _kept(path: Path, name: str) -> str:
