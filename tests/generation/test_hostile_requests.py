@@ -4,11 +4,13 @@ goes on."""
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from replies import ENDLESS, StopAfter
 
 from localspec import Options, Runtime, Sampling
 from localspec.core.events import Message, MessageCall, Token
@@ -79,6 +81,13 @@ def test_no_request_keeps_the_thread_of_the_models(runtime: Runtime, kind: str) 
     assert max(phases.longest.values()) < MOST_SECONDS, phases.longest
 
 
+class Slowly(StopAfter):
+    """A policy that holds each round of its reply for a moment: it lasts longer than others."""
+
+    def reached(self) -> None:
+        time.sleep(0.005)
+
+
 def test_what_is_restored_for_one_request_depends_on_who_waits(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +100,10 @@ def test_what_is_restored_for_one_request_depends_on_who_waits(
 
     monkeypatch.setattr(cache, "restore", noted)
     stop = Interrupt()
-    events = iter(runtime.submit(chat("tell a story", max_tokens=None), stop))
+    endless = Sampling(temperature=1.0, logit_bias=ENDLESS)
+    story = chat("tell a story", max_tokens=None, sampling=endless)
+    slowly = Slowly(runtime.pair.control.policy, 1)
+    events = iter(runtime.submit(story, stop, policy=slowly))
     assert any(isinstance(event, Token) for event in events)
     runtime.answer(chat(LONG))
     stop.set()
