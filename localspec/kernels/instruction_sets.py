@@ -6,7 +6,10 @@ import platform
 from dataclasses import dataclass
 
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
-_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
+_AVX512 = (
+    *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"),
+    *(*_AVX2, "-mprefer-vector-width=512"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class InstructionSet:
 _X86 = (
     InstructionSet("avx2", "AVX2", _AVX2),
     InstructionSet("avxvnni", "AVX-VNNI", (*_AVX2, "-mavxvnni")),
-    InstructionSet("avx512vnni", "AVX-512 VNNI", (*_AVX512, *_AVX2, "-mprefer-vector-width=512")),
+    InstructionSet("avx512vnni", "AVX-512 VNNI", _AVX512),
+    InstructionSet("amx", "AMX", (*_AVX512, "-mamx-tile", "-mamx-int8")),
 )
 _ARM = (
     InstructionSet("neon", "NEON dot products", ("-march=armv8.2-a+dotprod+fp16",)),

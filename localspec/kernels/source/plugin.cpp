@@ -24,6 +24,9 @@
 
 #define LS_EXPORT extern "C" __attribute__((visibility("default")))
 
+#ifdef LS_HAS_amx
+extern const Unit localspec_unit_amx;
+#endif
 #ifdef LS_HAS_avx512vnni
 extern const Unit localspec_unit_avx512vnni;
 #endif
@@ -43,6 +46,9 @@ extern const Unit localspec_unit_neon;
 namespace {
 
 const Unit * const UNITS[] = {  // the best first
+#ifdef LS_HAS_amx
+    &localspec_unit_amx,
+#endif
 #ifdef LS_HAS_avx512vnni
     &localspec_unit_avx512vnni,
 #endif

@@ -63,6 +63,29 @@ template <int SUB, int OFFSET> static void round_row(const float * x, void * out
 
 // ---- quantized weights ----
 
+// Factors of part j of a block: its own and its minimum, or one for each half where SUB is 16.
+struct Scales {
+    F first, second;
+};
+
+template <class T> LS_INLINE Scales scales(const typename T::Packed * p, int j) {
+    if constexpr (T::SUB == 32) {
+        return {T::factor(p, j), T::minimum(p, j)};
+    } else {
+        return {T::factor(p, 2 * j), T::factor(p, 2 * j + 1)};
+    }
+}
+
+// sum + the products of a part with a row: the whole sums of both halves, or of all in `low`, times their factors.
+template <class T> LS_INLINE F added(F sum, I low, I high, const Scales & s, const Activation * a) {
+    if constexpr (T::SUB == 32) {
+        sum = fma(to_float(low), mul(s.first, all(a->d)), sum);
+        return T::MINIMA ? fnma(s.second, all(a->total), sum) : sum;
+    } else {
+        return fma(fma(to_float(low), s.first, mul(to_float(high), s.second)), all(a->d), sum);
+    }
+}
+
 #ifdef LS_PAIRS
 // Part j of block p times an even number of rows, two at once; the sums are those of `tile`, in its order.
 template <class T, int R>
@@ -79,17 +102,9 @@ LS_INLINE void paired(const typename T::Packed * p, int j, const W * codes, cons
             dot_two<4>(pairs, two[0]->q, two[1]->q, two[0]->start[0], two[1]->start[0], low);
             dot_two<4>(pairs + 4, two[0]->q + 16, two[1]->q + 16, two[0]->start[1], two[1]->start[1], high);
         }
+        const Scales s = scales<T>(p, j);
 #pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            F & sum = acc[r + i][0];
-            if constexpr (T::SUB == 32) {
-                sum = fma(to_float(low[i]), mul(T::factor(p, j), all(two[i]->d)), sum);
-                if (T::MINIMA) sum = fnma(T::minimum(p, j), all(two[i]->total), sum);
-            } else {
-                const F first = T::factor(p, 2 * j), second = T::factor(p, 2 * j + 1);
-                sum = fma(fma(to_float(low[i]), first, mul(to_float(high[i]), second)), all(two[i]->d), sum);
-            }
-        }
+        for (int i = 0; i < 2; i++) acc[r + i][0] = added<T>(acc[r + i][0], low[i], high[i], s, two[i]);
     }
 }
 #endif
@@ -118,20 +133,9 @@ LS_INLINE void add_part(const typename T::Packed * p, int j, const W (*codes)[8]
     }
 #pragma GCC unroll 2
     for (int c = 0; c < SPAN; c++) {
-        if constexpr (T::SUB == 32) {
-            const F factor = T::factor(p + c, j);
-            const F least = T::minimum(p + c, j);
+        const Scales s = scales<T>(p + c, j);
 #pragma GCC unroll 4
-            for (int r = 0; r < Q; r++) {
-                acc[r][c] = fma(to_float(low[r][c]), mul(factor, all(a[r]->d)), acc[r][c]);
-                if (T::MINIMA) acc[r][c] = fnma(least, all(a[r]->total), acc[r][c]);
-            }
-        } else {
-            const F first = T::factor(p + c, 2 * j), second = T::factor(p + c, 2 * j + 1);
-#pragma GCC unroll 4
-            for (int r = 0; r < Q; r++)
-                acc[r][c] = fma(fma(to_float(low[r][c]), first, mul(to_float(high[r][c]), second)), all(a[r]->d), acc[r][c]);
-        }
+        for (int r = 0; r < Q; r++) acc[r][c] = added<T>(acc[r][c], low[r][c], high[r][c], s, a[r]);
     }
 }
 
@@ -193,6 +197,12 @@ static void tiles(const typename T::Packed * w, int64_t blocks, const Activation
     }
 }
 
+#ifdef LS_TILES
+}  // namespace LS_ISA
+#include "tiles.h"
+namespace LS_ISA {
+#endif
+
 // Columns of groups [from, to) for n rows. `rows` and `out` have n places; `columns` is the number that the
 // matrix has in all.
 template <class T>
@@ -200,6 +210,9 @@ static void multiply(const void * weights, int64_t k, int64_t columns, const voi
                      int64_t n, int64_t from, int64_t to) {
     const typename T::Packed * w = (const typename T::Packed *) weights;
     const int64_t blocks = k / T::K;
+#ifdef LS_TILES
+    if (n >= TILES_FROM<T>) return tiled_multiply<T>(w, k, columns, (const Activation * const *) rows, out, n, from, to);
+#endif
     float * places[ROWS];
     // So many rows that their numbers stay in the second cache while the columns go by.
     int64_t most = (384 << 10) / (k / 32 * (int64_t) sizeof(Activation)) / ROWS * ROWS;

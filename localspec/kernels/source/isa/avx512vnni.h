@@ -4,7 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef LS_ISA
 #define LS_ISA avx512vnni
+#endif
 #define LS_INLINE static inline __attribute__((always_inline))
 
 namespace LS_ISA {
@@ -23,7 +25,11 @@ using W = __m512i;  // 4 codes of each of 16 columns
 LS_INLINE bool present() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
+           __builtin_cpu_supports("avx512vnni")
+#ifdef LS_TILES
+           && tiles_permitted()
+#endif
+        ;
 }
 
 LS_INLINE F zero() { return _mm512_setzero_ps(); }
