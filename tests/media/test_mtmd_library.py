@@ -60,7 +60,7 @@ def test_it_is_compiled_once(source: Path, compiler: Path, tmp_path: Path) -> No
     assert mtmd_library.available()
     assert mtmd_library.obtain(offline=True, on_unit=told.append) == path
     assert len((tmp_path / _LOG).read_text().splitlines()) == 3
-    assert {p.name for p in path.parent.iterdir()} == {"libmtmd.so", "libmtmd.so.sha256"}
+    assert {p.name for p in path.parent.glob("lib*")} == {"libmtmd.so", "libmtmd.so.sha256"}
 
 
 def test_what_was_exchanged_is_not_opened(source: Path, compiler: Path) -> None:
