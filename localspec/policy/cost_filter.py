@@ -100,7 +100,8 @@ class CostFilter:
         variance = expected + noise
         limit = max(FAR * math.sqrt(variance), FARTHER)
         self._adapt(kind, surprise, variance)
-        if abs(surprise) > limit:
+        far = abs(surprise) > limit
+        if far:
             if surprise > 0:
                 before = self._doubts.get(parts[-1])
                 self._doubts[parts[-1]] = surprise
@@ -119,9 +120,9 @@ class CostFilter:
         more = (float(gain[0]) * surprise) ** 2  # steepness may have changed as much
         self._p[1, 1] += more
         if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
-            self._p[0, 0] += more
-            self._p[0, 1] -= more
-            self._p[1, 0] -= more
+            self._p[:2, :2] += [[more, -more], [-more, 0.0]]
+            if far and surprise > 0:  # two that were slow may both have been interrupted
+                self._p[1, 1] += (surprise / 2) ** 2
         else:
             self._latest[kind] = parts[-1]
             self._share()

@@ -23,7 +23,6 @@ ENOUGH = 8
 """Guesses from which on a share of them is shown."""
 
 parked = partial(Speculation, "parked")
-"""(Reason, brief form) of a reply for which nothing is drafted."""
 ON = Speculation("on")
 NOT_ALLOWED = Speculation("off", "switched off for this reply", "switched off for this reply")
 NOTHING_YET = parked(
@@ -181,10 +180,9 @@ def hopeless(prices: Prices, requests: int, breadth: int, margin: float) -> Spec
         share, all_wait = prices.cost / requests, ", and all wait for it" * (requests > 1)
         times = f"{share:.1f} times as long as" if share > 1 else f"{share:.0%} of the time of"
         figures += f", and drafting one takes {times} a plain one{all_wait}"
+    brief = _SLOW if most_gain(prices.measured, 0.0) > margin else _CHECKING
     if most_gain(prices.measured, prices.cost) > margin:
         brief = _DELAYS
-    else:
-        brief = _SLOW if most_gain(prices.measured, 0.0) > margin else _CHECKING
     return parked(f"{brief}, even if all guesses were right{_together(requests)}: {figures}", brief)
 
 

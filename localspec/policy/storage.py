@@ -5,7 +5,6 @@ A damaged or invalid file, or one of another format, is ignored: all of it can b
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -64,10 +63,9 @@ def load(path: Path) -> Knowledge | None:
     costs = {bucket: Costs(found.verify, found.draft) for bucket, found in saved.costs.items()}
     known = Knowledge(costs)
     for a in saved.acceptance:
-        verdicts = deque((right == "1" for right in a.verdicts), maxlen=LATEST)
-        known.acceptance[a.source, a.kind] = AcceptanceEstimate(
-            a.accepted, a.judged, a.seen, verdicts=verdicts
-        )
+        found = AcceptanceEstimate(a.accepted, a.judged, a.seen)
+        found.verdicts.extend(right == "1" for right in a.verdicts)
+        known.acceptance[a.source, a.kind] = found
     return known
 
 

@@ -8,6 +8,7 @@ import pytest
 from policy_world import CPU
 
 from localspec.policy.costs import Costs
+from localspec.policy.prices import DOUBTFUL
 
 CURVE = {n: ms / 1000 for n, ms in CPU.items()}
 DRAFT = 0.06 * CURVE[1]
@@ -46,6 +47,24 @@ def test_two_interruptions_in_a_row_do_not_part_the_costs_of_drafts_and_passes(s
     assert costs.verify(1) == pytest.approx(CURVE[1], rel=0.1)
     assert 1 / 5 < costs.draft("model") / costs.verify(1) / (DRAFT / CURVE[1]) < 5
     assert 1 / 5 < costs.curve()[1] / CURVE[1] < 5
+
+
+def test_two_interrupted_passes_leave_it_in_doubt_what_several_tokens_cost() -> None:
+    """Or nothing would be drafted any more, and no pass would show that it was chance: a session
+    with stalls decoded plainly for 6,000 tokens.
+    """
+    costs = Costs(CURVE)
+    for n in [1, 4, 1, 16, 1] * 40:
+        costs.passed(n, CURVE[n])
+    quiet = costs.verify(4) / costs.verify(1)
+    for _ in range(2):
+        costs.passed(4, 5 * CURVE[4])
+        costs.passed(1, CURVE[1])
+    assert costs.verify(4) / costs.verify(1) > 1.5 * quiet, "the second one is believed"
+    assert costs.doubt(4) > DOUBTFUL
+    for n in [1] * 8 + [4] + [1] * 8:
+        costs.passed(n, CURVE[n])
+    assert costs.verify(4) / costs.verify(1) == pytest.approx(quiet, rel=0.15)
 
 
 def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> None:
