@@ -13,10 +13,11 @@ constexpr int HEIGHT = 16;   // rows of a tile, at most
 constexpr int BESIDE = 4;    // groups of columns: a tile of rows serves them all
 constexpr int CHUNK = 4;     // parts of 32 numbers whose codes lie unpacked in the first cache
 constexpr int TURN = 2;      // parts whose sums do
+constexpr int AHEAD = 2;     // chunks between what is computed with and what is fetched
 constexpr int RESULTS = 128; // rows whose results wait for the next chunk
 
 // Rows from which on tiles win; measured.
-template <class T> constexpr int TILES_FROM = T::SUB == 32 ? 9 : 20;
+template <class T> constexpr int TILES_FROM = T::SUB == 32 ? 11 : 28;
 
 template <class T> struct alignas(64) Panel {
     W codes[CHUNK][8];  // signed
@@ -29,13 +30,15 @@ struct alignas(64) WholeSums {
 template <class T> using Turn = WholeSums[TURN][32 / T::SUB][BESIDE];
 using Results = F[BESIDE][RESULTS + HEIGHT];
 
+// Packed bytes of a part.
+template <class T> constexpr int SHARE = sizeof(typename T::Packed) / (T::K / 32);
+
 template <class T> LS_APART void unpack(const typename T::Packed * w, int64_t from, int count, Panel<T> * to) {
-    constexpr int PARTS = T::K / 32, SHARE = sizeof(typename T::Packed) / PARTS;
+    constexpr int PARTS = T::K / 32;
     const W offset = _mm512_set1_epi8((char) T::OFFSET);
     for (int i = 0; i < count; i++) {
         const typename T::Packed * p = w + (from + i) / PARTS;
         const int j = (int) ((from + i) % PARTS);
-        fetch<HEIGHT>((const char *) p + j * SHARE, SHARE);
         W codes[8];
         T::codes(p, j, codes);
 #pragma GCC unroll 8
@@ -86,10 +89,13 @@ LS_INLINE void multiply_tiles(const Panel<T> * panels, int groups, int i, const 
 
 // N parts from i on, added to the results of `height` rows.
 template <class T, int N>
-LS_INLINE void add_turn(const Panel<T> * panels, int groups, int i, const Activation (*rows)[CHUNK], int height, F (*results)[RESULTS + HEIGHT]) {
+LS_INLINE void add_turn(const Panel<T> * panels, int groups, int i, const Activation (*rows)[CHUNK], int height, F (*results)[RESULTS + HEIGHT],
+                        const char * ahead, int64_t apart) {
     Turn<T> sums;
     multiply_tiles<T, N>(panels, groups, i, rows, sums);
     for (int g = 0; g < groups; g++) {
+        if (ahead)
+            for (int b = 0; b < N * SHARE<T>; b += 64) __builtin_prefetch(ahead + g * apart + i * SHARE<T> + b, 0, 3);
         Scales s[N];
 #pragma GCC unroll 4
         for (int b = 0; b < N; b++) s[b] = panels[g].scales[i + b];
@@ -105,10 +111,11 @@ LS_INLINE void add_turn(const Panel<T> * panels, int groups, int i, const Activa
 }
 
 template <class T>
-LS_APART void add_chunk(const Panel<T> * panels, int groups, int count, const Activation (*rows)[CHUNK], int height, F (*results)[RESULTS + HEIGHT]) {
+LS_APART void add_chunk(const Panel<T> * panels, int groups, int count, const Activation (*rows)[CHUNK], int height, F (*results)[RESULTS + HEIGHT],
+                        const char * ahead, int64_t apart) {
     int i = 0;
-    for (; i + TURN <= count; i += TURN) add_turn<T, TURN>(panels, groups, i, rows, height, results);
-    for (; i < count; i++) add_turn<T, 1>(panels, groups, i, rows, height, results);
+    for (; i + TURN <= count; i += TURN) add_turn<T, TURN>(panels, groups, i, rows, height, results, ahead, apart);
+    for (; i < count; i++) add_turn<T, 1>(panels, groups, i, rows, height, results, ahead, apart);
 }
 
 // See `multiply`.
@@ -138,6 +145,8 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
             for (int64_t c = 0; c < parts; c += CHUNK) {
                 const int some = (int) (parts - c < CHUNK ? parts - c : CHUNK);
                 for (int i = 0; i < groups; i++) unpack<T>(w + (g + i) * blocks, c, some, panels + i);
+                const int64_t later = c + AHEAD * CHUNK, bunches = later / parts;
+                const char * ahead = (const char *) (w + (g + bunches * BESIDE) * blocks) + (later - bunches * parts) * SHARE<T>;
                 for (int t = 0; t < tiles; t++) {
                     const Activation (*now)[CHUNK] = gathered[side];
                     side ^= 1;
@@ -146,15 +155,16 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
                     } else {
                         gather_tile(0, c + CHUNK < parts ? c + CHUNK : 0);
                     }
-                    add_chunk<T>(panels, groups, some, now, height, (F (*)[RESULTS + HEIGHT]) &results[0][t * height]);
+                    add_chunk<T>(panels, groups, some, now, height, (F (*)[RESULTS + HEIGHT]) &results[0][t * height],
+                                 t == 0 ? ahead : nullptr, blocks * sizeof(typename T::Packed));
                 }
             }
-            for (int i = 0; i < groups; i++) {
-                const int64_t left = columns - (g + i) * COLUMNS;
-                for (int t = 0; t < tiles; t++)
-                    for (int r = 0; r < height; r++)
+            for (int t = 0; t < tiles; t++)
+                for (int r = 0; r < height; r++)
+                    for (int i = 0; i < groups; i++) {
+                        const int64_t left = columns - (g + i) * COLUMNS;
                         put(&results[i][t * height + r], out[row_of(t) + r] + (g + i) * COLUMNS, (int) (left < COLUMNS ? left : COLUMNS));
-            }
+                    }
         }
         release_tiles();
     }
