@@ -63,7 +63,8 @@ def test_it_is_compiled_once_for_all_instruction_sets() -> None:
     assert build.obtain(offline=True, on_start=lambda: told.append("again")) == made
     assert "again" not in told
     assert {p.name for p in made.path.parent.iterdir()} == {
-        *(build.NAME, f"{build.NAME}.sha256", "build.json")
+        ".lock",
+        *(build.NAME, f"{build.NAME}.sha256", "build.json"),
     }
     assert json.loads((made.path.parent / "build.json").read_text())["compiler"] == "fake 1.0"
 
