@@ -79,22 +79,27 @@ def emulated(unit: InstructionSet, folder: Path) -> Iterator[Kernels]:
 
 
 @contextmanager
-def of_this_machine(folder: Path) -> Iterator[Kernels]:
-    """Those of this processor's least instruction set; skips where there are none."""
-    command, sets = cxx.command(), of_machine()
+def of_this_machine(folder: Path, name: str = "", source: Path = SOURCE) -> Iterator[Kernels]:
+    """Those of an instruction set, by default the least one; skips where there are none."""
+    command = cxx.command()
+    sets = [one for one in of_machine() if name in {"", one.name}]
     if command is None or not sets:
         pytest.skip("needs a C++ compiler and a processor that there are kernels for")
-    with _running(list(command), [], sets[0], folder) as found:
+    with _running(list(command), [], sets[0], folder, source) as found:
         yield found
 
 
 @contextmanager
 def _running(
-    compiler: list[str], emulator: list[str], unit: InstructionSet, folder: Path
+    compiler: list[str],
+    emulator: list[str],
+    unit: InstructionSet,
+    folder: Path,
+    source: Path = SOURCE,
 ) -> Iterator[Kernels]:
     made = folder / unit.name
-    line = [*compiler, *_FLAGS, *unit.flags, f"-I{SOURCE}", f'-DLS_UNIT="isa/{unit.name}.h"']
-    line += [f"-DUNIT={unit.name}", str(SOURCE / "unit.cpp"), str(PROGRAM), "-o", str(made)]
+    line = [*compiler, *_FLAGS, *unit.flags, f"-I{source}", f'-DLS_UNIT="isa/{unit.name}.h"']
+    line += [f"-DUNIT={unit.name}", str(source / "unit.cpp"), str(PROGRAM), "-o", str(made)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     pipe = subprocess.PIPE

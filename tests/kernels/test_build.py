@@ -56,10 +56,12 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_is_compiled_once_for_all_instruction_sets() -> None:
     told: list[str] = []
     made = build.obtain(on_start=lambda: told.append("start"), on_unit=told.append)
-    assert set(made.units) == {"avx2", "avxvnni", "avx512vnni"}
+    assert set(made.units) == {"avx2", "avxvnni", "avx512vnni", "amx"}
     assert told[0] == "start"
     assert set(told[1:]) == set(made.units)
-    assert "-DLS_HAS_avx2 -DLS_HAS_avxvnni -DLS_HAS_avx512vnni" in made.path.read_text()
+    assert (
+        "-DLS_HAS_avx2 -DLS_HAS_avxvnni -DLS_HAS_avx512vnni -DLS_HAS_amx" in made.path.read_text()
+    )
     assert build.obtain(offline=True, on_start=lambda: told.append("again")) == made
     assert "again" not in told
     assert {p.name for p in made.path.parent.iterdir()} == {
@@ -73,7 +75,7 @@ def test_it_is_compiled_once_for_all_instruction_sets() -> None:
 def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(compiler: Path) -> None:
     compiler.write_text(COMPILER.format(fails="-mavxvnni"))
     made = build.obtain()
-    assert made.units == ("avx2", "avx512vnni")
+    assert made.units == ("avx2", "avx512vnni", "amx")
     assert made.left_out == {"avxvnni": "a.h:1: error: no"}
     assert build.stored() == made
 
