@@ -98,6 +98,7 @@ def test_interface_finds_what_was_drawn_and_is_not_saved(
     with sqlite3.connect(tmp_path / "data" / "chats.db") as base:
         base.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, text TEXT)")
         base.executemany("INSERT INTO messages (text) VALUES (?)", [(text,) for text in saved])
+    base.close()
     screen: Any = Screen()
     chat = kill_interface._Chat(screen, tmp_path, replace(CASE), ["a kingfisher it is"])
     chat._asked = [("What is it?", 0)]
