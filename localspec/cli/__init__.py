@@ -20,6 +20,8 @@ from localspec.cli.output import ReaderGoneError, say, say_block, tell
 from localspec.errors import LocalspecError
 from localspec.processes import activity, garbage
 
+_LONGEST_SUMMARY = 500
+"""Characters of a defect in a line of the log."""
 COMMANDS = {
     "demo": "Show what drafting does on this machine, side by side.",
     "chat": "Chat with a model in the terminal.",
@@ -159,7 +161,8 @@ def report_defect(error: BaseException) -> str:
     from localspec.files import paths, whole_file
     from localspec.files.private import without_secrets
 
-    summary = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]
+    said = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]
+    summary = said[:_LONGEST_SUMMARY]  # it may quote all that a client of the server sent
     try:
         log = paths.make(paths.state_dir()) / "defect.log"
         trace = without_secrets("".join(traceback.format_exception(error)))

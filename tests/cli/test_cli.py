@@ -530,7 +530,7 @@ def test_a_defect_is_one_line_with_the_details_in_a_file(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def broken() -> None:
-        raise ZeroDivisionError("one too many")
+        raise ZeroDivisionError("one too many" + " of endless" * 1000)
 
     monkeypatch.setattr("localspec.models.catalog.catalog.catalog", broken)
     monkeypatch.setattr("localspec.cli.models.catalog", broken)
@@ -539,6 +539,7 @@ def test_a_defect_is_one_line_with_the_details_in_a_file(
     assert "ZeroDivisionError: one too many" in line
     log = Path(os.environ["LOCALSPEC_HOME"]) / "state" / "defect.log"
     assert line.endswith(f" {log}")
+    assert len(line) < 1000
     assert "Traceback" in log.read_text()
 
 

@@ -408,6 +408,19 @@ async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
         await c.until(lambda: log.scroll_y == log.max_scroll_y)
 
 
+async def test_text_keeps_its_lines_when_the_scrollbar_comes(chat):
+    async with chat(size=(80, 50)) as c:
+        log = c.app.screen.query_one("ChatLog")
+        await c.ask("Hello")
+        await c.ready()
+        width = log.views[0].size.width
+        assert not log.show_vertical_scrollbar
+        for _ in range(50):
+            await log.note(f"a line {len(log.children)}")
+        await c.until(lambda: log.show_vertical_scrollbar)
+        assert log.views[0].size.width == width
+
+
 async def test_quit_ends_the_engine(chat):
     async with chat(Script(LONG, hold_at=2)) as c:
         await c.ask_and_hold("Hello")

@@ -51,6 +51,20 @@ def several(engine, count=4):
     return engine
 
 
+async def test_a_comparison_says_which_reply_it_waits_for(chat):
+    engine = several(FakeEngine([Script(LONG, hold_at=2), Script("Second.")]))
+    async with chat(engine=engine) as c:
+        await c.ask_and_hold("first question")
+        await c.pilot.press("f3")
+        await c.sees("wait for the reply to end, or stop it with Esc")
+        await c.pilot.press("ctrl+n")
+        await c.type("second question")
+        await c.sees("Second.")
+        await c.pilot.press("f3")
+        await c.sees("wait for the reply in first question to end, or stop it there")
+        c.engine.go.set()
+
+
 async def test_several_chats_are_answered_at_the_same_time(chat):
     engine = several(FakeEngine([Script(LONG, hold_at=2), Script("Second.")]))
     async with chat(engine=engine) as c:

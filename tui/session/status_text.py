@@ -25,6 +25,9 @@ def why_not(session: Session) -> str | None:
         case Phase.DEAD:
             return "the engine is not running"
         case Phase.REPLYING:
+            chats = session.replies.chats
+            if chats and session.chat not in chats:  # Esc stops those of the chat that is shown
+                return f"wait for the reply in {plain(chats[0].title)} to end, or stop it there"
             return "wait for the reply to end, or stop it with Esc"
     return None
 
