@@ -60,7 +60,7 @@ class Costs:
         self._filter = CostFilter()
         self._now: dict[int, float] = {}
         self._known: dict[int, float] = {}
-        """Since the last observation: what `verify` said by width, and `_own` of those measured."""
+        """Since the last observation: what `verify` and `curve` said."""
         self._base: dict[int, float] = {}
         self._drafts: dict[str, float] = {}
         self._answers: dict[str, float] = {}
@@ -87,10 +87,10 @@ class Costs:
 
     def verify(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
-        found = self._now.get(width)
-        if found is None:
-            found = self._now[width] = float(self.passes(width))
-        return found
+        if width not in self._now:
+            quiet = self.curve().get(width) or float(self._quiet(width))
+            self._now[width] = math.exp(self._slowness) * quiet
+        return self._now[width]
 
     def passes(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """`verify` of each of these widths, at once."""
@@ -102,20 +102,22 @@ class Costs:
 
     def _quiet(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """Seconds of passes without the current slowness; beyond the widest, in proportion."""
-        if not self._known:
-            self._known = {n: self._own(n) for n in sorted(self._base)}
-        known = list(self._known)
-        found = np.interp(widths, known, list(self._known.values()))
+        curve = self.curve()
+        known = list(curve)
+        found = np.interp(widths, known, list(curve.values()))
         return np.asarray(found * np.maximum(1.0, np.asarray(widths) / known[-1]))
 
-    def _own(self, width: int) -> float:
-        """Seconds of a measured width, without the current slowness."""
-        own = self._base[width] * math.exp(self._filter[self._states[width]])
-        if width == 1 or 1 not in self._base:
-            return own
-        one = self._own(1)
-        steep = math.exp(self._filter[CostFilter.STEEPNESS])
-        return min(max(own * steep, one), _STEEPEST * width * one)
+    def curve(self) -> dict[int, float]:
+        """Seconds by width, with all offsets, without the current slowness: what is saved."""
+        if not self._known:
+            offsets, steep = self._filter, math.exp(self._filter[CostFilter.STEEPNESS])
+            own = {n: s * math.exp(offsets[self._states[n]]) for n, s in self._base.items()}
+            one = own.get(1, 0.0)
+            for n in sorted(own):
+                several = one > 0 and n > 1
+                steeper = min(max(own[n] * steep, one), _STEEPEST * n * one)
+                self._known[n] = steeper if several else own[n]
+        return dict(self._known)
 
     def draft(self, source: str) -> float:
         """Expected seconds per token of that drafter; 0 where none was measured."""
@@ -204,10 +206,6 @@ class Costs:
         surprise = math.log(max(seconds, _LEAST) / max(before, _LEAST))
         step = WEIGHT * max(-LEAP, min(LEAP, surprise))
         self._answers[source] = max(before, _LEAST) * math.exp(step)
-
-    def curve(self) -> dict[int, float]:
-        """Seconds by width, for saving: with all offsets, without the current slowness."""
-        return {n: self._own(n) for n in sorted(self._base)}
 
     def renewed(self, seen: Mapping[int, float], drafts: Mapping[str, float]) -> Costs:
         """The curve of today: ``seen`` are seconds of some widths, the others move with them."""
