@@ -36,8 +36,8 @@ _SLOW = {
     5: "ggml.c llama-adapter.cpp llama-memory-hybrid-iswa.cpp",
     4: (
         "ggml-backend.cpp llama-arch.cpp llama-kv-cache-dsa-iswa.cpp llama-kv-cache-dsa.cpp "
-        "llama-kv-cache-iswa.cpp llama-kv-cache-msa.cpp llama-memory-hybrid.cpp llama-memory- "
-        "recurrent.cpp llama.cpp"
+        "llama-kv-cache-iswa.cpp llama-kv-cache-msa.cpp llama-memory-hybrid.cpp "
+        "llama-memory-recurrent.cpp llama.cpp"
     ),
     3: "ggml-backend-reg.cpp ggml-cpu.c llama-model-saver.cpp tiled-kernel.cpp",
     2: "ggml-opt.cpp",

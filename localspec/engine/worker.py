@@ -182,8 +182,9 @@ class EngineWorker:
     def _leave(self) -> None:
         self._leaving.set()
         with self._lock:
-            for interrupt in self._interrupts.values():
-                interrupt.set()
+            interrupts = [*self._interrupts.values()]
+        for interrupt in interrupts:  # without the lock: a reply that waits ends at once
+            interrupt.set()
         self._commands.put(CloseCommand())  # wakes the main thread
 
     def _interrupt(self, id: int) -> None:  # noqa: A002 - the protocol's field
@@ -236,8 +237,10 @@ class EngineWorker:
             log.error("command failed", exc_info=error)
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
-            if self._runtime is not None and self._runtime.failed:
-                self._leave()  # the next request gets a process that can compute
+        if self._runtime is not None and self._runtime.failed:
+            # The next request gets a process that can compute; the runtime fails all others itself.
+            self._leaving.set()
+            self._commands.put(CloseCommand())
 
     def _open(self, command: OpenCommand) -> None:
         if self._runtime is not None:

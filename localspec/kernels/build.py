@@ -275,4 +275,7 @@ def _store(
             (folder / _NOTES).chmod(0o644)
 
     native.store(folder, NAME, make, shared=shared)
-    return noted[0]
+    made = noted[0] if noted else _noted(folder)  # else another process has made them meanwhile
+    if made is None:
+        raise LocalspecError(f"{folder} was damaged while it was written: delete it, start again")
+    return made

@@ -187,7 +187,7 @@ class Job:
         self.over = False
         """Whether there are no more answers."""
         self.computed = 0.0
-        """Seconds from `go_on` to `hold`, all of them together."""
+        """Seconds from `go_on` to `hold`, since its last answer."""
         header: dict[str, Any] = {"first": first, "rate": 0}
         if isinstance(decoded, Samples):
             header["rate"], data = decoded.rate, decoded.data

@@ -281,6 +281,7 @@ class Projector:
                 left = _LOOK_S if end is None else min(end - time.perf_counter(), _LOOK_S)
                 answer = job.answer(max(left, 0.0))
                 if answer is not None:
+                    began, job.computed = time.perf_counter(), 0.0
                     piece = source.pieces.get(answer.message["number"])
                     if piece is not None:
                         piece.take(np.frombuffer(answer.data, np.float32).reshape(piece.rows, -1))

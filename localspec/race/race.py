@@ -206,7 +206,7 @@ class Race:
         await self._wait_for_calm()
         await self._pair(engine)
         if self.shortened and await self._wait_for_calm():
-            self.speeds = Speeds()
+            self.speeds, self.why_not = Speeds(), None
         while not (self.speeds.complete or self.shortened):
             await self._pair(engine)
 
