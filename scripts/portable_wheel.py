@@ -117,6 +117,7 @@ def _packed(root: Path, wheel: Path) -> Path:
     """The folder as a wheel, whose bytes depend on the contents alone."""
     (record,) = root.glob("*.dist-info/RECORD")
     files = sorted(path for path in root.rglob("*") if path.is_file() and path != record)
+    files = [path for path in files if path.name != ".lock"]  # of the kernels' build
     lines = []
     for path in files:
         found = hashlib.sha256(path.read_bytes()).digest()

@@ -15,6 +15,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from localspec.files import private
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
 _LOCK = ".lock"
+_SCRATCH = "build-"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 _LOOK_S = 0.1
 """Seconds between two looks whether another process is done."""
@@ -125,6 +127,9 @@ def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[bool]:
                 raise
             break
     try:
+        if lock.is_locked:  # what a build that was killed has left
+            for scratch in folder.glob(f"{_SCRATCH}*"):
+                shutil.rmtree(scratch, ignore_errors=True)
         yield first
     finally:
         lock.release()
@@ -137,7 +142,7 @@ def _store(
     *,
     shared: bool,
 ) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as scratch:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_SCRATCH) as scratch:
         fresh = Path(scratch) / path.name
         make(fresh)
         fresh.chmod(0o644 if shared else 0o600)  # compilers go by the umask

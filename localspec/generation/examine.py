@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from localspec.core.events import Candidate, Examination
+from localspec.core.events import Candidate, Examination, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -107,9 +107,12 @@ def _read_prompt(scheduler: Scheduler, request: ReplyRequest) -> None:
     Raises:
         LocalspecError: as for a reply.
     """
-    reading = replace(request, max_tokens=0, grammar=None, logprobs=None, prompt_logprobs=None)
-    for _ in scheduler.submit(reading, Interrupt()):
-        pass
+    # With its own limit of tokens: what is left out of a conversation depends on that.
+    reading = replace(request, grammar=None, logprobs=None, prompt_logprobs=None)
+    read = Interrupt()
+    for event in scheduler.submit(reading, read):
+        if isinstance(event, Token):
+            read.set()
 
 
 def examination(

@@ -251,24 +251,24 @@ class Prefill:
         self, tokens: list[int], free: Sequence[int], owner: str, blend: Blend
     ) -> tuple[int, Logits] | None:
         """A free sequence that then caches ``tokens``, and (V,) the target's logits after them.
-        None: only a part of what is missing was read, since other replies wait.
+        None: only a part of what target or drafter lack was read, since other replies wait.
 
         Raises:
             QueueFullError: a picture would have to be read.
+            LocalspecError: a pass failed; the sequence is then empty.
         """
-        target = self._target
+        target, waited_for = self._target, len(free) < self._target.sequences
         seq = self._prefix_cache.choose(tokens, blend.owner(owner), free)
-        reused = self._restore(seq, tokens, owner, blend).length
-        left = tokens[reused:-1]
-        if media_rows.has_rows(left):
+        reused = self._restore(seq, tokens, owner, blend, waited_for=waited_for).length
+        if media_rows.has_rows(tokens[reused:-1]):
+            self._prefix_cache.finished(seq, self.cached[seq])
             raise QueueFullError("other replies displaced a picture of this text; try again later")
-        part = left[: self.sizes.of(len(left), self.sizes.within(_BETWEEN_S))]
-        if part:
-            start = time.perf_counter()
-            target.read(seq, part)
-            self.sizes.learn(len(part), time.perf_counter() - start)
-        if len(part) < len(left):
-            self.cached[seq] = tokens[: reused + len(part)]
+        try:
+            whole = self._has_read_all(seq, tokens, reused)
+        except LocalspecError:
+            self.reset(seq)
+            raise
+        if not whole:
             self._prefix_cache.finished(seq, self.cached[seq])
             return None
         (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
@@ -277,6 +277,24 @@ class Prefill:
         self.cached[seq] = list(tokens)
         self._prefix_cache.finished(seq, tokens)
         return seq, row
+
+    def _has_read_all(self, seq: int, tokens: list[int], cached: int) -> bool:
+        """Read a part of what target, then drafter lack; whether they lack nothing any more."""
+        left = tokens[cached:-1]
+        part = left[: self.sizes.of(len(left), self.sizes.within(_BETWEEN_S))]
+        if part:
+            start = time.perf_counter()
+            self._target.read(seq, part)
+            self.sizes.learn(len(part), time.perf_counter() - start)
+            self.cached[seq] = tokens[: cached + len(part)]
+        unread = self._drafter.unread(seq, tokens)
+        if len(part) < len(left) or (part and unread > _BEHIND):
+            return False
+        reads = self._part(unread)
+        if reads < unread:
+            upto = len(tokens) - 1 - unread + reads
+            self._drafter.catch_up(seq, tokens, media_rows.after(tokens, upto))
+        return reads == unread or self._drafter.unread(seq, tokens) == unread
 
     def sync(self, generation: Generation) -> None:
         """Record that the KV cache contains the beginning of the generation's tokens, as long as

@@ -80,6 +80,31 @@ def _q4_0(data: Bytes) -> Numbers:
     return np.asarray(_halves(data[:, :2]) * (_nibbles(data[:, 2:]).astype(np.float64) - 8))
 
 
+def _additions(blocks: int, size: float, middle: float, rng: Random) -> Bytes:
+    """(blocks, 4): a factor and what is added, by which numbers are around zero."""
+    factor = rng.uniform(0.5, 1.5, (blocks, 1)) * size / (0.61 * middle)
+    factor = factor * rng.choice([-1.0, 1.0], (blocks, 1))
+    return np.concatenate([factor, -middle * factor], axis=1).astype(np.float16).view(np.uint8)
+
+
+def _random_q4_1(blocks: int, size: float, rng: Random) -> Bytes:
+    return np.concatenate([_additions(blocks, size, 7.5, rng), _any(blocks, 16, rng)], axis=1)
+
+
+def _q4_1(data: Bytes) -> Numbers:
+    codes = _nibbles(data[:, 4:]).astype(np.float64)
+    return np.asarray(_halves(data[:, :2]) * codes + _halves(data[:, 2:4]))
+
+
+def _random_q5_1(blocks: int, size: float, rng: Random) -> Bytes:
+    return np.concatenate([_additions(blocks, size, 15.5, rng), _any(blocks, 20, rng)], axis=1)
+
+
+def _q5_1(data: Bytes) -> Numbers:
+    codes = _nibbles(data[:, 8:]) | (_bits(data[:, 4:8]) << 4)
+    return np.asarray(_halves(data[:, :2]) * codes.astype(np.float64) + _halves(data[:, 2:4]))
+
+
 def _random_q5_0(blocks: int, size: float, rng: Random) -> Bytes:
     return np.concatenate([_scales(blocks, size / 9.2, rng), _any(blocks, 20, rng)], axis=1)
 
@@ -208,6 +233,8 @@ FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format("Q4_0", 2, 32, 18, _random_q4_0, _q4_0),
+        Format("Q4_1", 3, 32, 20, _random_q4_1, _q4_1),
+        Format("Q5_1", 7, 32, 24, _random_q5_1, _q5_1),
         Format("Q5_0", 6, 32, 22, _random_q5_0, _q5_0),
         Format("Q8_0", 8, 32, 34, _random_q8_0, _q8_0),
         Format("Q4_K", 12, 256, 144, _random_q4_k, _q4_k),

@@ -58,9 +58,14 @@ class Proved:
     """Why they are not known."""
 
     @property
+    def units(self) -> tuple[str, ...]:
+        """The instruction sets that are right, the best first."""
+        return tuple(name for name, why in self.failed.items() if not why)
+
+    @property
     def unit(self) -> str:
-        """The best instruction set that is right; "" if there is none."""
-        return next((name for name, why in self.failed.items() if not why), "")
+        """The best of them; "" if there is none."""
+        return next(iter(self.units), "")
 
     @property
     def times(self) -> float | None:

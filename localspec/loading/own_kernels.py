@@ -6,14 +6,15 @@ used, and `doctor` says so. ``python -m localspec.loading.own_kernels`` compiles
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localspec.core.safe_text import safe_line
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, NoKernelError
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.kernels.instruction_sets import title
@@ -59,13 +60,26 @@ def engage(
         built, found = _ready(wanted, on_start, make=make)
         if found.slower and wanted is None:
             return Choice("", f"ours take {found.times:.2f} times as long on this machine")
-        from localspec.llama import own_kernels
-
-        return Choice(own_kernels.register(built.path, kernel_proof.libraries(), found.unit), "")
+        return Choice(_registered(built, found.units), "")
     except LocalspecError as error:
         if wanted == OWN:
             raise LocalspecError(f"--kernels own is not possible: {error}") from None
         return Choice("", str(error))
+
+
+def _registered(built: Built, units: Sequence[str]) -> str:
+    """The first instruction set that this process may use: a system may refuse AMX's tiles to one
+    process and not to another.
+
+    Raises:
+        LocalspecError: there is none.
+    """
+    from localspec.llama import own_kernels
+
+    for name in units[:-1]:
+        with contextlib.suppress(NoKernelError):
+            return own_kernels.register(built.path, kernel_proof.libraries(), name)
+    return own_kernels.register(built.path, kernel_proof.libraries(), units[-1])
 
 
 def _ready(

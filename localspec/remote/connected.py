@@ -6,6 +6,7 @@ and the origin of every token arrive.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import secrets
@@ -32,6 +33,7 @@ _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/exa
 _LOAD_SECONDS = 600.0
 """The server may load its model when it is asked what it has."""
 _LINES = "application/x-ndjson"
+_TOO_LONG = "the conversation is too long to be sent; shorten the message"
 
 
 class NativeReply:
@@ -42,10 +44,10 @@ class NativeReply:
 
         Raises:
             UsageError: the conversation is larger than a line of the protocol.
-            MediaError: the file of a picture cannot be read.
         """
         self._connection = connection
-        self._body = _fields(ReplyCommand(0, _with_pictures(request)), "request")
+        self._request = request
+        self._body = b"" if request.sees else _fields(ReplyCommand(0, request), "request")
         self._tally = ReplyTally(request.seed)
 
     async def events(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
@@ -55,6 +57,9 @@ class NativeReply:
             LocalspecError: the server refuses, breaks off, or sends something other than a reply.
         """
         connection, tally = self._connection, self._tally
+        if not self._body:
+            seeing = await asyncio.to_thread(_with_pictures, self._request)
+            self._body = _fields(ReplyCommand(0, seeing), "request")
         address, patience = connection.address, connection.patience
         async with connection.stream(_REPLY, self._body, waiting) as response:
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -80,16 +85,18 @@ def _with_pictures(request: ReplyRequest) -> ReplyRequest:
     """The request with the bytes of its pictures: their files are on this machine.
 
     Raises:
+        UsageError: they are larger than a line of the protocol.
         MediaError: one cannot be read.
     """
-    if not request.sees:
-        return request
-    messages = []
+    messages, size = [], 0
     for message in request.messages:
-        pictures = tuple(
-            dataclasses.replace(one, data=file_of(one), path="") for one in message.pictures
-        )
-        messages.append(dataclasses.replace(message, pictures=pictures))
+        pictures = []
+        for one in message.pictures:
+            pictures.append(dataclasses.replace(one, data=file_of(one), path=""))
+            size += len(pictures[-1].data)
+            if size > protocol.MAX_LINE:
+                raise UsageError(_TOO_LONG)
+        messages.append(dataclasses.replace(message, pictures=tuple(pictures)))
     return dataclasses.replace(request, messages=tuple(messages))
 
 
@@ -99,7 +106,7 @@ def _fields(command: ReplyCommand | ExamineCommand, *names: str) -> bytes:
     body = data[names[0]] if len(names) == 1 else {name: data[name] for name in names}
     found = json.dumps(body).encode("ascii")
     if len(found) > protocol.MAX_LINE:
-        raise UsageError("the conversation is too long to be sent; shorten the message")
+        raise UsageError(_TOO_LONG)
     return found
 
 
@@ -162,7 +169,6 @@ class ConnectedClient(ServerClient):
 
         Raises:
             UsageError: the conversation is too long to be sent.
-            MediaError: the file of a picture cannot be read.
         """
         if request.seed is None:  # so that a reply that is stopped can be made again
             request = dataclasses.replace(request, seed=secrets.randbits(63))
@@ -176,7 +182,9 @@ class ConnectedClient(ServerClient):
         Raises:
             LocalspecError: the server does not answer, or what that raises.
         """
-        command = ExamineCommand(0, _with_pictures(request), tuple(tokens), rival)
+        if request.sees:
+            request = await asyncio.to_thread(_with_pictures, request)
+        command = ExamineCommand(0, request, tuple(tokens), rival)
         body = _fields(command, "request", "tokens", "rival")
         async with self.connection.stream(_EXAMINE, body, lambda _: None) as response:
             patience = self.connection.patience

@@ -82,6 +82,13 @@ def test_what_another_process_compiles_just_now_is_waited_for(tmp_path: Path) ->
         native.store(tmp_path / "a", "lib.so", pytest.fail, waiting=stops)
 
 
+def test_what_a_killed_build_has_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "kernels" / "build-abc").mkdir(parents=True)
+    (tmp_path / "kernels" / "build-abc" / "half").write_bytes(b"code")
+    path = stored(tmp_path / "kernels")
+    assert {p.name for p in path.parent.iterdir()} == {"lib.so", "lib.so.sha256", ".lock"}
+
+
 def test_what_cannot_be_made_or_is_wrong_leaves_what_was_there(tmp_path: Path) -> None:
     path = stored(tmp_path / "kernels")
 

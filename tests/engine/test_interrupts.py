@@ -2,11 +2,15 @@
 
 import io
 import json
+import threading
 from pathlib import Path
+
+import pytest
 
 from localspec.core.events import Finished, ModelInfo, Notice, Reply, Speculation, Stats
 from localspec.engine.outbox import Outbox
 from localspec.engine.worker import EngineWorker
+from localspec.errors import UsageError
 
 ON = Speculation("on")
 STATS = Stats(1, 0, 0, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, ON)
@@ -49,21 +53,68 @@ def commands():
 
 
 class Broken(Runtime):
-    """A defect ends what computes."""
+    """A defect ends what computes, once two requests are there; one waits."""
+
+    def __init__(self, defect):
+        self.defect, self.waiting = defect, []
 
     def deliver(self, request, mailbox, interrupt):
-        self.failed = True
-        mailbox.fail(ZeroDivisionError("a defect"))
+        interrupt.watch(Waiting(mailbox))
+        self.waiting.append(mailbox)
+        if len(self.waiting) == 2:
+            self.failed = True
+            for one in self.waiting:
+                one.fail(self.defect)
 
     def close(self):
         pass
 
 
-def test_an_engine_that_cannot_compute_any_more_ends():
-    """The next request then gets another one."""
+class Waiting:
+    """A reply that ends at once when it is interrupted, as one that still waits does."""
+
+    def __init__(self, mailbox):
+        self.mailbox = mailbox
+
+    def interrupted(self):
+        self.mailbox.put([Finished(REPLY)])
+
+
+def lines(*kinds):
+    said = [{"role": "user", "content": "one two"}]
+    for number, kind in enumerate(kinds):
+        more = {"options": {}} if kind == "open" else {}
+        if kind == "reply":
+            more = {"id": number, "request": {"messages": said}}
+        yield json.dumps({"type": kind} | more).encode()
+
+
+@pytest.mark.parametrize("defect", [ZeroDivisionError("a defect"), UsageError("closed")])
+def test_an_engine_that_cannot_compute_any_more_ends(defect):
+    """The next request then gets another one, and nobody waits for ever."""
     outbox = Outbox(io.BytesIO())
-    engine = EngineWorker(outbox, lambda *_: Broken(), Path("log"))
-    for line in [*commands()][:2]:
+    engine = EngineWorker(outbox, lambda *_: Broken(defect), Path("log"))
+    for line in lines("open", "reply", "reply"):
         engine._take(line)
-    engine.run()
+    ends(engine)
     outbox.close()
+
+
+def test_an_engine_that_is_closed_ends_what_waits():
+    outbox = Outbox(io.BytesIO())
+    engine = EngineWorker(outbox, lambda *_: Broken(None), Path("log"))
+    for line in lines("open", "reply"):
+        engine._take(line)
+        engine._execute(engine._commands.get())
+    engine._take(next(lines("close")))
+    ends(engine)
+    assert not engine._interrupts
+    outbox.close()
+
+
+def ends(engine):
+    """It ends by itself."""
+    thread = threading.Thread(target=engine.run, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()

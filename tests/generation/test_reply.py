@@ -362,6 +362,30 @@ def test_what_an_examined_position_lacks_is_read_in_parts() -> None:
     assert np.array_equal(found[1], TABLE(before))
 
 
+class Behind(ChainDrafter):
+    """Records how much it is asked to read at a time."""
+
+    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        before = self.unread(seq, tokens)
+        super().catch_up(seq, tokens, upto)
+        PARTS.append(before - self.unread(seq, tokens))
+
+
+PARTS: list[int] = []
+
+
+def test_what_the_draft_lacks_is_read_in_parts_too() -> None:
+    PARTS.clear()
+    drafter = Behind(TableModel(TABLE), Proposal.COUPLED)
+    bench = Bench(Counting(), drafter)
+    before = [*LONG] * (1 + 1200 // len(LONG))
+    while bench.prefill.row_after(before, [0], "", AS_LOADED) is None:
+        assert len(PARTS) < 100
+    assert sum(PARTS) + drafter.unread(0, before) >= 1200
+    assert 0 < max(PARTS) <= 256
+    assert drafter.unread(0, before) <= 256
+
+
 def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> None:
     other = tables.random_table(32, v=V)
     drafter = ChainDrafter(TableModel(other), Proposal.COUPLED)

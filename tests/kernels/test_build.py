@@ -11,6 +11,7 @@ import pytest
 
 from localspec.compiling import cxx, llama_source
 from localspec.errors import LocalspecError
+from localspec.files import native
 from localspec.kernels import build, headers
 from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
 
@@ -169,3 +170,20 @@ def test_they_are_linked_to_no_level_of_a_build_that_has_several(tmp_path: Path)
     assert "-lggml-cpu" not in compiler._link()
     (libraries / "libggml-cpu-haswell.so").unlink()
     assert ("-lggml-cpu" in compiler._link()) == (sys.platform != "darwin")
+
+
+@pytest.mark.usefixtures("source")
+def test_what_another_process_compiles_just_now_is_taken(
+    compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = build.obtain()
+    folder = made.path.parent
+
+    def is_there(_folder: Path, name: str, _make: object, **_: object) -> Path:
+        return folder / name  # without a call of what makes it
+
+    monkeypatch.setattr(native, "store", is_there)
+    assert build._store(None, None, folder, None, shared=False) == made  # type: ignore[arg-type]
+    (folder / "build.json").unlink()
+    with pytest.raises(LocalspecError, match="was damaged"):
+        build._store(None, None, folder, None, shared=False)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from kernel_stand_ins import stand_in
 from localspec.compiling import cxx
 from localspec.core import settings_schema as schema
 from localspec.core.options import Options
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, NoKernelError, UsageError
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered
@@ -95,6 +95,24 @@ def test_llama_s_kernels_are_taken_where_they_are_faster_unless_ours_are_asked_f
     assert choice.text == "llama.cpp's kernels: ours take 1.30 times as long on this machine"
     monkeypatch.setattr(cxx, "library_folder", lambda: tmp_path)
     monkeypatch.setattr(registered, "register", lambda *arguments: arguments[2])
+    assert own_kernels.engage("own").unit == "avx2"
+
+
+@pytest.mark.usefixtures("_alone")
+def test_what_the_system_refuses_to_this_process_leaves_the_next_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(monkeypatch, tmp_path / "library")
+    proved = Proved({"amx": "", "avx512vnni": "wrong", "avx2": ""}, {"1": 0.5})
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: proved)
+    monkeypatch.setattr(cxx, "library_folder", lambda: tmp_path)
+
+    def register(_path: Path, _libraries: Path, unit: str) -> str:
+        if unit == "amx":
+            raise NoKernelError("the processor has no instructions for amx")
+        return unit
+
+    monkeypatch.setattr(registered, "register", register)
     assert own_kernels.engage("own").unit == "avx2"
 
 

@@ -157,7 +157,7 @@ async def test_the_bytes_of_a_picture_are_sent_and_not_where_it_is(tmp_path):
         assert sent == Picture(data=b"its bytes", at=1, name="a.png")
         (tmp_path / "a.png").unlink()
         with pytest.raises(MediaError, match="cannot be read"):
-            engine.reply(seeing)
+            [event async for event in engine.reply(seeing)]
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 7), (5, 5), (1000, 7)])

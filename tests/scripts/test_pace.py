@@ -1,5 +1,6 @@
 """What remains of a build: played at several speeds, beside loads that rise and fall."""
 
+import re
 import itertools
 import os
 import signal
@@ -194,3 +195,7 @@ def test_the_processor_time_of_a_step_is_that_of_all_its_processes(tmp_path, bui
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert llama_pace.used_below(process.pid) is None
+
+
+def test_each_weight_is_that_of_an_object():
+    assert all(re.fullmatch(r"[a-z][\w-]*\.(c|cpp|cxx)\.o", name) for name in llama_pace.WEIGHTS)

@@ -130,13 +130,14 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
     Results results;
     alignas(64) Activation gathered[2][HEIGHT][CHUNK];  // those of the next tile, too: tiles wait for what was just stored
     int side = 0;
+    Tiles tiles_of_thread;
     for (int64_t share = 0; share < shares; share++) {
         const int64_t first = n * share / shares, count = n * (share + 1) / shares - first;
         // Tiles of one height; the last one has rows of the one before it, too.
         const int tiles = (int) ((count + HEIGHT - 1) / HEIGHT), height = (int) ((count + tiles - 1) / tiles);
         const auto row_of = [&](int t) { return first + (t * height < count - height ? t * height : count - height); };
         const auto gather_tile = [&](int t, int64_t c) { gather(rows + row_of(t), height, c, parts - c, gathered[side]); };
-        configure_tiles(height, T::SUB);
+        tiles_of_thread.configure(height, T::SUB);
         gather_tile(0, 0);
         for (int64_t g = from; g < to; g += BESIDE) {
             const int groups = (int) (to - g < BESIDE ? to - g : BESIDE);
@@ -166,7 +167,6 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
                         put(&results[i][t * height + r], out[row_of(t) + r] + (g + i) * COLUMNS, (int) (left < COLUMNS ? left : COLUMNS));
                     }
         }
-        release_tiles();
     }
 }
 

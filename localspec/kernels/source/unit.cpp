@@ -2,8 +2,10 @@
 #include LS_UNIT
 #include "formats/iq4.h"
 #include "formats/q4_0.h"
+#include "formats/q4_1.h"
 #include "formats/q4_k.h"
 #include "formats/q5_0.h"
+#include "formats/q5_1.h"
 #include "formats/q5_k.h"
 #include "formats/q6_k.h"
 #include "formats/q8_0.h"
@@ -18,8 +20,8 @@
 namespace LS_ISA {
 
 static const Format FORMATS[] = {
-    quantized<Q4_0>(),   quantized<Q4_K>(),   quantized<Q5_0>(),  quantized<Q5_K>(), quantized<Q6_K>(), quantized<Q8_0>(),
-    quantized<IQ4_NL>(), quantized<IQ4_XS>(), quantized<MXFP4>(), dense<0, 4>(),     dense<1, 2>(),     dense<30, 2>(),
+    quantized<Q4_0>(), quantized<Q4_1>(),   quantized<Q4_K>(),   quantized<Q5_0>(),  quantized<Q5_1>(), quantized<Q5_K>(), quantized<Q6_K>(),
+    quantized<Q8_0>(), quantized<IQ4_NL>(), quantized<IQ4_XS>(), quantized<MXFP4>(), dense<0, 4>(),     dense<1, 2>(),     dense<30, 2>(),
 };
 
 static bool has() { return present(); }

@@ -38,24 +38,37 @@ static bool tiles_permitted() {
 #endif
 }
 
-// Tile 0 has `rows` rows of `bytes` bytes, tiles 1 to 3 the codes of as many bytes of 16 columns, 4 to 7 their sums.
-static inline void configure_tiles(int rows, int bytes) {
-    struct alignas(64) {
-        uint8_t palette, start, none[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } c;
-    memset(&c, 0, sizeof c);
-    c.palette = 1;
-    for (int t = 0; t < 8; t++) {
-        c.bytes[t] = (uint16_t) (t == 0 ? bytes : 64);
-        c.rows[t] = (uint8_t) (t == 0 || t >= 4 ? rows : bytes / 4);
-    }
-    __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory");
-}
+struct alignas(64) TileConfiguration {
+    uint8_t palette, start, none[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
 
-// llama.cpp's own kernels look at what is configured before they use tiles, and a thread without tiles is switched faster.
-static inline void release_tiles() { __asm__ volatile("tilerelease" : :); }
+// This thread's tiles while it lives. llama.cpp's own kernels configure theirs once for each thread, for good, so what was
+// configured before comes back; where nothing was, this is the same as tilerelease.
+class Tiles {
+  public:
+    Tiles() { __asm__ volatile("sttilecfg %0" : "=m"(before_)); }
+    ~Tiles() { load(before_); }
+    Tiles(const Tiles &) = delete;
+    Tiles & operator=(const Tiles &) = delete;
+
+    // Tile 0 has `rows` rows of `bytes` bytes, tiles 1 to 3 the codes of as many bytes of 16 columns, 4 to 7 their sums.
+    void configure(int rows, int bytes) {
+        TileConfiguration c;
+        memset(&c, 0, sizeof c);
+        c.palette = 1;
+        for (int t = 0; t < 8; t++) {
+            c.bytes[t] = (uint16_t) (t == 0 ? bytes : 64);
+            c.rows[t] = (uint8_t) (t == 0 || t >= 4 ? rows : bytes / 4);
+        }
+        load(c);
+    }
+
+  private:
+    static void load(const TileConfiguration & c) { __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory"); }
+    TileConfiguration before_;
+};
 
 }  // namespace LS_ISA
 
