@@ -36,6 +36,7 @@ ALL = Rung(
         "-DGGML_BACKEND_DL=ON",
         "-DGGML_CPU_ALL_VARIANTS=ON",
     ),
+    work=3.4,
 )
 LIBRARIES = Path("llama_cpp", "lib")
 _LEFT_OUT = ("include/", "llama_cpp/lib/cmake/", "llama_cpp/lib/pkgconfig/")
