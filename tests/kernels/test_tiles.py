@@ -17,6 +17,11 @@ from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS, Format
 from localspec.kernels.library import KernelLibrary
 from localspec.kernels.prove import Case, WrongProductError
+from localspec.llama import own_kernels
+from localspec.llama.context import Context
+from localspec.llama.llama_shape import LlamaShape
+from localspec.llama.model import Model
+from localspec.models.gguf.writer import Tensor, write_gguf
 
 QUANTIZED = [form for form in FORMATS.values() if form.rounds]
 WIDTHS = (*range(9, 41), 127, 128, 129, 200)
@@ -76,13 +81,68 @@ def units_without_room() -> tuple[str, ...]:
     return KernelLibrary(known.path, libraries).units()
 
 
+def run(code: str) -> str:
+    """What a process prints that does something with this module."""
+    places = [str(Path(__file__).parent), *sys.path]
+    code = f"import sys; sys.path[:] = {places!r}; import test_tiles; {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.usefixtures("kernels")
 def test_where_the_system_refuses_tiles_avx512_computes() -> None:
-    code = "import test_tiles; print(*test_tiles.units_without_room())"
-    places = [str(Path(__file__).parent), *sys.path]
-    line = [sys.executable, "-c", f"import sys; sys.path[:] = {places!r}; {code}"]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout.split()[0] == "avx512vnni"
+    assert run("print(*test_tiles.units_without_room())").split()[0] == "avx512vnni"
+
+
+def write_mixed(path: Path) -> None:
+    """A model of Q4_1, which has tiles of llama.cpp's, and Q4_0, which has ours."""
+    shape, rng = LlamaShape(256, 512, 2, 4, 2, vocabulary=512), np.random.default_rng(1)
+
+    def tensor(name: str, dimensions: tuple[int, ...]) -> Tensor:
+        n = int(np.prod(dimensions))
+        ggml_type, data = 0, np.ones(n, np.float32).tobytes()
+        if len(dimensions) == 2 and "ffn" in name:
+            ggml_type, data = 2, FORMATS["Q4_0"].random(n, 0.05, rng).tobytes()
+        elif len(dimensions) == 2:
+            blocks = rng.integers(0, 256, (n // 32, 20), np.uint8)
+            blocks[:, :4] = np.array([0.01, -0.075], np.float16).view(np.uint8)
+            ggml_type, data = 3, blocks.tobytes()
+        return Tensor(f"{name}.weight", dimensions, ggml_type, lambda: iter([data]))
+
+    with path.open("wb") as file:
+        write_gguf(file, shape.metadata(), [tensor(*one) for one in shape.tensors().items()])
+
+
+def passes(path: Path, kernels: str) -> None:
+    """Save the logits of passes of several widths beside the model."""
+    if kernels == "own":
+        known = build.stored()
+        libraries = cxx.library_folder()
+        assert known is not None
+        assert libraries is not None
+        own_kernels.register(known.path, libraries, "amx")
+    model = Model(path, gpu_layers=0, alone=False, own_kernels=kernels == "own")
+    assert model.uses_own_kernels == (kernels == "own")
+    assert "AMX" in model.buffers
+    context = Context(model, n_ctx=256, threads=2)
+    rows = []
+    for n in (1, 40, 16, 1, 40):
+        (found,) = context.forward([(0, list(range(n)), n)])
+        rows.append(found.copy())
+        context.truncate(0, 0)
+    np.save(path.with_name(f"{kernels}.npy"), np.concatenate(rows))
+
+
+@pytest.mark.usefixtures("kernels")
+def test_llama_s_own_tiles_work_beside_ours(tmp_path: Path) -> None:
+    """It configures tiles once for a thread: ours put that back."""
+    path = tmp_path / "mixed.gguf"
+    write_mixed(path)
+    for kernels in ("llama", "own"):
+        run(f"from pathlib import Path; test_tiles.passes(Path({str(path)!r}), {kernels!r})")
+    theirs, ours = (np.load(tmp_path / f"{kernels}.npy") for kernels in ("llama", "own"))
+    assert np.abs(ours - theirs).max() < 0.5 * theirs.std()
 
 
 @pytest.fixture

@@ -126,6 +126,7 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
     // So many rows that their numbers stay in the second cache, in shares of even size.
     const int64_t fit = (768 << 10) / (parts * (int64_t) sizeof(Activation)) / HEIGHT * HEIGHT;
     const int64_t most = fit < HEIGHT ? HEIGHT : fit < RESULTS ? fit : RESULTS, shares = (n + most - 1) / most;
+    const TileShapes before = tiles_in_use();
     Panel<T> panels[BESIDE];
     Results results;
     alignas(64) Activation gathered[2][HEIGHT][CHUNK];  // those of the next tile, too: tiles wait for what was just stored
@@ -136,7 +137,7 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
         const int tiles = (int) ((count + HEIGHT - 1) / HEIGHT), height = (int) ((count + tiles - 1) / tiles);
         const auto row_of = [&](int t) { return first + (t * height < count - height ? t * height : count - height); };
         const auto gather_tile = [&](int t, int64_t c) { gather(rows + row_of(t), height, c, parts - c, gathered[side]); };
-        configure_tiles(height, T::SUB);
+        configure_tiles(tiles_for(height, T::SUB));
         gather_tile(0, 0);
         for (int64_t g = from; g < to; g += BESIDE) {
             const int groups = (int) (to - g < BESIDE ? to - g : BESIDE);
@@ -166,8 +167,8 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
                         put(&results[i][t * height + r], out[row_of(t) + r] + (g + i) * COLUMNS, (int) (left < COLUMNS ? left : COLUMNS));
                     }
         }
-        release_tiles();
     }
+    configure_tiles(before);
 }
 
 }  // namespace LS_ISA

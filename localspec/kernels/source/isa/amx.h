@@ -38,24 +38,33 @@ static bool tiles_permitted() {
 #endif
 }
 
-// Tile 0 has `rows` rows of `bytes` bytes, tiles 1 to 3 the codes of as many bytes of 16 columns, 4 to 7 their sums.
-static inline void configure_tiles(int rows, int bytes) {
-    struct alignas(64) {
-        uint8_t palette, start, none[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } c;
-    memset(&c, 0, sizeof c);
-    c.palette = 1;
-    for (int t = 0; t < 8; t++) {
-        c.bytes[t] = (uint16_t) (t == 0 ? bytes : 64);
-        c.rows[t] = (uint8_t) (t == 0 || t >= 4 ? rows : bytes / 4);
-    }
-    __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory");
-}
+struct alignas(64) TileShapes {
+    uint8_t palette, start, none[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+};
+static_assert(sizeof(TileShapes) == 64, "as ldtilecfg reads it");
 
-// llama.cpp's own kernels look at what is configured before they use tiles, and a thread without tiles is switched faster.
-static inline void release_tiles() { __asm__ volatile("tilerelease" : :); }
+// What is configured, all zero for no tiles. Whoever uses tiles puts it back, which releases them where none were in use: llama.cpp
+// configures a thread once and for all.
+static inline TileShapes tiles_in_use() {
+    TileShapes shapes;
+    __asm__ volatile("sttilecfg %0" : "=m"(shapes) : : "memory");
+    return shapes;
+}
+static inline void configure_tiles(const TileShapes & shapes) { __asm__ volatile("ldtilecfg %0" : : "m"(shapes) : "memory"); }
+
+// Tile 0 has `rows` rows of `bytes` bytes, tiles 1 to 3 the codes of as many bytes of 16 columns, 4 to 7 their sums.
+static inline TileShapes tiles_for(int rows, int bytes) {
+    TileShapes shapes;
+    memset(&shapes, 0, sizeof shapes);
+    shapes.palette = 1;
+    for (int t = 0; t < 8; t++) {
+        shapes.bytes[t] = (uint16_t) (t == 0 ? bytes : 64);
+        shapes.rows[t] = (uint8_t) (t == 0 || t >= 4 ? rows : bytes / 4);
+    }
+    return shapes;
+}
 
 }  // namespace LS_ISA
 
