@@ -17,6 +17,10 @@ from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS, Format
 from localspec.kernels.library import KernelLibrary
 from localspec.kernels.prove import Case, WrongProductError
+from localspec.llama import own_kernels
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.proof import write_model
 
 QUANTIZED = [form for form in FORMATS.values() if form.rounds]
 WIDTHS = (*range(9, 41), 127, 128, 129, 200)
@@ -76,13 +80,51 @@ def units_without_room() -> tuple[str, ...]:
     return KernelLibrary(known.path, libraries).units()
 
 
+def run(code: str) -> str:
+    """What a process prints that does something with this module."""
+    places = [str(Path(__file__).parent), *sys.path]
+    code = f"import sys; sys.path[:] = {places!r}; import test_tiles; {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.usefixtures("kernels")
 def test_where_the_system_refuses_tiles_avx512_computes() -> None:
-    code = "import test_tiles; print(*test_tiles.units_without_room())"
-    places = [str(Path(__file__).parent), *sys.path]
-    line = [sys.executable, "-c", f"import sys; sys.path[:] = {places!r}; {code}"]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout.split()[0] == "avx512vnni"
+    assert run("print(*test_tiles.units_without_room())").split()[0] == "avx512vnni"
+
+
+def passes(path: Path, beside: str) -> None:
+    """Save the logits that llama.cpp's own tiles compute, ``beside`` passes of ours or nothing."""
+    known, libraries = build.stored(), cxx.library_folder()
+    assert known is not None
+    assert libraries is not None
+    own_kernels.register(known.path, libraries, "amx")
+    theirs = Model(path, gpu_layers=0, alone=False, own_kernels=False)
+    ours = Model(path, gpu_layers=0, alone=False, own_kernels=True)
+    assert "AMX" in theirs.buffers
+    assert ours.uses_own_kernels
+    context, other = (Context(model, n_ctx=256, threads=1) for model in (theirs, ours))
+    rows = []
+    for n in (1, 40, 16, 1, 40):
+        (found,) = context.forward([(0, list(range(n)), n)])
+        rows.append(found.copy())
+        context.truncate(0, 0)
+        if beside == "ours":
+            other.forward([(0, list(range(40)), 1)])
+            other.truncate(0, 0)
+    np.save(path.with_name(f"{beside}.npy"), np.concatenate(rows))
+
+
+@pytest.mark.usefixtures("kernels")
+def test_llama_s_own_tiles_work_beside_ours(tmp_path: Path) -> None:
+    """It configures tiles once for a thread: ours put that back."""
+    path = tmp_path / "model.gguf"
+    write_model(path, "Q4_0")
+    for beside in ("nothing", "ours"):
+        run(f"from pathlib import Path; test_tiles.passes(Path({str(path)!r}), {beside!r})")
+    alone, found = (np.load(tmp_path / f"{beside}.npy") for beside in ("nothing", "ours"))
+    np.testing.assert_array_equal(found, alone)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """What remains of a build: played at several speeds, beside loads that rise and fall."""
 
-import re
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys

@@ -126,18 +126,18 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
     // So many rows that their numbers stay in the second cache, in shares of even size.
     const int64_t fit = (768 << 10) / (parts * (int64_t) sizeof(Activation)) / HEIGHT * HEIGHT;
     const int64_t most = fit < HEIGHT ? HEIGHT : fit < RESULTS ? fit : RESULTS, shares = (n + most - 1) / most;
+    const TileShapes before = tiles_in_use();
     Panel<T> panels[BESIDE];
     Results results;
     alignas(64) Activation gathered[2][HEIGHT][CHUNK];  // those of the next tile, too: tiles wait for what was just stored
     int side = 0;
-    Tiles tiles_of_thread;
     for (int64_t share = 0; share < shares; share++) {
         const int64_t first = n * share / shares, count = n * (share + 1) / shares - first;
         // Tiles of one height; the last one has rows of the one before it, too.
         const int tiles = (int) ((count + HEIGHT - 1) / HEIGHT), height = (int) ((count + tiles - 1) / tiles);
         const auto row_of = [&](int t) { return first + (t * height < count - height ? t * height : count - height); };
         const auto gather_tile = [&](int t, int64_t c) { gather(rows + row_of(t), height, c, parts - c, gathered[side]); };
-        tiles_of_thread.configure(height, T::SUB);
+        configure_tiles(tiles_for(height, T::SUB));
         gather_tile(0, 0);
         for (int64_t g = from; g < to; g += BESIDE) {
             const int groups = (int) (to - g < BESIDE ? to - g : BESIDE);
@@ -168,6 +168,7 @@ static void tiled_multiply(const typename T::Packed * w, int64_t k, int64_t colu
                     }
         }
     }
+    configure_tiles(before);
 }
 
 }  // namespace LS_ISA

@@ -38,37 +38,33 @@ static bool tiles_permitted() {
 #endif
 }
 
-struct alignas(64) TileConfiguration {
+struct alignas(64) TileShapes {
     uint8_t palette, start, none[14];
     uint16_t bytes[16];
     uint8_t rows[16];
 };
+static_assert(sizeof(TileShapes) == 64, "as ldtilecfg reads it");
 
-// This thread's tiles while it lives. llama.cpp's own kernels configure theirs once for each thread, for good, so what was
-// configured before comes back; where nothing was, this is the same as tilerelease.
-class Tiles {
-  public:
-    Tiles() { __asm__ volatile("sttilecfg %0" : "=m"(before_)); }
-    ~Tiles() { load(before_); }
-    Tiles(const Tiles &) = delete;
-    Tiles & operator=(const Tiles &) = delete;
+// What is configured, all zero for no tiles. Whoever uses tiles puts it back, which releases them where none were in use: llama.cpp
+// configures a thread once and for all.
+static inline TileShapes tiles_in_use() {
+    TileShapes shapes;
+    __asm__ volatile("sttilecfg %0" : "=m"(shapes) : : "memory");
+    return shapes;
+}
+static inline void configure_tiles(const TileShapes & shapes) { __asm__ volatile("ldtilecfg %0" : : "m"(shapes) : "memory"); }
 
-    // Tile 0 has `rows` rows of `bytes` bytes, tiles 1 to 3 the codes of as many bytes of 16 columns, 4 to 7 their sums.
-    void configure(int rows, int bytes) {
-        TileConfiguration c;
-        memset(&c, 0, sizeof c);
-        c.palette = 1;
-        for (int t = 0; t < 8; t++) {
-            c.bytes[t] = (uint16_t) (t == 0 ? bytes : 64);
-            c.rows[t] = (uint8_t) (t == 0 || t >= 4 ? rows : bytes / 4);
-        }
-        load(c);
+// Tile 0 has `rows` rows of `bytes` bytes, tiles 1 to 3 the codes of as many bytes of 16 columns, 4 to 7 their sums.
+static inline TileShapes tiles_for(int rows, int bytes) {
+    TileShapes shapes;
+    memset(&shapes, 0, sizeof shapes);
+    shapes.palette = 1;
+    for (int t = 0; t < 8; t++) {
+        shapes.bytes[t] = (uint16_t) (t == 0 ? bytes : 64);
+        shapes.rows[t] = (uint8_t) (t == 0 || t >= 4 ? rows : bytes / 4);
     }
-
-  private:
-    static void load(const TileConfiguration & c) { __asm__ volatile("ldtilecfg %0" : : "m"(c) : "memory"); }
-    TileConfiguration before_;
-};
+    return shapes;
+}
 
 }  // namespace LS_ISA
 
