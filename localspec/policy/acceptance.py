@@ -32,8 +32,6 @@ TEXT_DECAY = 0.95
 """The same for what describes a text: about twenty tokens count."""
 CARRIED = 3.0
 """Tokens that confidences of earlier texts, or the usual ones, count for in a new text."""
-UNUSED = 0.2
-"""Tokens that usual confidences count for beside those that a text has shown."""
 LATEST = 64
 """Verdicts that are kept for the figures of a reason: about as many as the bins rest on."""
 
@@ -128,11 +126,6 @@ class AcceptanceEstimate:
     def deviation(self) -> float:
         """Standard deviation of the logarithm of the odds in this text, as far as it is known."""
         return 1 / math.sqrt(self.kind.spread**-2 + self.variance)
-
-    def firsts(self) -> list[float]:
-        """(BINS,) how frequent each confidence of a first token is."""
-        total = sum(self.seen) + UNUSED
-        return [(n + UNUSED * share) / total for n, share in zip(self.seen, USUAL, strict=True)]
 
     def mean(self, table: Sequence[float]) -> float:
         """Acceptance by ``table`` of a token whose confidence is not known yet."""

@@ -121,7 +121,8 @@ class CostFilter:
         self._p[1, 1] += more
         if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
             self._p[:2, :2] += [[more, -more], [-more, 0.0]]
-            if far and surprise > 0:  # two that were slow may both have been interrupted
+            # Two that were slow may both have been interrupted.
+            if far and surprise > 0 and gain[1] > gain[0]:
                 self._p[1, 1] += (surprise / 2) ** 2
         else:
             self._latest[kind] = parts[-1]

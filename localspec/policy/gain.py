@@ -47,8 +47,8 @@ class Expected:
         self.mean = text.mean(self.table)
         self._worse = math.exp(-DOUBT * text.deviation)
         """Factor on the odds of acceptance in the cautious case."""
-        self.firsts = np.array(text.firsts())
-        """(BINS,) how frequent each confidence of a first token is."""
+        self.firsts = np.array(text.seen) / max(sum(text.seen), 1e-9)
+        """(BINS,) how frequent each confidence of a token was lately; zeros if unknown."""
         self._powers = self.mean ** zero_to(lengths)
         """(K + 1,) chance of 0 to K later tokens."""
         self._sums = (1 - self._powers) / max(1 - self.mean, 1e-9)

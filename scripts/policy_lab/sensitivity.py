@@ -20,7 +20,7 @@ from policy_lab.report import controller, session
 from policy_lab.world import World
 
 TUNED = (
-    "BIN_DECAY", "TEXT_DECAY", "CARRIED", "UNUSED",
+    "BIN_DECAY", "TEXT_DECAY", "CARRIED",
     "START", "SHARE", "LOOKS", "SAVED", "AT_FIRST", "LONGEST",
     "OFFSET", "DRIFT", "MOST", "NOISE", "WEIGHT", "FAR", "FARTHER", "LEAP", "NEAR",
     "QUICK", "STEADY", "TRIED", "MARGIN", "USUAL_LENGTH", "PROBE", "TRIAL",

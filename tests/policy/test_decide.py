@@ -55,7 +55,7 @@ def test_a_drafter_is_asked_where_that_gains_more_than_it_costs() -> None:
 def test_the_gain_of_a_candidate_is_that_of_the_formula() -> None:
     """All first tokens have one confidence: 1 + s (1 + m + …) less t(k + 1) + k c, at best."""
     shown, prices = text(0.9), Prices(FLAT, 0.06)
-    shown.seen = [1e9 * (b == bin_of(0.9)) for b in range(BINS)]
+    shown.seen = [float(b == bin_of(0.9)) for b in range(BINS)]
     expected = Expected(shown, 7)
     s, m = expected.table[bin_of(0.9)], expected.mean
     best = max(

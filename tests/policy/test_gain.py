@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.policy import decide
-from localspec.policy.acceptance import COPIES, USUAL, AcceptanceEstimate
+from localspec.policy.acceptance import COPIES, AcceptanceEstimate
 from localspec.policy.decide import GainPace
 from localspec.policy.gain import Budgets, Expected
 from localspec.policy.prices import Prices
@@ -31,17 +31,6 @@ def test_confidence_is_calibrated_by_what_happens() -> None:
         doubtful.learn(0.97, i % 2 == 0)
     assert sure.table()[4] > 0.95
     assert 0.35 < doubtful.table()[10] < 0.55
-
-
-def test_a_few_confidences_are_not_taken_for_all_that_a_drafter_may_show() -> None:
-    text = AcceptanceEstimate()
-    assert text.firsts() == pytest.approx(list(USUAL))
-    for _ in range(2):
-        text.learn(0.999, True)
-    firsts = text.firsts()
-    assert sum(firsts) == pytest.approx(1)
-    assert 0.85 < firsts[-1] < 0.95
-    assert min(firsts) > 0
 
 
 def test_misses_anywhere_make_all_bins_distrusted() -> None:
