@@ -169,7 +169,7 @@ def test_the_outbox_writes_the_first_token_although_the_interval_is_endless():
     for i in range(1, 200):
         outbox.add(1, token(i))
     assert len(sink.messages) <= 3
-    outbox.close()
+    outbox.close(timeout=60)
     assert flat(sink.messages) == [Reading(9, 9, 0), *map(token, range(200))]
 
 
@@ -181,7 +181,7 @@ def test_tokens_are_written_when_the_interval_is_over():
         while token(i) not in flat(sink.messages):
             sink.written.clear()
             assert token(i) in flat(sink.messages) or sink.written.wait(100), "it was not sent"
-    outbox.close()
+    outbox.close(timeout=60)
 
 
 def test_a_broken_pipe_is_survived():
@@ -191,7 +191,7 @@ def test_a_broken_pipe_is_survived():
 
     outbox = Outbox(Broken())
     outbox.add(1, token(0))
-    outbox.close()
+    outbox.close(timeout=60)
 
 
 def test_an_answer_that_no_client_would_take_is_an_error_to_who_asked():
@@ -199,7 +199,7 @@ def test_an_answer_that_no_client_would_take_is_an_error_to_who_asked():
     outbox = Outbox(sink)
     outbox.send(TokenizedEvent(7, Tokenized("a" * protocol.MAX_LINE, (), ())))
     outbox.add(8, Notice("b"))
-    outbox.close()
+    outbox.close(timeout=60)
     failed, other = sink.messages
     assert (failed.id, failed.error) == (7, "EngineError")
     assert "too large to be sent: 16 MB" in failed.message
