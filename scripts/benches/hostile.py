@@ -4,6 +4,8 @@ A server is started with the model of ``-m`` (default: the embedded pair). One c
 after reply; beside it another sends one hostile request after the other. Printed are, for each kind
 of request, the longest time between two pieces of text of the first client, and what the other was
 answered. The first row has no hostile client: on a busy machine it is the measure of all others.
+The rows of pictures decode and encode something with ``-m demo-sees`` only; the last of them sends
+other pixels each time, so that nothing of it is known.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import struct
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from benches.shared.servers import running
@@ -39,9 +42,10 @@ def _raw(value: str) -> str:
     return json.dumps(_chat())[:-1] + f', "unused": {value}}}'
 
 
-def _picture(side: int) -> str:
-    """A data URI: one colour, with as many pixels as may be decoded."""
-    lines = zlib.compress(b"".join(b"\0" + bytes(side // 8) for _ in range(side)), 9)
+def _picture(side: int, seed: int = 0) -> str:
+    """A data URI: black and white, with as many pixels as may be decoded."""
+    row = b"\0" + seed.to_bytes(8, "little") * (side // 64)
+    lines = zlib.compress(row * side, 9)
     parts = [(b"IHDR", struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)), (b"IDAT", lines)]
     found = b"\x89PNG\r\n\x1a\n"
     for kind, data in (*parts, (b"IEND", b"")):
@@ -50,14 +54,18 @@ def _picture(side: int) -> str:
     return "data:image/png;base64," + base64.b64encode(found).decode()
 
 
-def _shown(pictures: int) -> dict[str, Any]:
-    part = {"type": "image_url", "image_url": {"url": _picture(8000)}}
+def _shown(pictures: int, seed: int = 0) -> dict[str, Any]:
+    part = {"type": "image_url", "image_url": {"url": _picture(8000, seed)}}
     return _chat() | {"messages": [{"role": "user", "content": [part] * pictures}]}
+
+
+def _fresh() -> dict[str, Any]:
+    return _shown(1, time.time_ns())
 
 
 _DRY: dict[str, Any] = {"dry_multiplier": 1.0, "dry_base": 1.00001, "dry_penalty_last_n": -1}
 
-HOSTILE: dict[str, dict[str, Any] | str | None] = {
+HOSTILE: dict[str, dict[str, Any] | str | Callable[[], dict[str, Any]] | None] = {
     "nobody": None,
     "multipleOf 999983": _schema(_PRIME),
     "multipleOf 9999991": _schema({**_PRIME, "multipleOf": 9999991}),
@@ -104,6 +112,7 @@ HOSTILE: dict[str, dict[str, Any] | str | None] = {
     "samplers that sort": _chat(samplers=["typ_p", "top_p"] * 2, typical_p=0.9999, top_p=0.9999),
     "a picture of 64 megapixels": _shown(1),
     "60 such pictures": _shown(60),
+    "another one each time": _fresh,
 }
 
 
@@ -185,7 +194,7 @@ def main() -> None:
                 if body is None:
                     time.sleep(0.1)
                 else:
-                    answer = ask(port, body)
+                    answer = ask(port, body() if callable(body) else body)
             polite.end()
             gaps = sorted(1000 * gap for gap in polite.gaps)
             high = statistics.quantiles(gaps, n=100)[-1]

@@ -79,8 +79,8 @@ def desk(tmp_path, monkeypatch, programs):
             "args": ["--ignore-robots-txt", "--allow-private-ips"],
         },
     }
-    for server in servers.values():
-        server["cwd"] = str(work)
+    for server in servers.values():  # a loaded machine takes longer than the usual 30 s
+        server |= {"cwd": str(work), "startup_timeout": 300, "timeout": 300}
     file = paths.make(paths.config_dir()) / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}))
     handler = functools.partial(Quiet, directory=str(page))
