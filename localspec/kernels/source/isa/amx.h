@@ -45,8 +45,8 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64, "as ldtilecfg reads it");
 
-// What is configured, all zero for no tiles. Whoever uses tiles puts it back, which releases them where none were in use: llama.cpp
-// configures a thread once and for all.
+// What is configured, all zero for no tiles. Whoever uses tiles puts it back: llama.cpp relies on what it configured for a thread. All
+// zero releases them, so that switching threads costs nothing.
 static inline TileShapes tiles_in_use() {
     TileShapes shapes;
     __asm__ volatile("sttilecfg %0" : "=m"(shapes) : : "memory");
