@@ -59,6 +59,8 @@ class CostFilter:
         """Variance that each part gains with an observation, while it has less than `_most`."""
         self._most = np.array([math.inf, MOST**2])
         self._noise = dict.fromkeys(Kind, NOISE**2)
+        self._drafts: list[int] = []
+        """Offsets of drafts, which may have been measured at another time than passes."""
         self._made = 0
         self._as_expected: dict[Kind, int] = {}
         """Kind -> number of the last observation of it that was not far off."""
@@ -67,7 +69,7 @@ class CostFilter:
         self._doubts: dict[int, float] = {}
         """Index of an offset -> how far off its last observation was, if it did not count."""
 
-    def add(self) -> int:
+    def add(self, *, draft: bool = False) -> int:
         """Another offset; its index."""
         n = len(self._x)
         self._x = np.append(self._x, 0.0)
@@ -75,6 +77,8 @@ class CostFilter:
         self._most = np.append(self._most, MOST**2)
         self._p = np.pad(self._p, (0, 1))
         self._p[n, n] = OFFSET**2
+        if draft:
+            self._drafts.append(n)
         return n
 
     def __getitem__(self, index: int) -> float:
@@ -151,6 +155,8 @@ class CostFilter:
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
         if whole:
             p[0, 0] += square
+            for draft in self._drafts:
+                p[draft, draft] += square
         if kind is Kind.SEVERAL:
             p[1, 1] += square * (0.1 if whole else 0.9)
         elif kind is Kind.ONE and surprise < 0 and not whole:

@@ -83,7 +83,7 @@ class Costs:
 
     def _know_draft(self, source: str, seconds: float) -> None:
         self._drafts[source] = max(seconds, _LEAST)
-        self._states[source] = self._filter.add()
+        self._states[source] = self._filter.add(draft=True)
 
     def verify(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
