@@ -37,8 +37,8 @@ from localspec.prefix_cache.files import KvStore
 
 log = logging.getLogger("localspec.scheduler")
 
-MOST_WAITING = 128
-"""Requests that may wait."""
+MOST_WAITING = 16_384
+"""Requests that may wait; a server lets fewer in (``--queue``)."""
 _IDLE_S = 0.5
 """Seconds without work, after which the threads of a pass end: a chat's next turn comes later."""
 _T = TypeVar("_T")
@@ -97,6 +97,8 @@ class Scheduler:
         # Of the thread alone:
         self._ready: deque[Ready] = deque()
         self._calls: deque[_Call] = deque()
+        self._admitted, self._last = 0, dict[str, int]()
+        """Requests that were admitted, and the number of each caller's last one."""
         self.replies = RunningReplies(
             pair, self.preparation, self.prefill, self.prefix_cache, self._stop
         )
@@ -268,12 +270,25 @@ class Scheduler:
                     call.run(free)
 
     def _admit(self) -> None:
-        """Admit the requests that have waited longest, as far as there are sequences."""
+        """Admit requests that wait, as far as there are sequences."""
         if not self._ready:
             return
         self._ready = deque(ready for ready in self._ready if not ready.job.over)
         while self._ready and self.replies.free():
-            self.replies.admit(self._ready.popleft())
+            self.replies.admit(self._next())
+
+    def _next(self) -> Ready:
+        """The oldest request of the caller whose last one was admitted longest ago: nobody waits
+        for all that another one has sent.
+        """
+        callers = [ready.job.request.owner.partition("/")[0] for ready in self._ready]
+        at = min(range(len(callers)), key=lambda i: self._last.get(callers[i], 0))
+        ready = self._ready[at]
+        del self._ready[at]
+        self._admitted += 1
+        waiting = {caller: n for caller, n in self._last.items() if caller in callers}
+        self._last = waiting | {callers[at]: self._admitted}
+        return ready
 
     # -- calls ---------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.generation.part_sizes import PartSizes
+from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed, TableModel
@@ -321,6 +322,28 @@ def test_a_closed_stream_says_no_more_and_makes_room() -> None:
 
 
 # -- room --------------------------------------------------------------------------------------
+
+
+def test_nobody_waits_for_all_that_another_one_has_sent() -> None:
+    house = House(1)
+    gate = Gate(house.target)
+    begun: list[str] = []
+    admit = house.scheduler.replies.admit
+
+    def noted(ready: Ready) -> None:
+        begun.append(ready.job.request.owner)
+        admit(ready)
+
+    house.scheduler.replies.admit = noted  # type: ignore[method-assign]
+    streams = [house.submit(n=3, owner="a")]
+    gate.entered.acquire()
+    streams += [house.submit(n=3, owner=owner) for owner in ("a", "a/x", "a/y", "b", "b", "c")]
+    until(lambda: house.scheduler._messages.qsize() == 6)  # all prompts are made
+    gate.open()
+    for stream in streams:
+        reply(stream)
+    assert begun == ["a", "b", "c", "a", "b", "a/x", "a/y"]
+    house.scheduler.close()
 
 
 def test_a_full_queue_refuses_in_one_line_and_takes_again_later() -> None:

@@ -242,6 +242,28 @@ async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
     assert world.service.running == 0
 
 
+async def test_one_client_that_fills_the_queue_leaves_a_place_to_others(make_world):
+    from localspec.serve.http.settings import ApiKeys, Limits
+
+    first, other = ({"Authorization": f"Bearer {name * 20}"} for name in "ab")
+    keys = ApiKeys(("a" * 20, "b" * 20))
+    world = await make_world(limits=Limits(waiting=1), keys=keys)
+    await world.slot.load()
+    world.hold = asyncio.Event()
+
+    def ask(who):
+        return asyncio.create_task(world.client.post(CHAT, json=HI, headers=who))
+
+    asked = [ask(first) for _ in range(3)]
+    await until_so(lambda: world.service.running == 3, pause=turn)
+    assert (await ask(first)).status_code == 429
+    asked.append(ask(other))
+    await until_so(lambda: world.service.running == 4, pause=turn)
+    assert (await ask(other)).status_code == 429
+    world.hold.set()
+    assert [(await task).status_code for task in asked] == [200] * 4
+
+
 async def test_closing_while_the_model_is_loaded_ends_the_loading():
     world = World()
     world.loading = asyncio.Event()

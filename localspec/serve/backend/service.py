@@ -232,8 +232,11 @@ class Service:
         Raises:
             ApiError: 429, too many wait.
         """
-        waiting = self.running - self.parallel
-        if waiting >= self.settings.limits.waiting:
+        waiting, most = self.running - self.parallel, self.settings.limits.waiting
+        caller = answering.record.caller
+        if most and all(one.record.caller != caller for one in self._running):
+            most += max(1, most // 4)  # places that who fills the queue cannot take
+        if waiting >= most:
             self.metrics.rejected += 1
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
