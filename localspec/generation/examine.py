@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -52,9 +53,7 @@ def examine(
         )
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are not tokens of this model")
-    prompt, conversation = scheduler.preparation.prompt(request)
-    constraint = scheduler.preparation.constraint(request, prompt, conversation)
-    processor = scheduler.preparation.processing.processor(request.sampling, noise, constraint)
+    prompt, processor = scheduler.prepare(request, partial(_prepared, scheduler, request, noise))
     known = [*prompt, *tokens[:-1]]
     if len(known) > pair.target.capacity:
         raise ContextError("the context has no room for that place any more")
@@ -86,6 +85,15 @@ def examine(
     tries = _TRIES + _TRIES * len(known) // LEAST_PART  # other replies may displace parts
     calls = (scheduler.call(compute, needs_sequence=True) for _ in range(tries))
     return _first(calls)
+
+
+def _prepared(
+    scheduler: Scheduler, request: ReplyRequest, noise: Noise
+) -> tuple[list[int], LogitsProcessor]:
+    known = scheduler.preparation
+    prompt, conversation = known.prompt(request)
+    constraint = known.constraint(request, prompt, conversation)
+    return prompt, known.processing.processor(request.sampling, noise, constraint)
 
 
 def _first(calls: Iterator[Examination | None]) -> Examination:

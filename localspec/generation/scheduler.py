@@ -39,6 +39,8 @@ log = logging.getLogger("localspec.scheduler")
 
 MOST_WAITING = 16_384
 """Requests that may wait; a server lets fewer in (``--queue``)."""
+_CALLERS = 4096
+"""Callers whose last turn is known; those of the others were before."""
 _IDLE_S = 0.5
 """Seconds without work, after which the threads of a pass end: a chat's next turn comes later."""
 _T = TypeVar("_T")
@@ -268,6 +270,8 @@ class Scheduler:
                 self._calls.remove(call)
                 with self._stop.computing_for(()):
                     call.run(free)
+                if call.needs_sequence:
+                    return  # it computes: other replies have their turn before the next one
 
     def _admit(self) -> None:
         """Admit requests that wait, as far as there are sequences."""
@@ -286,8 +290,9 @@ class Scheduler:
         ready = self._ready[at]
         del self._ready[at]
         self._admitted += 1
-        waiting = {caller: n for caller, n in self._last.items() if caller in callers}
-        self._last = waiting | {callers[at]: self._admitted}
+        self._last[callers[at]] = self._admitted
+        if len(self._last) > _CALLERS:
+            del self._last[min(self._last, key=self._last.__getitem__)]
         return ready
 
     # -- calls ---------------------------------------------------------------------------------
@@ -300,10 +305,18 @@ class Scheduler:
         """
         known = self.preparation
         tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
-        return self._prompts.call(
-            lambda: tokenizing.tokenized(request, special=special, bos=bos),
-            long=self.preparation.takes_long(request),
+        return self.prepare(
+            request, lambda: tokenizing.tokenized(request, special=special, bos=bos)
         )
+
+    def prepare(self, request: ReplyRequest, work: Callable[[], _T]) -> _T:
+        """Do something with a request's prompt where prompts are made, and return what it returns.
+
+        Raises:
+            UsageError: closed.
+            Exception: what ``work`` raises.
+        """
+        return self._prompts.call(work, long=self.preparation.takes_long(request))
 
     def forget(self) -> None:
         """Empty all sequences; those in use, when their replies end.

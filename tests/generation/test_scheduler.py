@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -344,6 +345,59 @@ def test_nobody_waits_for_all_that_another_one_has_sent() -> None:
         reply(stream)
     assert begun == ["a", "b", "c", "a", "b", "a/x", "a/y"]
     house.scheduler.close()
+
+
+def test_who_waits_is_not_passed_by_those_who_come_back() -> None:
+    house = House(1)
+    gate = Gate(house.target)
+    begun: list[str] = []
+    later: list[ReplyStream] = []
+    admit = house.scheduler.replies.admit
+
+    def noted(ready: Ready) -> None:
+        owner = ready.job.request.owner
+        begun.append(owner)
+        if owner != "a" and len(begun) < 12:
+            later.append(house.submit(n=3, owner=owner))
+        admit(ready)
+
+    house.scheduler.replies.admit = noted  # type: ignore[method-assign]
+    streams = [house.submit(n=3, owner="a")]
+    gate.entered.acquire()
+    streams += [house.submit(n=3, owner=owner) for owner in ("a", "b", "c")]
+    until(lambda: house.scheduler._messages.qsize() == 3)
+    gate.open()
+    for stream in streams:
+        reply(stream)
+    assert begun.index("a", 1) <= 4
+    for stream in later:
+        reply(stream)
+    house.scheduler.close()
+
+
+def test_calls_that_compute_have_rounds_of_replies_between_them(house: House) -> None:
+    order: list[str] = []
+    decode = house.scheduler.replies.decode
+
+    def noted() -> None:
+        order.append("round")
+        decode()
+
+    house.scheduler.replies.decode = noted  # type: ignore[method-assign]
+    running = house.submit(n=2000)
+    until(lambda: order)
+
+    def call() -> None:
+        house.scheduler.call(lambda _: order.append("call"), needs_sequence=True)
+
+    threads = [threading.Thread(target=call) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(GONE)
+    assert order.count("call") == 6
+    assert all(pair != ("call", "call") for pair in itertools.pairwise(order))
+    running.interrupt()
 
 
 def test_a_full_queue_refuses_in_one_line_and_takes_again_later() -> None:

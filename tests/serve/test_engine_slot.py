@@ -7,8 +7,10 @@ import pytest
 from fake_serving import World
 from waiting import turn, until_so
 
+from localspec.core.reply_request import ReplyRequest
 from localspec.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.serve.backend import restart_pause
+from localspec.serve.http.caller import Caller
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -262,6 +264,48 @@ async def test_one_client_that_fills_the_queue_leaves_a_place_to_others(make_wor
     assert (await ask(other)).status_code == 429
     world.hold.set()
     assert [(await task).status_code for task in asked] == [200] * 4
+
+
+async def test_the_prompts_of_a_batch_count_for_the_queue(make_world):
+    from localspec.serve.http.settings import Limits
+
+    world = await make_world(limits=Limits(waiting=2))
+    await world.slot.load()
+    world.hold = asyncio.Event()
+    asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(2)]
+    await until_so(lambda: world.service.running == 2, pause=turn)
+    batch = {"prompt": ["a", "b", "c"]}
+    assert (await world.client.post("/v1/completions", json=batch)).status_code == 429
+    world.hold.set()
+    assert [(await task).status_code for task in asked] == [200] * 2
+    assert (await world.client.post("/v1/completions", json=batch)).status_code == 200
+
+
+async def test_places_are_examined_two_at_a_time_whoever_leaves(make_world):
+    world = await make_world()
+    await world.slot.load()
+    running, gate, done = [], asyncio.Event(), []
+
+    async def examine(request, tokens, rival=None):
+        running.append(tokens)
+        await gate.wait()
+        done.append(tokens)
+
+    world.engines[0].examine = examine
+    request = ReplyRequest(prompt="Hi", seed=1)
+    asked = [
+        asyncio.create_task(world.service.examine(Caller(), request, (i,), None)) for i in range(5)
+    ]
+    await until_so(lambda: len(running) == 2, pause=turn)
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    last = asyncio.create_task(world.service.examine(Caller(), request, (9,), None))
+    await asyncio.sleep(0.05)
+    assert running == [(0,), (1,)]
+    gate.set()
+    await last
+    assert done == [(0,), (1,), (9,)]
 
 
 async def test_closing_while_the_model_is_loaded_ends_the_loading():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.settings import ServeSettings
 
+_EXAMINED_AT_ONCE = 2
+"""Places of earlier replies that are looked at together."""
 _TOKENIZED = 1 << 15
 """Tokens up to which a text is tokenized whatever the context, or while that is not known."""
 _MOST_NAMES = 256
@@ -58,6 +61,8 @@ class Service:
         self.started = time.time()
         self._running: set[Answering] = set()
         self._told: dict[tuple[str, str], None] = {}
+        self._examinations: set[asyncio.Task[Examination]] = set()
+        self._examining = asyncio.Semaphore(_EXAMINED_AT_ONCE)
 
     async def answer(
         self,
@@ -149,11 +154,37 @@ class Service:
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
         owned = await self._owned(caller, request, None, None)
+        begun = asyncio.Event()
+        work = asyncio.create_task(self._examined(begun, owned, tokens, rival))
+        self._examinations.add(work)
+        work.add_done_callback(self._examination_over)
         try:
-            async with self.slot.use() as engine:
-                return await engine.examine(owned, tokens, rival)
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if not begun.is_set():
+                work.cancel()
+            raise
         except LocalspecError as error:
             raise self.refused(error) from None
+
+    async def _examined(
+        self,
+        begun: asyncio.Event,
+        request: ReplyRequest,
+        tokens: Sequence[int],
+        rival: int | None,
+    ) -> Examination:
+        """One that has begun keeps its place until the engine is done, also where its client has
+        left: a row of them cannot pile up.
+        """
+        async with self._examining, self.slot.use() as engine:
+            begun.set()
+            return await engine.examine(request, tokens, rival)
+
+    def _examination_over(self, work: asyncio.Task[Examination]) -> None:
+        self._examinations.discard(work)
+        if not work.cancelled():
+            work.exception()  # seen: its client may have left
 
     async def _owned(
         self,
@@ -233,10 +264,12 @@ class Service:
             ApiError: 429, too many wait.
         """
         waiting, most = self.running - self.parallel, self.settings.limits.waiting
-        caller = answering.record.caller
+        caller, taken = answering.record.caller, waiting
         if most and all(one.record.caller != caller for one in self._running):
+            taken = min(waiting, most)
             most += max(1, most // 4)  # places that who fills the queue cannot take
-        if waiting >= most:
+        # Where a sequence is free, a batch may be larger than the queue.
+        if waiting >= 0 and taken + answering.size > most:
             self.metrics.rejected += 1
             raise ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
