@@ -153,7 +153,7 @@ class Pace:
         if not self._begun:
             self._begun, self._left = True, self._planned(int(progress[2]))
             self._rest = sum(self._left.values())
-            self._samples.clear()
+            self._samples = deque()  # a new one: another thread may look at the old one
         made = _OBJECT.search(line)
         for name in (progress[1], made[1] if made else ""):
             work = self._left.pop(name, 0.0)
@@ -205,10 +205,11 @@ class Pace:
 
     def _speed(self, now: float, seconds: float, window: float) -> float:
         """Processor seconds per second, in the last ``window`` seconds."""
-        self._samples.append((now, seconds))
-        while len(self._samples) > 2 and self._samples[1][0] <= now - window:
-            self._samples.popleft()
-        began, before = self._samples[0]
+        samples = self._samples
+        samples.append((now, seconds))
+        while len(samples) > 2 and samples[1][0] <= now - window:
+            samples.popleft()
+        began, before = samples[0]
         trust = max(0.0, _TRUST_S - (now - began))
         usual = self._expected.work * self._expected.probe / self._expected.seconds
         return (seconds - before + trust * usual) / (now - began + trust)

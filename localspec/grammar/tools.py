@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -247,9 +248,18 @@ def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
     """A parameter of that schema, as Qwen3-Coder writes it: texts without quotes, all else in JSON.
     What is neither is a text.
     """
-    if schema.get("type") == "string" or chosen_texts(schema) is not None:
-        return written
-    try:
-        return json.loads(written)
-    except json.JSONDecodeError:
-        return written
+    return json.loads(parameter_json(written, schema))
+
+
+def parameter_json(written: str, schema: Mapping[str, Any]) -> str:
+    """The same as JSON: what is JSON already stays as it was written, digit by digit."""
+    if schema.get("type") != "string" and chosen_texts(schema) is None:
+        # Else it is none, or no value of Python's: thousands of digits, a thousand brackets.
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(written, parse_constant=_refused)
+            return written.strip()
+    return json.dumps(written, ensure_ascii=False)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -14,6 +14,8 @@ from localspec.grammar import tools
 from localspec.grammar.compiling import compiled
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.tool_families import FAMILIES, Tool, family_of
+from localspec.grammar.tools import parameter_json
+from localspec.serve.replies.reply_parts import WholeCall
 
 WEATHER = {
     "type": "object",
@@ -288,3 +290,26 @@ def test_text_cannot_spell_the_marker_of_a_call(model, vocabulary):
     one = matcher(model, vocabulary, tools.spec(TOOLS), "llama3")
     tokens = vocabulary.tokenize_str("<|python_tag|>{oops")
     assert one.legal([], tokens) < len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("written", "json_text"),
+    [
+        ("9" * 4301, f'"{"9" * 4301}"'),
+        ("[" * 5000 + "]" * 5000, None),
+        ("1e400", "1e400"),
+        ("12345678901234567890.123456789", "12345678901234567890.123456789"),
+        ("NaN", '"NaN"'),
+        ("not JSON", '"not JSON"'),
+        ('{"a": 1}\n', '{"a": 1}'),
+    ],
+)
+def test_a_parameter_is_what_was_written(written: str, json_text: str | None) -> None:
+    found = parameter_json(written, {})
+    assert found in ((json_text,) if json_text else (written, json.dumps(written)))
+
+
+@pytest.mark.parametrize("arguments", ['{"x": 1e400}', '{"x": ' + "9" * 4301 + "}", "[1]"])
+def test_arguments_that_no_value_holds_are_given_as_text(arguments: str) -> None:
+    assert WholeCall("1", "f", arguments).value() == {"arguments": arguments}
+    assert WholeCall("1", "f", '{"x": 1.5}').value() == {"x": 1.5}

@@ -136,7 +136,7 @@ def test_what_cannot_be_had_is_a_sentence(web: str, tmp_path: Path) -> None:
         f"{web}/endless.png": "larger than 32 MB",
         "http://127.0.0.1:9/a.png": "cannot be fetched",
         f"file://{tmp_path}/no.png": "No such file",
-        f"file://{tmp_path}": "Is a directory",
+        f"file://{tmp_path}": "no regular file",
         "file://elsewhere/a.png": "no file of this machine",
         f"file://{tmp_path}/%00.png": "no file of this machine",
     }.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 
@@ -70,6 +73,24 @@ class WholeCall(Struct):
     arguments: str = ""
     """A JSON object; its beginning, where the reply was cut."""
     complete: bool = False
+
+    def value(self) -> dict[str, Any]:
+        """The arguments of a whole call, for answers that hold them as JSON. Where Python has no
+        value for them (a number of thousands of digits, or beyond floating point; a thousand
+        brackets), their text is under "arguments".
+        """
+        try:
+            found = json.loads(self.arguments or "{}", parse_float=_finite)
+        except (ValueError, RecursionError):
+            return {"arguments": self.arguments}
+        return found if isinstance(found, dict) else {"arguments": self.arguments}
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"{text} is beyond floating point")
+    return found
 
 
 class WholeReply(Struct):

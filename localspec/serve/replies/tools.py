@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localspec.grammar.tool_families import FAMILIES, Family, Tool
-from localspec.grammar.tools import held_back, parameter_value
+from localspec.grammar.tools import held_back, parameter_json
 from localspec.serve.replies.json_scan import JSONScan
 from localspec.serve.replies.reply_parts import CallArguments, CallBegin, CallEnd, Content, Part
 
@@ -177,7 +177,7 @@ class TaggedCalls(CallReader):
             if self._is_text(schema):
                 text = _inside_quotes(written) + '"'
             else:
-                text = json.dumps(parameter_value(written, schema), ensure_ascii=False)
+                text = parameter_json(written, schema)
             return [CallArguments(self._index, text)]
         sure = len(self._held) - held_back(self._held, self._CLOSE)
         if not self._is_text(schema) or not sure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -179,7 +178,7 @@ def _content(found: WholeReply) -> list[dict[str, Any]]:
     if found.content:
         blocks.append({"type": "text", "text": found.content})
     blocks += [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.value()}
         for call in found.calls
         if call.complete
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
@@ -145,7 +144,7 @@ class Answer:
                 self._calls[index].arguments += more
             case CallEnd(index, complete) if complete:
                 call = self._calls[index]
-                arguments = json.loads(call.arguments or "{}")
+                arguments = call.value()
                 function = {"index": index, "name": call.name, "arguments": arguments}
                 return [{"id": call.id, "function": function}]
             case _:  # a call that was cut has no arguments, and is left out
