@@ -63,7 +63,7 @@ def test_it_is_compiled_once_and_knows_its_protocol(folder: Path) -> None:
     assert plugin.obtain(None, offline=True, on_start=lambda: told.append(True)) == made
     assert told == [True]
     names = {path.name for path in made.path.parent.iterdir()}
-    assert names == {"libggml-rpc.so", "libggml-rpc.so.sha256", "ggml-rpc.h"}
+    assert names == {"libggml-rpc.so", "libggml-rpc.so.sha256", "ggml-rpc.h", ".lock"}
 
 
 @pytest.mark.usefixtures("compiler")
