@@ -78,9 +78,9 @@ class Used:
     """Processor seconds of the processes of a step."""
 
     ended: float
-    """Of files that ninja is done with; 0 without ninja."""
+    """Processor seconds of files that ninja is done with; 0 without ninja."""
     running: float
-    """Of files that are being compiled; without ninja, of all."""
+    """Processor seconds of files that are being compiled; without ninja, of all."""
 
 
 def used_below(root: int) -> Used | None:

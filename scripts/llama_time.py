@@ -51,7 +51,7 @@ _LOOK_S = 3.0
 
 @dataclass(frozen=True)
 class Probes:
-    """As many probes at once as a build has jobs."""
+    """The time of one round of probes: as many at once as a build has jobs."""
 
     wall: float
     """Seconds until all were compiled."""

@@ -11,7 +11,9 @@ from typing import Any
 from localspec.errors import UsageError
 
 MOST_MARKS = 1 << 18
-"""Of what begins or separates values. Names are half of them at most, and the most costly."""
+"""Most commas, colons and opening brackets of a text. Names are half of them at most, and the most
+costly.
+"""
 MOST_FRACTIONS = 1 << 16
 """Numbers with a fraction or an exponent: to write one exactly takes two microseconds."""
 LONGEST_NUMBER = 400

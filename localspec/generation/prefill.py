@@ -188,7 +188,10 @@ class Prefill:
     def _learn(
         self, seq: int, wanted: list[int], done: int, waited: float, seconds: float | None
     ) -> None:
-        """Of ``wanted`` tokens ``done`` were read; encoding a picture is not reading."""
+        """Learn from a part that was read: ``done`` of the ``wanted`` tokens.
+
+        Encoding a picture is not reading.
+        """
         seen = media_rows.has_rows(wanted)
         if not seen:
             self.sizes.learn(done, waited)

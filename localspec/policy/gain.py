@@ -39,7 +39,9 @@ class Expected:
     def __init__(
         self, text: AcceptanceEstimate, lengths: int, table: Sequence[float] | None = None
     ) -> None:
-        """Of drafts of 1 to ``lengths`` tokens, K; ``table`` may replace that of ``text``."""
+        """The prospects of drafts of 1 to ``lengths`` tokens, K; ``table`` may replace that of
+        ``text``.
+        """
         self.lengths = lengths
         self.table = text.table() if table is None else table
         """(BINS,) acceptance of a token by its confidence."""

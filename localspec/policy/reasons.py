@@ -51,7 +51,7 @@ class Guesses:
 
     @classmethod
     def of(cls, text: AcceptanceEstimate) -> Guesses:
-        """Those that an estimate has counted."""
+        """The guesses that an estimate has counted."""
         return cls(text.right, text.compared, sum(text.verdicts), len(text.verdicts))
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Status:
     texts: Mapping[str, AcceptanceEstimate]
     """What drafters have shown in it, by name."""
     requests: int = 1
-    """Those of the last round."""
+    """Requests of the last round."""
     unread: int = 0
     """Tokens that drafters had not read in it."""
     considered: bool = False
