@@ -82,7 +82,7 @@ class Saver:
             kept.removed = False
 
     def forget(self, chat: str) -> None:
-        """A chat was removed here. What the user gave it in the same moment is saved, for `undo`."""
+        """A chat was removed here. What the user gave it in that moment is saved, for `restore`."""
         with self._ready:
             if kept := self._chats.get(chat):
                 kept.removed, kept.saved = True, {}
@@ -221,9 +221,7 @@ class Saver:
         """All further chats, without anything new."""
         taken = {part.id for part in parts}
         with self._ready:
-            chats = [
-                k for k in self._chats.values() if not k.erased and (k.saved or not k.removed)
-            ]
+            chats = [k for k in self._chats.values() if not k.erased and (k.saved or not k.removed)]
         return [Part(k, k.info) for k in chats if k.info.id not in taken]
 
     def _say(self, chat: str, line: str) -> None:
