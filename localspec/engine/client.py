@@ -188,8 +188,8 @@ class EngineClient:
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:
-        """`Runtime.examine`, beside the replies that run. Cancelled, it is interrupted, and ends once
-        the engine has ended it.
+        """`Runtime.examine`, beside the replies that run. Cancelled, it ends the engine's work, and
+        then ends.
 
         Raises what that raises, or EngineError when the process dies.
         """
