@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -21,6 +22,7 @@ from localspec.chats.values import (
     date_of,
     new_chat_id,
     new_message_id,
+    split_model,
 )
 from localspec.core import codec
 from localspec.errors import ChatsError, ChatsFileError, UsageError
@@ -214,8 +216,11 @@ def read_file(path: Path) -> bytes:
         return read(file)
 
 
-def from_json(text: str) -> list[Chat]:
+def from_json(text: str, tell: Callable[[str], None] = lambda _: None) -> list[Chat]:
     """The chats of a file, with new ids: importing never changes a chat that is there.
+
+    The file may be a stranger's. The address of a server is left out, or `chat -c` would send the
+    user's key and the conversation there; ``tell`` is called with a line about it.
 
     Raises:
         ChatsFileError: it is not such a file; the message names the place.
@@ -247,6 +252,12 @@ def from_json(text: str) -> list[Chat]:
                 )
     found = [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
     pictures.restore(whole.pictures)
+    for chat in whole.chats:
+        if (there := split_model(chat.model)) is not None:
+            tell(
+                f"'{chat.title}' was answered at {there[0]}; which server continues it is yours to "
+                "say: --url or --connect"
+            )
     return found
 
 
@@ -299,10 +310,11 @@ def _imported(chat: _Chat, where: str) -> Chat:
         title=chat.title,
         named=chat.named,
         system=chat.system,
-        model=chat.model,
+        model=None if split_model(chat.model) is not None else chat.model,
         leaf=None if chat.leaf is None else ids[chat.leaf],
         created=chat.created,
-        updated=chat.updated,
+        # One of the future would stay the chat used last, whatever is used after it.
+        updated=min(chat.updated, time.time()),
         draft=chat.draft,
     )
     return Chat(info, tuple(messages))

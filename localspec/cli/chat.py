@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from localspec.chats.calls import calls_as_text
 from localspec.chats.schema import default_path
+from localspec.chats.values import model_at, split_model
 from localspec.cli import complete, elsewhere, interface, race_shown
 from localspec.cli.acting import Acting, acting, require_alone, tool_flags
 from localspec.cli.containment import contain
@@ -35,7 +36,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
-from localspec.remote.address import model_at, split_model, split_path
+from localspec.remote.address import split_path
 
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal

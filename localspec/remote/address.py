@@ -68,23 +68,6 @@ def parse(text: str, *, path: str = "/v1") -> Address:
     return Address(root, parts.path.rstrip("/") or path, loopback=loopback)
 
 
-_MODEL = "#/"
-"""Separates an address and the name of a model there."""
-
-
-def model_at(server: str, model: str) -> str:
-    """The name of a model of a server, as chats save it."""
-    return f"{server}{_MODEL}{model}"
-
-
-def split_model(name: str | None) -> tuple[str, str] | None:
-    """Server and model of such a name; None for a model of this machine."""
-    if name is None or not name.startswith(("http://", "https://", _UNIX)):
-        return None
-    server, mark, model = name.partition(_MODEL)
-    return (server, model) if mark else None
-
-
 def split_path(server: str) -> str:
     """The path of an address; "" for that of a `localspec serve`, which is saved without."""
     return "" if server.startswith(_UNIX) else urlsplit(server).path
