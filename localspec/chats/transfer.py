@@ -250,14 +250,8 @@ def from_json(text: str, tell: Callable[[str], None] = lambda _: None) -> list[C
                     f"not an export of localspec: chat {n}: the details of message {m.id} are "
                     "nested too deeply"
                 )
-    found = [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
+    found = [_imported(chat, f"chat {n}", tell) for n, chat in enumerate(whole.chats, 1)]
     pictures.restore(whole.pictures)
-    for chat in whole.chats:
-        if (there := split_model(chat.model)) is not None:
-            tell(
-                f"'{chat.title}' was answered at {there[0]}; which server continues it is yours to "
-                "say: --url or --connect"
-            )
     return found
 
 
@@ -281,7 +275,19 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _imported(chat: _Chat, where: str) -> Chat:
+def _model_here(chat: _Chat, tell: Callable[[str], None]) -> str | None:
+    """The model of an imported chat, where that is none of a server."""
+    there = split_model(chat.model)
+    if there is None:
+        return chat.model
+    tell(
+        f"'{chat.title}' was answered at {there[0]}; which server continues it is yours to say: "
+        "--url or --connect"
+    )
+    return None
+
+
+def _imported(chat: _Chat, where: str, tell: Callable[[str], None]) -> Chat:
     tree = Tree()
     ids: dict[int, int] = {}
     messages = []
@@ -310,7 +316,7 @@ def _imported(chat: _Chat, where: str) -> Chat:
         title=chat.title,
         named=chat.named,
         system=chat.system,
-        model=None if split_model(chat.model) is not None else chat.model,
+        model=_model_here(chat, tell),
         leaf=None if chat.leaf is None else ids[chat.leaf],
         created=chat.created,
         # One of the future would stay the chat used last, whatever is used after it.

@@ -10,9 +10,11 @@ import httpx2
 import psutil
 import pytest
 from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, NOISE, SILENT
+from waiting import turn, until_so
 
 from localspec.core.safe_text import is_safe
 from localspec.tools import host
+from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.toolbox import Toolbox
@@ -278,6 +280,29 @@ async def test_a_server_that_is_switched_off_is_not_called(spec, open_box):
     assert (await box.call(tool, {"a": 1, "b": 1})).failed
     await box.servers[0].switch(on=True)
     assert (await called(box, "tester__add", a=1, b=1)).text == "the sum is 2"
+
+
+@pytest.mark.parametrize("moment", ["its process starts", "it tells its tools"])
+async def test_a_server_can_be_switched_off_while_it_starts_and_on_again(monkeypatch, moment):
+    silent = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(server_module.children, "command", lambda *_: (silent, None))
+    monkeypatch.setattr(server_module, "_GRACE", 0.1)
+    server = ServerProcess(ServerSpec("slow", command="sleep"))
+    opened = asyncio.create_task(server.open())
+    telling = moment == "it tells its tools"
+    await until_so(
+        lambda: server.state.phase == "starting" and (server._reading or not telling), pause=turn
+    )
+    await server.switch(on=False)
+    await asyncio.wait_for(opened, 10)
+    assert server.state.phase == "off"
+    assert server._process is None
+    again = asyncio.create_task(server.switch(on=True))
+    await until_so(lambda: server._reading)
+    assert server.state.phase == "starting"
+    await server.close()
+    await asyncio.wait_for(again, 10)
+    assert server.state.phase == "waiting"
 
 
 async def test_a_disabled_server_is_not_started(spec, open_box):
