@@ -219,6 +219,8 @@ class ChatScreen(DrawnAheadScreen):
         widgets.permission.show(
             None if asked is None else (asked.tool.place, asked.arguments), self.actions.tools.keys
         )
+        if asked is not None:
+            asked.drawn()
         self.status.refresh()
         elsewhere = sum(chat is not chats.current for chat in session.replies.chats)
         place = (chats.place, len(chats.all))

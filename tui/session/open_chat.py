@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,12 @@ _SUMMARIZED = (
 )
 
 
+READING = 0.75
+"""Seconds between drawing a question and an answer to it: longer than any keyboard waits before it
+repeats a key that is held down.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingReply:
     """A reply to be made."""
@@ -54,11 +61,26 @@ class Question:
     tool: OfferedTool
     arguments: str
     answer: asyncio.Future[Answer]
+    _since: float | None = None
+    """When it was drawn, or answered too soon; None before."""
 
-    def reply(self, answer: Answer) -> None:
-        """Give the answer; only the first one counts."""
+    def drawn(self) -> None:
+        """The user sees it from now on."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def reply(self, answer: Answer) -> bool:
+        """Give the answer; only the first one counts. Returns whether it could be meant: a key that
+        is held down, from the question before, never is.
+        """
+        if self._since is None:
+            return False
+        before, self._since = self._since, time.monotonic()
+        if self._since - before < READING:
+            return False
         if not self.answer.done():
             self.answer.set_result(answer)
+        return True
 
 
 class OpenChat:
