@@ -25,6 +25,7 @@ from localspec.chats.values import (
     split_model,
 )
 from localspec.core import codec
+from localspec.core.json_text import finite
 from localspec.errors import ChatsError, ChatsFileError, UsageError
 from localspec.files import whole_file
 
@@ -227,7 +228,7 @@ def from_json(text: str, tell: Callable[[str], None] = lambda _: None) -> list[C
         ChatsError: its pictures cannot be stored.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse)
+        data = json.loads(text, parse_constant=_refuse, parse_float=finite)
     except ValueError as error:
         raise ChatsFileError(f"not JSON: {error}") from None
     except RecursionError:

@@ -19,6 +19,7 @@ from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.toolbox import Toolbox
 from localspec.tools.trial import require
+from localspec.tools.values import OfferedTool
 
 
 @pytest.fixture
@@ -136,6 +137,30 @@ async def test_a_server_that_says_nothing_is_given_up(spec, open_box):
 async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box):
     box = await open_box(spec(NOISE, starting=3.0))
     assert box.servers[0].state.phase == "failed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"a": 1e999, "b": 2}', "beyond floating point"),
+        ('{"a": "\\ud800", "b": 2}', "half a character"),
+        ('{"a": ', "not JSON"),
+    ],
+)
+async def test_what_a_server_would_not_get_as_it_was_shown_is_an_error_that_the_model_reads(
+    arguments, said
+):
+    box = Toolbox((ServerSpec("tester", "never-started"),))
+    result = await box.run(OfferedTool("tester", "add", "", {}), arguments, 500)
+    assert result.failed
+    assert said in result.text
+    assert box.servers[0].state.phase == "waiting"
+
+
+async def test_a_message_that_cannot_be_written_ends_its_server_at_once(spec, open_box):
+    box = await open_box(spec(GOOD, seconds=60.0))
+    assert "cannot be written" in (await called(box, "tester__add", a="\ud800", b=2)).text
+    assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
 
 
 async def test_a_message_without_end_is_cut_off(spec, open_box):

@@ -88,7 +88,7 @@ async def test_a_key_that_is_held_down_answers_no_question_that_comes_up_meanwhi
         def find(self, name):
             return OfferedTool("s", name, "", {})
 
-        async def call(self, tool, arguments, most):
+        async def run(self, tool, arguments, most):
             ran.append(tool.place)
             return ToolResult("ok")
 
