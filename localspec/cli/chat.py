@@ -261,7 +261,6 @@ def _answer_lines(
             try:
                 if voice.obeys(typed, talk):
                     continue
-                text = talk.said(text)
                 request = ReplyRequest(
                     sampling=talk.sampling,
                     seed=talk.seed,
@@ -270,7 +269,8 @@ def _answer_lines(
                     draft_memory=True,
                 )
                 act.begin()
-                goes_on = _reply(request, text, journal, act, runtime, voice)
+                with talk.saying(text) as message:
+                    goes_on = _reply(request, message, journal, act, runtime, voice)
                 while goes_on and not ctrl_c.pressed:
                     goes_on = _reply(request, None, journal, act, runtime, voice)
             except Leaving:
@@ -335,7 +335,7 @@ def _stream(
                 write(whole[shown:] + "\n")
                 journal.end(event.reply)
                 voice.answered(event.reply)
-    except RemoteError:
+    except LocalspecError:  # a server that is gone, a grammar that takes too long
         if begun:  # what had arrived is kept
             write("\n")
             journal.fail()
