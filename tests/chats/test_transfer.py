@@ -137,6 +137,12 @@ def test_a_file_with_only_what_must_be_there_is_imported():
             "created of message 2 is 1e.300",
         ),
         (changed(lambda d: d["chats"][0].update(updated=math.nan)), "NaN is not a number"),
+        (
+            changed(lambda d: d["chats"][0]["messages"][1].update(details={"x": 0.5})).replace(
+                "0.5", "1e999"
+            ),
+            "1e999 is beyond floating point",
+        ),
     ],
 )
 def test_anything_else_is_refused_in_one_line(text, reason):
