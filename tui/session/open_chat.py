@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,22 +30,28 @@ _SUMMARIZED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class PendingReply:
-    """A reply to be made."""
+    """A reply to be made, with its place in the chat: which branch is shown when it begins changes
+    nothing about it.
+    """
 
+    after: ChatTurn | PendingReply | None
+    """The question that it answers, the reply whose results the model reads, or what its own
+    question follows: a turn, a reply that is pending before it, or None at the beginning.
+    """
     text: str | None = None
-    """The question; None where the last question is answered again."""
+    """Its question; None where `after` is answered."""
     unfinished: ChatTurn | None = None
-    """The reply to continue."""
+    """The reply to continue, which is `after` too."""
     ended: End | None = None
-    """How it had ended; restored if it cannot be continued."""
-    variant_of: ChatTurn | None = None
-    """The question that is answered once more, on a branch that is not shown."""
-    after: ChatTurn | None = None
-    """The reply whose calls have results for the model to read."""
+    """How it had ended; restored if it is not continued."""
     variant: int = 0
     """Number of the variant; a fixed seed is increased by it."""
+    beside: bool = False
+    """Whether it may be made while other replies of the chat are."""
+    summary: bool = False
+    """Whether it is a summary, from which a new branch begins."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,20 +75,16 @@ class OpenChat:
         self.conversation = conversation
         self.recorder = recorder
         self.meter = Meter()
-        self.queue: deque[str] = deque()
-        """Messages that were sent and not asked yet."""
+        self.pending: deque[PendingReply] = deque()
+        """Replies to be made, the next one first."""
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
-        self.compacting = False
-        """Whether the next reply is a summary, from which a new branch begins."""
         self.busy_since: float | None = None
         """When the work on the last question began; None while there is none."""
         self.question: Question | None = None
         """A tool that waits for permission."""
         self.permissions: Permissions | None = None
         """What tools may run here; None before one was asked for."""
-        self._results: deque[ChatTurn] = deque()
-        """Replies whose calls have results for the model to read."""
         self.missed: list[Notification] = []
         """Notifications to show when the chat is shown again."""
         self.told_left_out = False
@@ -92,12 +95,6 @@ class OpenChat:
         """The question that the text of the composer will replace."""
         self.set_aside = ""
         """Text of the composer before a question was edited."""
-        self._again = False
-        """Whether to answer the last question again."""
-        self._variants: deque[PendingReply] = deque()
-        """Variants to be made at the same time as the first one."""
-        self._continued: End | None = None
-        """How the last reply ended, where it will be continued."""
 
     @property
     def title(self) -> str:
@@ -118,61 +115,117 @@ class OpenChat:
     @property
     def waits(self) -> bool:
         """Whether a reply is pending."""
-        pending = self.queue or self._again or self._continued or self._variants
-        return bool(pending or self._results)
+        return bool(self.pending)
 
     @property
     def may_start(self) -> bool:
         """Whether a pending reply may begin now: one at a time, and variants beside it."""
-        beside = self._results or (self._variants and not self._again)
-        return bool(beside) or (self.waits and not self.growing)
+        return bool(self.pending) and (self.pending[0].beside or not self.growing)
 
-    def take(self) -> PendingReply:
-        """The reply to make next."""
-        if self._results:
-            return PendingReply(after=self._results.popleft())
-        if self._again:
-            self._again = False
-            return PendingReply()
-        if self._variants:
-            return self._variants.popleft()
-        if self._continued:
-            ended, self._continued = self._continued, None
-            return PendingReply(unfinished=self.conversation.turns[-1], ended=ended)
-        return PendingReply(self.queue.popleft())
+    @property
+    def queue(self) -> list[str]:
+        """Messages that were sent and not asked yet."""
+        return [pending.text for pending in self.pending if pending.text is not None]
+
+    def ask(self, text: str, *, summary: bool = False) -> None:
+        """Ask after all that is there and pending on the branch that is shown."""
+        after: ChatTurn | PendingReply | None = self.conversation.last
+        for pending in self.pending:
+            if pending.after is after:
+                after = pending
+        self.pending.append(PendingReply(after, text, summary=summary))
+
+    def take_back(self) -> str | None:
+        """Remove the last queued message and return it; None where nothing is queued."""
+        last = next((p for p in reversed(self.pending) if p.text is not None), None)
+        if last is None:
+            return None
+        self._drop(last)
+        return last.text
+
+    def begin(self, pending: PendingReply) -> tuple[ChatTurn | None, ChatTurn]:
+        """Put a reply, and its question where it has one, into its place in the conversation."""
+        before, question = pending.after, None
+        assert not isinstance(before, PendingReply)  # that one has begun
+        if pending.text is not None:
+            end = None if before is None else self.conversation.end_of(before)
+            before = question = self.conversation.follow(end, "user", pending.text)
+        reply = pending.unfinished or self.conversation.follow(before, "assistant")
+        self._move(pending, reply)
+        return question, reply
+
+    def _drop(self, pending: PendingReply) -> None:
+        """Do not make a reply; what is pending after it follows what it would have followed."""
+        self.pending.remove(pending)
+        if pending.unfinished is not None:
+            pending.unfinished.end = pending.ended
+        self._move(pending, pending.after)
+
+    def _move(self, place: PendingReply | ChatTurn, to: PendingReply | ChatTurn | None) -> None:
+        """Let what is pending after one place follow another one."""
+        for pending in self.pending:
+            if pending.after is place:
+                pending.after = to
+
+    def leave_out(self, question: ChatTurn) -> None:
+        """Take a question and its reply out of the branch that is shown, which they end."""
+        left = self.conversation.turns[-2:]
+        self.conversation.rewind(question)
+        for turn in left:
+            self._move(turn, self.conversation.last)
+        self.recorder.save_view(self.conversation)
 
     def drop_pending(self) -> None:
         """Make no pending reply."""
-        self.queue.clear()
-        if self._continued:
-            self.conversation.turns[-1].end = self._continued
-        self._again, self._continued = False, None
-        self._variants.clear()
-        self._results.clear()
+        for pending in tuple(self.pending):
+            self._drop(pending)
+
+    def stop_varying(self) -> None:
+        """Make no further variants."""
+        for pending in [p for p in self.pending if p.variant]:
+            self._drop(pending)
 
     def go_on(self, reply: ChatTurn) -> None:
         """Have the model read the results of a reply's calls."""
-        self._results.append(reply)
+        self.pending.appendleft(PendingReply(reply, beside=True))
+
+    def _make_next(self, pending: PendingReply, instead_of: Iterable[ChatTurn]) -> None:
+        """Make a reply before all others. Those without a question of their own are not made any
+        more; messages that were to follow one of ``instead_of`` follow it.
+        """
+        for other in [p for p in self.pending if p.text is None]:
+            self._drop(other)
+        for turn in instead_of:
+            self._move(turn, pending)
+        self.pending.appendleft(pending)
 
     def edit(self, turn: ChatTurn, text: str) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
-        self.conversation.rewind(turn)
-        self.queue.appendleft(text)
-
-    def begin_from(self, summary: str) -> None:
-        """Begin a branch with a summary in place of all messages; they stay on theirs."""
-        self.compacting = False
-        self.edit(self.conversation.turns[0], f"{_SUMMARIZED}\n\n{summary}")
-
-    def regenerate(self) -> bool:
-        """Answer the last question again on a branch of its own; whether there is a question."""
         turns = self.conversation.turns
-        question = next((t for t in reversed(turns) if t.role == "user"), None)
+        replaced = turns[turns.index(turn) :] if turn in turns else []
+        self.conversation.rewind(turn)
+        self._make_next(PendingReply(self.conversation.last, text), replaced)
+
+    def begin_from(self, summary: ChatTurn, text: str) -> bool:
+        """Begin a branch with a summary in place of all messages, which stay on theirs; whether it
+        is shown.
+        """
+        shown = self.conversation.last is summary
+        if shown:
+            self.conversation.rewind(self.conversation.turns[0])
+        self._make_next(PendingReply(None, f"{_SUMMARIZED}\n\n{text}"), [summary])
+        return shown
+
+    def regenerate(self, question: ChatTurn | None = None) -> bool:
+        """Answer a question, or the last one, again on another branch; whether there is one."""
+        question = question or next(iter(self.questions[-1:]), None)
         if question is None:
             return False
-        while turns[-1] is not question:
-            self.conversation.rewind(turns[-1])
-        self._again = True
+        turns = self.conversation.turns
+        replaced = turns[turns.index(question) :] if question in turns else []
+        if len(replaced) > 1:
+            self.conversation.rewind(replaced[1])
+        self._make_next(PendingReply(question), replaced)
         return True
 
     def vary(self, count: int) -> bool:
@@ -181,33 +234,28 @@ class OpenChat:
         """
         if not self.regenerate():
             return False
-        question = self.questions[-1]
-        self._variants.extend(PendingReply(variant_of=question, variant=i) for i in range(1, count))
+        question = self.pending[0].after
+        for number in range(1, count):
+            self.pending.insert(number, PendingReply(question, variant=number, beside=True))
         return True
-
-    def stop_varying(self) -> None:
-        """Make no further variants."""
-        self._variants.clear()
 
     def continue_reply(self) -> bool:
         """Continue a stopped last reply, or answer a last question that has no reply.
 
         Returns whether there is either.
         """
-        turns = self.conversation.turns
-        if not turns:
+        last = self.conversation.last
+        if last is None:
             return False
-        if turns[-1].role == "user":
-            self._again = True
+        if last.role == "assistant" and last.awaits_reply:
+            self._make_next(PendingReply(last, beside=True), [])
             return True
-        if turns[-1].awaits_reply:
-            self._results.append(turns[-1])
-            return True
-        if turns[-1].calls_at is not None:  # it was cut inside of a call
+        if last.role == "user" or last.calls_at is not None:  # it was cut inside of a call
             return self.regenerate()
-        if turns[-1].end in (None, "stop"):
+        if last.end in (None, "stop"):
             return False
-        self._continued, turns[-1].end = turns[-1].end, None
+        ended, last.end = last.end, None
+        self._make_next(PendingReply(last, unfinished=last, ended=ended), [])
         return True
 
     def branch(self, step: int) -> bool:
@@ -237,7 +285,7 @@ class OpenChat:
     def count_context(self) -> None:
         """Take the figures and the used context from the last reply of the branch that is shown."""
         reply = self.conversation.last_reply
-        if not self.growing:
+        if self.conversation.last not in self.growing:
             stats = reply.stats if reply is not None else None
             self.meter.show(stats)
             self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0
