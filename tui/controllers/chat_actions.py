@@ -92,14 +92,16 @@ class ChatActions:
             feedback,
             widgets.composer,
             widgets.log,
-            ask=self._branches.ask,
+            branches=self._branches,
             files=self.files,
             actions=self._command_actions(),
         )
 
-    def send(self, text: str) -> None:
-        """Carry out what the composer sends: a command, or a message to the model."""
-        self._runner.send(text)
+    def send(self, text: str, pasted: tuple[str, ...]) -> None:
+        """Carry out what the composer sends: a command, or a message to the model; ``pasted`` are
+        parts of it that the composer does not show.
+        """
+        self._runner.send(text, pasted)
 
     async def press(self, name: str, *arguments: int) -> None:
         """Carry out a key of `keymap.CHAT`."""

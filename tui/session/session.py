@@ -34,6 +34,7 @@ from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
+    from localspec.chats.values import Chat
     from localspec.core.options import Options
 
 
@@ -320,7 +321,10 @@ class Session:
         Raises:
             ChatsError: there is none, or it cannot be read; nothing changes then.
         """
-        loaded = await self.chat.recorder.archive.load(start)
+        self.show_saved(await self.chat.recorder.archive.load(start))
+
+    def show_saved(self, loaded: Chat) -> None:
+        """Show a saved chat."""
         chat = self.chats.find(loaded.info.id)
         if chat is None:
             chat = self.chats.with_recorder(Conversation(), self.chat.recorder)
