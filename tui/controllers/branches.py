@@ -65,6 +65,11 @@ class BranchController:
         if not self._session.regenerate():
             self._feedback.hint("there is no question to answer yet")
 
+    def again_in(self, chat: OpenChat, question: ChatTurn) -> None:
+        """Answer a question of a chat again, if that is open still."""
+        if chat in self._session.chats.all:
+            self._session.regenerate(question, chat)
+
     def compact(self) -> None:
         """Have the conversation summarized, and go on from the summary on another branch."""
         if not self._session.compact():

@@ -171,12 +171,14 @@ class ChatActions:
 
     def _again(self, model: str) -> None:
         """Answer the last question again, where it is named by another model."""
+        chat = self._session.chat
         if not model:
             self._branches.again()
-        elif not self._session.chat.questions:
+        elif not chat.questions:
             self._feedback.hint("there is no question to answer yet")
-        else:
-            self._models.use_model(model, then=self._branches.again)
+        else:  # checking a model takes seconds: another chat may be shown then
+            again = partial(self._branches.again_in, chat, chat.questions[-1])
+            self._models.use_model(model, then=again)
 
     async def _help(self) -> None:
         await self._feedback.show_list("Keys and commands", help_rows(self._rebound))

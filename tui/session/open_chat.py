@@ -148,11 +148,24 @@ class OpenChat:
         before, question = pending.after, None
         assert not isinstance(before, PendingReply)  # that one has begun
         if pending.text is not None:
-            end = None if before is None else self.conversation.end_of(before)
-            before = question = self.conversation.follow(end, "user", pending.text)
+            before = question = self._say(pending.text, before)
         reply = pending.unfinished or self.conversation.follow(before, "assistant")
         self._move(pending, reply)
         return question, reply
+
+    def _say(self, text: str, after: ChatTurn | None) -> ChatTurn:
+        end = None if after is None else self.conversation.end_of(after)
+        return self.conversation.follow(end, "user", text)
+
+    def save_pending(self) -> None:
+        """Save the messages that were not asked, as questions without a reply."""
+        for pending in tuple(self.pending):
+            if pending.text is not None and not pending.summary:
+                assert not isinstance(pending.after, PendingReply)  # that one is a question now
+                question = self._say(pending.text, pending.after)
+                self._move(pending, question)
+                self.recorder.ask(self.conversation, question)
+            self._drop(pending)
 
     def _drop(self, pending: PendingReply) -> None:
         """Do not make a reply; what is pending after it follows what it would have followed."""
