@@ -72,6 +72,16 @@ async def test_a_large_paste_attaches_nothing_at_once_or_when_it_is_changed(chat
         assert sent == [f"What is this? {paste}", f"What is this? {paste}!"]
 
 
+async def test_a_large_paste_is_no_command(chat):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("first")
+        c.composer.post_message(events.Paste(f"/title {'x' * 2000}"))
+        await c.until(lambda: "[pasted text 1" in c.composer.text)
+        await c.pilot.press("enter")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert c.session.chat.title == "first"
+
+
 async def test_a_picture_goes_along_beside_a_folder(chat, files):
     async with chat(Script("One.")) as c:
         await c.type("@cat.png compare with @d/")

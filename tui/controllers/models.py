@@ -30,6 +30,7 @@ from tui.widgets.composer import Composer
 if TYPE_CHECKING:
     from tui.input.model_list import Picked
     from tui.screens.race import Left
+    from tui.session.answer import RunningReply
     from tui.session.pull_process import PullProcess
 
 
@@ -119,7 +120,9 @@ class ModelChooser:
         self._screen, self._session = screen, session
         self._feedback, self._pulls = feedback, pulls
         self._asked: Mapping[str, object] | None = None
-        """What would stop a reply, and is done when it is asked for again."""
+        """What would stop replies, and is done when it is asked for again while they are made."""
+        self._stopping: list[RunningReply] = []
+        """Those replies."""
 
     def open_picker(self, query: str = "") -> None:
         """Open the list of models and drafts; a server has its own."""
@@ -223,9 +226,11 @@ class ModelChooser:
 
     def _stops_replies(self, changes: Mapping[str, object]) -> bool:
         """Whether loading would stop a reply, and this was not asked for twice."""
-        if not self._session.replies.running or changes == self._asked:
+        running = self._session.replies.running
+        again = changes == self._asked and any(reply in running for reply in self._stopping)
+        if not running or again:
             return False
-        self._asked = changes
+        self._asked, self._stopping = changes, [*running]
         self._feedback.hint("a reply is being made; the same again stops it and loads the model")
         return True
 
@@ -236,7 +241,8 @@ class ModelChooser:
         return self._load(changes)
 
     def _load(self, changes: Mapping[str, object], then: Callable[[], None] | None = None) -> bool:
-        self._asked, stopped = None, self._session.replies.chats
+        self._asked, self._stopping = None, []
+        stopped = self._session.replies.chats
         try:
             self._session.load(**changes)
         except LocalspecError as error:

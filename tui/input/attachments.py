@@ -64,6 +64,12 @@ class Draft:
     """The question that it changes: what that named is in it, or was meant as words."""
 
     @property
+    def begins_pasted(self) -> bool:
+        """Whether its beginning is pasted: the composer shows no command there."""
+        pasted = filter(None, map(str.strip, self.pasted))
+        return any(self.text.strip().startswith(text) for text in pasted)
+
+    @property
     def slow(self) -> bool:
         """Whether it names what takes a while to read: a folder, a PDF, a notebook."""
         endings = (".pdf", ".ipynb", "/", os.sep)
