@@ -53,7 +53,7 @@ class CommandRunner:
         draft = self._files.draft(text.strip("\n"), pasted)
         message = ""
         try:
-            command = None if draft.begins_pasted else commands.parse(text.strip())
+            command = None if draft.begins_pasted else commands.parse(draft.text.rstrip())
             as_words = text == self._no_file
             self._no_file = None
             if command is None and draft.slow:
