@@ -27,7 +27,7 @@ def opened(*, stopped=True):
 
 def begun(chat):
     """The next reply begins: the texts before it, and its turn."""
-    _, reply = chat.begin(chat.pending.popleft())
+    _, reply = chat.begin(chat.pending.take())
     return [turn.text for turn in chat.conversation.branch_to(reply)[:-1]], reply
 
 

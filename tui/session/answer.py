@@ -30,7 +30,8 @@ from tui.session.notifications import (
     ReplyFailed,
     ReplyStarted,
 )
-from tui.session.open_chat import OpenChat, PendingReply
+from tui.session.open_chat import OpenChat
+from tui.session.pending import PendingReply
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:

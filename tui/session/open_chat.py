@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.chats.values import End
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.meter import Meter
 from tui.session.notifications import Notification
+from tui.session.pending import PendingReplies, PendingReply
 from tui.session.recorder import ChatRecorder
 
 if TYPE_CHECKING:
@@ -28,30 +26,6 @@ SUMMARIZE = (
 _SUMMARIZED = (
     "This is a summary of our conversation so far. Confirm in one sentence, and go on from it."
 )
-
-
-@dataclass(slots=True, eq=False)
-class PendingReply:
-    """A reply to be made, with its place in the chat: which branch is shown when it begins changes
-    nothing about it.
-    """
-
-    after: ChatTurn | PendingReply | None
-    """The question that it answers, the reply whose results the model reads, or what its own
-    question follows: a turn, a reply that is pending before it, or None at the beginning.
-    """
-    text: str | None = None
-    """Its question; None where `after` is answered."""
-    unfinished: ChatTurn | None = None
-    """The reply to continue, which is `after` too."""
-    ended: End | None = None
-    """How it had ended; restored if it is not continued."""
-    variant: int = 0
-    """Number of the variant; a fixed seed is increased by it."""
-    beside: bool = False
-    """Whether it may be made while other replies of the chat are."""
-    summary: bool = False
-    """Whether it is a summary, from which a new branch begins."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,8 +49,7 @@ class OpenChat:
         self.conversation = conversation
         self.recorder = recorder
         self.meter = Meter()
-        self.pending: deque[PendingReply] = deque()
-        """Replies to be made, the next one first."""
+        self.pending = PendingReplies()
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
         self.busy_since: float | None = None
@@ -120,7 +93,7 @@ class OpenChat:
     @property
     def may_start(self) -> bool:
         """Whether a pending reply may begin now: one at a time, and variants beside it."""
-        return bool(self.pending) and (self.pending[0].beside or not self.growing)
+        return bool(self.pending) and (self.pending.next.beside or not self.growing)
 
     @property
     def queue(self) -> list[str]:
@@ -129,19 +102,15 @@ class OpenChat:
 
     def ask(self, text: str, *, summary: bool = False) -> None:
         """Ask after all that is there and pending on the branch that is shown."""
-        after: ChatTurn | PendingReply | None = self.conversation.last
-        for pending in self.pending:
-            if pending.after is after:
-                after = pending
-        self.pending.append(PendingReply(after, text, summary=summary))
+        self.pending.ask(text, self.conversation.last, summary=summary)
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        last = next((p for p in reversed(self.pending) if p.text is not None), None)
-        if last is None:
+        asked = [pending for pending in self.pending if pending.text is not None]
+        if not asked:
             return None
-        self._drop(last)
-        return last.text
+        self.pending.drop(asked[-1])
+        return asked[-1].text
 
     def begin(self, pending: PendingReply) -> tuple[ChatTurn | None, ChatTurn]:
         """Put a reply, and its question where it has one, into its place in the conversation."""
@@ -150,7 +119,7 @@ class OpenChat:
         if pending.text is not None:
             before = question = self._say(pending.text, before)
         reply = pending.unfinished or self.conversation.follow(before, "assistant")
-        self._move(pending, reply)
+        self.pending.move(pending, reply)
         return question, reply
 
     def _say(self, text: str, after: ChatTurn | None) -> ChatTurn:
@@ -159,65 +128,43 @@ class OpenChat:
 
     def save_pending(self) -> None:
         """Save the messages that were not asked, as questions without a reply."""
-        for pending in tuple(self.pending):
+        for pending in self.pending:
             if pending.text is not None and not pending.summary:
                 assert not isinstance(pending.after, PendingReply)  # that one is a question now
                 question = self._say(pending.text, pending.after)
-                self._move(pending, question)
+                self.pending.move(pending, question)
                 self.recorder.ask(self.conversation, question)
-            self._drop(pending)
-
-    def _drop(self, pending: PendingReply) -> None:
-        """Do not make a reply; what is pending after it follows what it would have followed."""
-        self.pending.remove(pending)
-        if pending.unfinished is not None:
-            pending.unfinished.end = pending.ended
-        self._move(pending, pending.after)
-
-    def _move(self, place: PendingReply | ChatTurn, to: PendingReply | ChatTurn | None) -> None:
-        """Let what is pending after one place follow another one."""
-        for pending in self.pending:
-            if pending.after is place:
-                pending.after = to
+            self.pending.drop(pending)
 
     def leave_out(self, question: ChatTurn) -> None:
         """Take a question and its reply out of the branch that is shown, which they end."""
         left = self.conversation.turns[-2:]
         self.conversation.rewind(question)
         for turn in left:
-            self._move(turn, self.conversation.last)
+            self.pending.move(turn, self.conversation.last)
         self.recorder.save_view(self.conversation)
 
     def drop_pending(self) -> None:
         """Make no pending reply."""
-        for pending in tuple(self.pending):
-            self._drop(pending)
+        for pending in self.pending:
+            self.pending.drop(pending)
 
     def stop_varying(self) -> None:
         """Make no further variants."""
-        for pending in [p for p in self.pending if p.variant]:
-            self._drop(pending)
+        for pending in self.pending:
+            if pending.variant:
+                self.pending.drop(pending)
 
     def go_on(self, reply: ChatTurn) -> None:
         """Have the model read the results of a reply's calls."""
-        self.pending.appendleft(PendingReply(reply, beside=True))
-
-    def _make_next(self, pending: PendingReply, instead_of: Iterable[ChatTurn]) -> None:
-        """Make a reply before all others. Those without a question of their own are not made any
-        more; messages that were to follow one of ``instead_of`` follow it.
-        """
-        for other in [p for p in self.pending if p.text is None]:
-            self._drop(other)
-        for turn in instead_of:
-            self._move(turn, pending)
-        self.pending.appendleft(pending)
+        self.pending.go_on(reply)
 
     def edit(self, turn: ChatTurn, text: str) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
         turns = self.conversation.turns
         replaced = turns[turns.index(turn) :] if turn in turns else []
         self.conversation.rewind(turn)
-        self._make_next(PendingReply(self.conversation.last, text), replaced)
+        self.pending.put_first(PendingReply(self.conversation.last, text), replaced)
 
     def begin_from(self, summary: ChatTurn, text: str) -> bool:
         """Begin a branch with a summary in place of all messages, which stay on theirs; whether it
@@ -226,7 +173,7 @@ class OpenChat:
         shown = self.conversation.last is summary
         if shown:
             self.conversation.rewind(self.conversation.turns[0])
-        self._make_next(PendingReply(None, f"{_SUMMARIZED}\n\n{text}"), [summary])
+        self.pending.put_first(PendingReply(None, f"{_SUMMARIZED}\n\n{text}"), [summary])
         return shown
 
     def regenerate(self, question: ChatTurn | None = None) -> bool:
@@ -238,7 +185,7 @@ class OpenChat:
         replaced = turns[turns.index(question) :] if question in turns else []
         if len(replaced) > 1:
             self.conversation.rewind(replaced[1])
-        self._make_next(PendingReply(question), replaced)
+        self.pending.put_first(PendingReply(question), replaced)
         return True
 
     def vary(self, count: int) -> bool:
@@ -247,9 +194,7 @@ class OpenChat:
         """
         if not self.regenerate():
             return False
-        question = self.pending[0].after
-        for number in range(1, count):
-            self.pending.insert(number, PendingReply(question, variant=number, beside=True))
+        self.pending.vary(count)
         return True
 
     def continue_reply(self) -> bool:
@@ -261,14 +206,14 @@ class OpenChat:
         if last is None:
             return False
         if last.role == "assistant" and last.awaits_reply:
-            self._make_next(PendingReply(last, beside=True), [])
+            self.pending.put_first(PendingReply(last, beside=True), [])
             return True
         if last.role == "user" or last.calls_at is not None:  # it was cut inside of a call
             return self.regenerate()
         if last.end in (None, "stop"):
             return False
         ended, last.end = last.end, None
-        self._make_next(PendingReply(last, unfinished=last, ended=ended), [])
+        self.pending.put_first(PendingReply(last, unfinished=last, ended=ended), [])
         return True
 
     def branch(self, step: int) -> bool:

@@ -27,8 +27,9 @@ from tui.session.notifications import (
     ReplyEnded,
     ReplyFailed,
 )
-from tui.session.open_chat import OpenChat, PendingReply
+from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
+from tui.session.pending import PendingReply
 from tui.session.settings import Settings
 from tui.session.titles import Titles
 from tui.session.tool_shelf import ToolShelf
@@ -120,7 +121,7 @@ class ReplyTask:
                         await self._compare(self.comparing)
                         continue
                 elif (chat := self._next) is not None:
-                    self._start(chat, chat.pending.popleft(), tasks)
+                    self._start(chat, chat.pending.take(), tasks)
                     continue
                 await self._wake.wait()
 
