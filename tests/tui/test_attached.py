@@ -53,6 +53,9 @@ def test_what_the_changed_question_named_is_not_attached_again(files):
     assert read(Draft(f"{question} now", edited=question)).message == f"{question} now"
     more = read(Draft(f"{question} and @notes.txt", edited=question))
     assert [one.name for one in more.texts] == ["notes.txt"]
+    sent = attach("Look @d/")
+    (files / "d" / "a.txt").write_text("beta")  # its block was deleted to have it anew
+    assert read(Draft("Look @d/", edited=sent)).message == sent.replace("alpha", "beta")
 
 
 async def test_a_large_paste_attaches_nothing_at_once_or_when_it_is_changed(chat, files):

@@ -78,6 +78,8 @@ class Draft:
     def names(self) -> list[str]:
         """What it names as files, once each, with the punctuation after it."""
         known = {(m[1] or m[2]).rstrip(_AFTER) for m in _NAME.finditer(self.edited)}
+        # A file that was taken out of it is wanted as it is now.
+        known = {name for name in known if self.has(name) or not Draft(self.edited).has(name)}
         names = dict.fromkeys(m[1] or m[2] for m in self.words(self.text))
         return [name for name in names if name.rstrip(_AFTER) not in known]
 
