@@ -251,6 +251,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         await self.session.engine.client.close()
         await self.session.tools.close()
         self.session.presence.close()
+        for chat in self.session.chats.all:
+            chat.save_pending()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:

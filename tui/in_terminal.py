@@ -94,7 +94,7 @@ def configured() -> Configured:
         UsageError: one of them is refused.
     """
     found = config_settings.settings()
-    shelf = ToolShelf(allow_tools.names(found), allow_tools.save)
+    shelf = ToolShelf(allow_tools.names(found), allow_tools.add)
     shelf.only = allow_tools.offered(found)
     figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
     return Configured(

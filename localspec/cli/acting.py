@@ -240,9 +240,7 @@ async def _all(
 
 
 async def _one(box: Toolbox, call: SavedCall, tool: OfferedTool, most: int) -> SavedCall:
-    from localspec.tools.toolbox import arguments_of
-
-    result = await box.call(tool, arguments_of(call.arguments), most)
+    result = await box.run(tool, call.arguments, most)
     return dataclasses.replace(
         call,
         state="failed" if result.failed else "done",

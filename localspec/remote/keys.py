@@ -6,6 +6,7 @@ A key is held in memory only. It is never part of an error, a log or a file of o
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 
@@ -44,8 +45,10 @@ class Key:
         return {"Authorization": f"Bearer {self._text}"} if self._text is not None else {}
 
     def hidden(self, text: str) -> str:
-        """A text of the server without the key, which it may repeat."""
-        return text.replace(self._text, "(the key)") if self._text is not None else text
+        """A text of the server without the key, which it may repeat, also in other letters."""
+        if not self._text:
+            return text
+        return re.sub(re.escape(self._text), "(the key)", text, flags=re.IGNORECASE)
 
 
 def find(address: Address) -> Key:

@@ -90,6 +90,8 @@ class Folder:
             return calls[tool](arguments)
         except OSError as error:
             raise ToolError(f"cannot read it: {error.strerror}") from None
+        except (TypeError, ValueError, OverflowError) as error:  # no grammar made them
+            raise ToolError(f"these are no arguments of {tool}: {error}") from None
 
     def _place(self, arguments: Mapping[str, Any]) -> Path:
         """The file or folder that the arguments name.

@@ -164,3 +164,13 @@ def test_the_projector_of_a_model_is_in_its_folder_and_has_16_bits_where_it_can(
     assert projector(entries, "m-Q4_K_M.gguf") == RepoFile("mmproj-F16.gguf", 10)
     assert projector(entries, "sub/m.gguf") == RepoFile("sub/model-mmproj-q8_0.gguf", 10)
     assert projector(entries, "other/m.gguf") is None
+
+
+@pytest.mark.parametrize(("tag", "kind"), [("Q4_0", ModelNotFoundError), (None, UsageError)])
+def test_a_repository_of_many_models_is_not_listed_whole(
+    tag: str | None, kind: type[Exception]
+) -> None:
+    paths = [f"models/{'long-name-' * 6}{n}.gguf" for n in range(700)]
+    with pytest.raises(kind, match="and 660 more") as caught:
+        pick(paths, tag)
+    assert len(str(caught.value)) < 10_000

@@ -60,6 +60,12 @@ def test_nothing_outside_of_the_folder_is_read(folder, tool, path):
         folder.call(tool, {"path": path})
 
 
+@pytest.mark.parametrize("line", ["two", [2], float("inf")])
+def test_arguments_that_no_grammar_made_are_an_error_that_the_model_reads(folder, line):
+    with pytest.raises(ToolError):
+        folder.call("read_file", {"path": "a.md", "first_line": line})
+
+
 def test_bytes_are_not_read_as_text(folder):
     (folder.path / "bytes").write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(ToolError, match="is not text"):

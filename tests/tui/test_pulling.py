@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from localspec.models.memory import fit
 from localspec.models.pull import planner
 from localspec.models.pull import process as pulling
 from localspec.models.pull.process import PullDone, PullFailed, PullPlanned, PullProgress
+from tui.session import pull_process
 from tui.session.pull_process import PullProcess
 
 pytest_plugins = ["hub_fixtures"]
@@ -39,6 +41,19 @@ def test_what_is_said_arrives_as_it_was(said):
 def test_anything_else_is_an_error_with_a_line(line):
     with pytest.raises(Exception, match="unknown line"):
         pulling.decode(line)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(70_000, "x" * 70_000), (2 << 20, "more than 1 MB")])
+async def test_a_long_line_of_the_pull_ends_no_interface(monkeypatch, length, shown):
+    code = (
+        "import sys; from localspec.models.pull.process import PullFailed, encode;"
+        f"sys.stdout.buffer.write(encode(PullFailed('x' * {length}, False)))"
+    )
+    command = [sys.executable, "-c", code], dict(os.environ)
+    monkeypatch.setattr(pull_process.children, "command", lambda *_: command)
+    outcome = await PullProcess().run("u/r")
+    assert outcome.error
+    assert shown in outcome.lines[0]
 
 
 async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair):

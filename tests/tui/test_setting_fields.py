@@ -173,6 +173,25 @@ async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
     assert cli.call(["run", "-n", "1", "--temperature", "x", "hi"]) == 2  # the file is read
 
 
+async def test_saved_settings_that_wait_for_a_reply_are_not_said_to_be_in_effect(chat):
+    async with chat(Script(LONG, hold_at=2)) as c:
+        c.session.engine.options, opened = Options(), []
+        c.session.engine.reopen = lambda options: opened.append(options) or FakeEngine()
+        await c.ask_and_hold("Hello")
+        for saved in (1, 2):
+            await c.pilot.press("ctrl+s")
+            await c.sees("draft max")
+            c.app.screen.query_one("#draft_max", Input).value = "5"
+            await c.pilot.press("ctrl+s")
+            if saved == 1:
+                await c.until(lambda: "the same again stops it" in c.stats)
+                await c.sees("saved in")
+                assert "in effect" not in c.screen_text
+                assert not opened
+        await c.until(lambda: opened)
+        assert opened[0].draft_max == 5
+
+
 async def test_a_damaged_file_is_not_written_to_and_nothing_typed_is_lost(chat):
     path = paths.config_dir() / "config.toml"
     path.parent.mkdir(parents=True)

@@ -78,8 +78,12 @@ class ChatSwitcher:
 
     async def resume(self, start: str) -> None:
         """Show a saved chat."""
-        before = self._session.chat
-        await self._feedback.result(self._session.resume(start or None))
+        archive = self._session.chat.recorder.archive
+        loaded = await self._feedback.result(archive.load(start or None))
+        if loaded is None:
+            return
+        before = self._session.chat  # another one may have been shown while it was read
+        self._session.show_saved(loaded)
         if self._session.chat is before or before not in self._session.chats.all:
             return  # the text of the composer belongs to the chat that is shown now
         before.typed = self._composer.text

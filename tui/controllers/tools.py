@@ -43,8 +43,8 @@ class ToolController:
         found = next((answer for answer in ANSWERS if answer == (word or "once")), None)
         if found is None:
             self._feedback.hint("/allow takes once, chat or always; /deny refuses")
-        elif not self._session.tools.answer(self._session.chat, found):
-            self._feedback.hint("no tool asks to run")
+        elif why_not := self._session.tools.answer(self._session.chat, found):
+            self._feedback.hint(why_not)
 
     async def folder(self, text: str) -> None:
         """Open a folder for reading, close it, or say which is open."""

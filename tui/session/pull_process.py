@@ -24,6 +24,22 @@ from localspec.processes import children
 _PATIENCE = 5.0
 """Seconds that the process has to end by itself."""
 _MODULE = "localspec.models.pull.process"
+_LONGEST_LINE = 1 << 20
+"""Bytes."""
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """The next line; none at the end.
+
+    Raises:
+        LocalspecError: it is longer than any that the process writes.
+    """
+    try:
+        return await stream.readline()
+    except ValueError:  # asyncio's own
+        raise LocalspecError(
+            f"the pull process wrote a line of more than {_LONGEST_LINE >> 20} MB; pull it again"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +127,7 @@ class PullProcess:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env=environment,
+                limit=_LONGEST_LINE,
                 start_new_session=True,  # Ctrl+C in the terminal must not reach it
             )
         except OSError as error:
@@ -118,7 +135,7 @@ class PullProcess:
         assert process.stdout is not None
         if self._stopping:
             self.stop()
-        while line := await process.stdout.readline():
+        while line := await _line(process.stdout):
             match pulling.decode(line):
                 case PullWaiting(why):
                     self._waiting = why

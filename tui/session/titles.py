@@ -141,7 +141,7 @@ class Titles:
         question still.
         """
         turns, info = chat.conversation.turns, chat.recorder.info
-        open_ = chat in self._chats.all and not (chat.growing or chat.waits or chat.compacting)
+        open_ = chat in self._chats.all and not (chat.growing or chat.waits)
         first = next((turn.text for turn in turns if turn.role == "user"), "")
         called = info.title == title_of(named(first)) and not info.named
         answered = bool(turns) and turns[-1].end == "stop" and not turns[-1].awaits_reply

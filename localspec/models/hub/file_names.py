@@ -33,6 +33,8 @@ PREFERENCE = (
 _SMALL_PREFERENCE = ("Q8_0", *PREFERENCE)
 _SMALL = 1_200_000_000
 """Bytes; smaller drafts lose more by lower acceptance in four bits than they gain in speed."""
+_MOST_LISTED = 40
+"""Models that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ def choose(wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False) -
         asked = "several models" if wanted.tag is None else f"several files for {wanted.tag}"
         raise UsageError(
             f"{wanted.repo} has {asked}; name one: "
-            + ", ".join(f"{wanted.repo}:{c.first.path}" for c in matching)
+            + _listed([f"{wanted.repo}:{c.first.path}" for c in matching])
         )
     (chosen,) = matching
     if len(chosen.entries) != chosen.count:
@@ -163,7 +165,13 @@ def choose(wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False) -
 def listing(found: Iterable[RepoModel]) -> str:
     """The models with their sizes, smallest first, in one line."""
     ordered = sorted(found, key=lambda c: (c.n_bytes, c.prefix))
-    return ", ".join(f"{c.label or c.first.path} ({size(c.n_bytes)})" for c in ordered)
+    return _listed([f"{c.label or c.first.path} ({size(c.n_bytes)})" for c in ordered])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """The first of some texts, and how many more there are."""
+    more = len(texts) - _MOST_LISTED
+    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _canonical(label: str) -> str:

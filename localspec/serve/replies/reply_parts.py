@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
+
+from localspec.core.json_text import object_or_text
 
 
 class Reasoning(Struct, frozen=True):
@@ -75,22 +75,8 @@ class WholeCall(Struct):
     complete: bool = False
 
     def value(self) -> dict[str, Any]:
-        """The arguments of a whole call, for answers that hold them as JSON. Where Python has no
-        value for them (a number of thousands of digits, or beyond floating point; a thousand
-        brackets), their text is under "arguments".
-        """
-        try:
-            found = json.loads(self.arguments or "{}", parse_float=_finite)
-        except (ValueError, RecursionError):
-            return {"arguments": self.arguments}
-        return found if isinstance(found, dict) else {"arguments": self.arguments}
-
-
-def _finite(text: str) -> float:
-    found = float(text)
-    if math.isinf(found):
-        raise ValueError(f"{text} is beyond floating point")
-    return found
+        """The arguments of a whole call, for answers that hold them as JSON."""
+        return object_or_text(self.arguments)
 
 
 class WholeReply(Struct):
