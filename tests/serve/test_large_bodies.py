@@ -6,7 +6,11 @@ import threading
 
 import pytest
 
+from localspec.core import codec
+from localspec.core.events import Message, MessageCall
+from localspec.core.reply_request import ReplyRequest
 from localspec.models.hub import links
+from localspec.serve.backend.prompt_limits import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError
@@ -107,6 +111,63 @@ async def test_the_arguments_of_calls_are_a_part_of_a_prompt(world):
     answer = await world.client.post("/v1/chat/completions", json={"messages": turns})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+LONG = "n" * 129
+CALLED = {"id": "1", "function": {"name": LONG, "arguments": {}}}
+USED = {"type": "tool_use", "id": "1", "name": LONG, "input": {}}
+NAMED = {
+    "/v1/chat/completions": [{"role": "assistant", "content": "", "tool_calls": [CALLED]}],
+    "/v1/messages": [{"role": "assistant", "content": [USED]}],
+    "/api/chat": [{"role": "assistant", "tool_calls": [CALLED]}],
+}
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_a_call_has_a_name_that_a_tool_may_have_and_no_endless_id(world, path):
+    """Each result with the id of a call is given its name."""
+    answer = await world.client.post(path, json=HI | {"messages": NAMED[path]})
+    assert answer.status_code == 400
+    assert "has 129 characters; 128 is the most" in answer.text
+    turn = json.dumps(NAMED[path]).replace(LONG, "n").replace('"1"', f'"{"1" * 5000}"')
+    answer = await world.client.post(path, json=HI | {"messages": json.loads(turn)})
+    assert "has 5000 characters; 4096 is the most" in answer.text
+
+
+async def test_nor_has_an_item_of_a_response(world):
+    items = {
+        "function_call": {"name": LONG},
+        "function_call_output": {"output": "", "call_id": "1" * 5000},
+    }
+    for kind, fields in items.items():
+        answer = await world.client.post("/v1/responses", json={"input": [{"type": kind} | fields]})
+        assert answer.status_code == 400
+        assert "is the most" in answer.text
+
+
+def test_all_texts_of_a_request_count():
+    calls = (MessageCall("i" * 1000, "n" * 100, '{"a": 1}'),)
+    turns = (
+        Message("assistant", "", calls=calls),
+        Message("tool", "", call_id="i" * 1000, name="n" * 100),
+    )
+    request = ReplyRequest(turns)
+    assert request.written == 2208
+    assert ReplyRequest(turns, owner="o" * 50).size == 2258
+    with pytest.raises(ApiError, match="2208 characters"):
+        require_room(request, 2207 // 64)
+
+
+async def test_a_salt_is_no_longer_than_a_digest_in_the_engine(world):
+    for salt in ("a" * 1000, "b"):
+        await world.client.post("/v1/chat/completions", json=HI | {"cache_salt": salt})
+    raw = codec.encode(ReplyRequest(prompt="Hi", owner="c" * 5000), sparse=True)
+    assert (await world.client.post("/localspec/reply", json=raw)).status_code == 200
+    owners = {request.owner for request in world.requests}
+    assert len(owners) == 3
+    assert max(map(len, owners)) < 200
+    answer = await world.client.post("/v1/chat/completions", json=HI | {"cache_salt": "a" * 1025})
+    assert answer.json()["error"]["param"] == "cache_salt"
 
 
 async def test_countless_unknown_fields_are_told_of_as_few_are(world):

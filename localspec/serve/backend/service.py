@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -315,5 +316,10 @@ class Service:
 
 
 def _owner(caller: Caller, request: ReplyRequest) -> str:
-    """The caller, and within it what the request itself asks to be kept apart (``cache_salt``)."""
-    return f"{caller.owner}/{request.owner}" if request.owner else caller.owner
+    """The caller, and within it what the request itself asks to be kept apart (``cache_salt``): by
+    a digest, since caches that count what they keep have owners as keys.
+    """
+    if not request.owner:
+        return caller.owner
+    salt = request.owner.encode("utf-8", "surrogatepass")
+    return f"{caller.owner}/{hashlib.sha256(salt).hexdigest()}"

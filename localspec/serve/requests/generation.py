@@ -22,10 +22,19 @@ from localspec.serve.requests.grammars import GrammarFields
 
 MOST_STOPS = 64
 _SEEDS = 1 << 64
+LONGEST_NAME = 128
+"""Characters of a tool's name: each of its results is given it."""
+_LONGEST_ID = 4096
+"""Characters of a call's id: some programs put what another model has thought into it."""
 
-Name = Annotated[str, Meta(min_length=1)]
+_SALT = Meta(max_length=1024, description="keeps what is cached for it apart")
+Stop = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+"""The name of a tool."""
+CallId = Annotated[str, Meta(max_length=_LONGEST_ID)]
+"""The id of a call."""
 Alternatives = Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)]
-Stops = Annotated[list[Name], Meta(max_length=MOST_STOPS)]
+Stops = Annotated[list[Stop], Meta(max_length=MOST_STOPS)]
 TokenLimit = Annotated[
     int,
     Meta(
@@ -80,11 +89,11 @@ class GenerationBody(GrammarFields):
     )
     stream: bool | None = None
     seed: Annotated[Any, setting(schema.SEED)] = None
-    stop: Annotated[Name | Stops, Meta(description="texts that end the reply")] | None = None
+    stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
     prediction: str | Prediction | None = None
     logprobs_mode: LogprobsMode | None = None
     prompt_logprobs: Alternatives | None = None
-    cache_salt: Annotated[str, Meta(description="keeps what is cached for it apart")] | None = None
+    cache_salt: Annotated[str, _SALT] | None = None
     lora: Scales | None = None
     localspec: Drafting | None = None
 

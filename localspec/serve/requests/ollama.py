@@ -22,7 +22,15 @@ from localspec.serve.http.typed import Body, Fields, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
 from localspec.serve.requests.embeddings import MOST_TEXTS
-from localspec.serve.requests.generation import Alternatives, Drafting, Name, made, texts
+from localspec.serve.requests.generation import (
+    LONGEST_NAME,
+    Alternatives,
+    CallId,
+    Drafting,
+    Name,
+    made,
+    texts,
+)
 from localspec.serve.requests.grammars import checked_grammar
 from localspec.serve.requests.offered_tools import ChatTool, OfferedTools, chat_tools
 from localspec.serve.requests.ollama_options import KeepAlive, OllamaOptions
@@ -161,7 +169,7 @@ class CalledFunction(Fields):
 class OllamaCall(Fields, kw_only=True):
     """An earlier call of a tool."""
 
-    id: str | None = None
+    id: CallId | None = None
     type: str | None = None
     function: CalledFunction
 
@@ -174,8 +182,8 @@ class OllamaMessage(Fields):
     thinking: str | None = None
     images: list[Image] | None = None
     tool_calls: list[OllamaCall] | None = None
-    tool_name: str | None = None
-    tool_call_id: str | None = None
+    tool_name: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
+    tool_call_id: CallId | None = None
 
     def __post_init__(self) -> None:
         if self.images and self.role not in {"user", "tool"}:
