@@ -202,7 +202,7 @@ class EngineClient:
     async def tokenize(
         self, request: ReplyRequest, *, special: bool = True, bos: bool = True
     ) -> Tokenized:
-        """`Runtime.tokenize`, beside the replies that run.
+        """`Runtime.tokenize`, beside the replies that run. Cancelled as `examine` is.
 
         Raises what that raises, or EngineError when the process dies.
         """
@@ -236,7 +236,7 @@ class EngineClient:
                 case event:
                     return event
         except asyncio.CancelledError:
-            if isinstance(command, ExamineCommand):
+            if not isinstance(command, AdapterCommand):
                 self.interrupt_reply(command.id)
                 await inbox.get()
             raise

@@ -319,8 +319,7 @@ async def test_it_dies_with_its_parent(tmp_path):
         import asyncio, sys
         from dataclasses import make_dataclass
         from pathlib import Path
-        from localspec.engine import protocol
-from localspec.engine.client import EngineClient
+        from localspec.engine.client import EngineClient
         async def main():
             options = make_dataclass("Options", [("model", str)])("fake")
             client = EngineClient(options, log_dir=Path(sys.argv[1]), runtime="fake_runtime:create")
@@ -405,6 +404,17 @@ async def test_a_message_beyond_the_limit_of_a_line_is_a_sentence_and_the_next_o
         await ask(client, "x" * (17 << 20))
     with pytest.raises(UsageError, match="too long to be sent"):
         await ask(client, "ж" * 3_000_000)  # six bytes each on the line
+    assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_a_text_that_nobody_waits_for_is_split_no_more(client, tmp_path):
+    log = tmp_path / "log/engine.log"
+    asked = asyncio.create_task(client.tokenize(ReplyRequest(prompt="Hi")))
+    await until_so(lambda: "splits Hi" in log.read_text())
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert "split no more" in log.read_text()  # it has ended there
     assert text_of(await ask(client, "still here")) == "still here "
 
 

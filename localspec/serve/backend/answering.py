@@ -36,6 +36,8 @@ class Server(Protocol):
     slot: EngineSlots
     models: ModelNames
     metrics: Metrics
+    splitting: asyncio.Semaphore
+    """Places for texts that are split into tokens."""
 
     def entered(self, answering: Answering) -> None:
         """Count an answer that begins.
@@ -123,7 +125,8 @@ class Answering:
         """
         assert self._engine is not None
         try:
-            return await self._engine.tokenize(request)
+            async with self._server.splitting:
+                return await self._engine.tokenize(request)
         except LocalspecError as error:
             raise self._server.refused(error) from None
 

@@ -6,8 +6,9 @@ import asyncio
 import dataclasses
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from http import HTTPStatus
+from typing import Any, TypeVar
 
 from localspec.core.events import Examination
 from localspec.core.options import Options
@@ -30,8 +31,11 @@ from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.settings import ServeSettings
 
+_T = TypeVar("_T")
 _EXAMINED_AT_ONCE = 2
 """Places of earlier replies that are looked at together."""
+_SPLIT_AT_ONCE = 4
+"""Texts that are split into tokens together."""
 _TOKENIZED = 1 << 15
 """Tokens up to which a text is tokenized whatever the context, or while that is not known."""
 _MOST_NAMES = 256
@@ -62,8 +66,10 @@ class Service:
         self.started = time.time()
         self._running: set[Answering] = set()
         self._told: dict[tuple[str, str], None] = {}
-        self._examinations: set[asyncio.Task[Examination]] = set()
+        self._asked: set[asyncio.Task[Any]] = set()
+        """Examinations, and texts that are split."""
         self._examining = asyncio.Semaphore(_EXAMINED_AT_ONCE)
+        self.splitting = asyncio.Semaphore(_SPLIT_AT_ONCE)
 
     async def answer(
         self,
@@ -139,11 +145,13 @@ class Service:
         require_room(request, max(_TOKENIZED, info.context if info else 0))
         called = await self.models.adapter(model)
         owned = await self._owned(caller, request, called, options)
-        try:
-            async with self.slot.use(options) as engine:
+
+        async def split() -> Tokenized:
+            # In this order: replies that use an engine wait for such a place too.
+            async with self.slot.use(options) as engine, self.splitting:
                 return await engine.tokenize(owned, special=special, bos=bos)
-        except LocalspecError as error:
-            raise self.refused(error) from None
+
+        return await self._placed(split())
 
     async def examine(
         self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
@@ -155,28 +163,33 @@ class Service:
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
         owned = await self._owned(caller, request, None, None)
-        work = asyncio.create_task(self._examined(owned, tokens, rival))
-        self._examinations.add(work)
-        work.add_done_callback(self._examination_over)
+
+        async def examined() -> Examination:
+            async with self._examining, self.slot.use() as engine:
+                return await engine.examine(owned, tokens, rival)
+
+        return await self._placed(examined())
+
+    async def _placed(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """What the engine answers. Work whose client has left keeps its place until the engine has
+        ended it: a row of such clients cannot pile it up.
+
+        Raises:
+            ApiError: the engine refuses.
+        """
+        task = asyncio.create_task(work)
+        self._asked.add(task)
+        task.add_done_callback(self._over)
         try:
-            return await asyncio.shield(work)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            work.cancel()
+            task.cancel()
             raise
         except LocalspecError as error:
             raise self.refused(error) from None
 
-    async def _examined(
-        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None
-    ) -> Examination:
-        """One whose client has left keeps its place until the engine has ended it: a row of them
-        cannot pile up.
-        """
-        async with self._examining, self.slot.use() as engine:
-            return await engine.examine(request, tokens, rival)
-
-    def _examination_over(self, work: asyncio.Task[Examination]) -> None:
-        self._examinations.discard(work)
+    def _over(self, work: asyncio.Task[Any]) -> None:
+        self._asked.discard(work)
         if not work.cancelled():
             work.exception()  # seen: its client may have left
 
