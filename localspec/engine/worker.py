@@ -234,7 +234,7 @@ class EngineWorker:
             with self._lock:
                 self._answering.discard(thread)
 
-        thread = threading.Thread(target=run, name="answers", daemon=True)
+        thread: threading.Thread = threading.Thread(target=run, name="answers", daemon=True)
         with self._lock:
             self._answering.add(thread)
         try:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from localspec.core import settings_schema as schema
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
@@ -92,7 +93,6 @@ class GenerationBody(GrammarFields):
     stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
     prediction: str | Prediction | None = None
     logprobs_mode: LogprobsMode | None = None
-    prompt_logprobs: Alternatives | None = None
     cache_salt: Annotated[str, _SALT] | None = None
     lora: Scales | None = None
     localspec: Drafting | None = None
@@ -116,7 +116,6 @@ class GenerationBody(GrammarFields):
             "grammar": self.followed(),
             "prediction": prediction.text if isinstance(prediction, Prediction) else prediction,
             "logprobs_mode": self.logprobs_mode or "raw",
-            "prompt_logprobs": self.prompt_logprobs,
             "owner": self.cache_salt or "",
             "adapters": uses(self.lora),
             "verifier": checked("localspec.verifier", schema.VERIFIER, own.verifier),
@@ -124,6 +123,17 @@ class GenerationBody(GrammarFields):
             "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, own.draft_max),
             "draft_memory": own.draft_memory is not False,
         }
+
+    def wanted(self, given: dict[str, Any]) -> Extras:
+        """The parts of the answer that every endpoint has on request; ``given`` is the body as it
+        came.
+        """
+        own = self.localspec or Drafting()
+        return Extras(
+            origins=own.origins or False,
+            strict=own.strict or False,
+            notices=self.notices(given),
+        )
 
 
 def texts(given: str | list[str] | None) -> tuple[str, ...]:
@@ -182,8 +192,14 @@ class ChoicesBody(GenerationBody):
     n: Annotated[int, _CHOICES] | None = None
     best_of: Annotated[int, _CHOICES] | None = None
     stream_options: StreamOptions | None = None
+    prompt_logprobs: Alternatives | None = None
     return_token_ids: bool | None = None
     return_progress: bool | None = None
+
+    def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
+        """As `GenerationBody.reply_fields`."""
+        fields = super().reply_fields(settings, max_tokens=max_tokens)
+        return fields | {"prompt_logprobs": self.prompt_logprobs}
 
     def choices(self, settings: ServeSettings) -> int:
         """``n``.
@@ -200,17 +216,14 @@ class ChoicesBody(GenerationBody):
 
     def extras(self, given: dict[str, Any]) -> Extras:
         """The parts of the answer that it asks for; ``given`` is the body as it came."""
-        own = self.localspec or Drafting()
         options = self.stream_options or StreamOptions()
-        return Extras(
+        return replace(
+            self.wanted(given),
             stream=self.stream or False,
             include_usage=options.include_usage or False,
             continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
             token_ids=self.return_token_ids or False,
-            origins=own.origins or False,
-            strict=own.strict or False,
             progress=self.return_progress or False,
-            notices=self.notices(given),
         )
 
 

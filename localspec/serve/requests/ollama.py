@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -16,7 +16,7 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import MediaError
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
+from localspec.serve.http.foreign import Foreign, notice
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
@@ -27,6 +27,7 @@ from localspec.serve.requests.generation import (
     Alternatives,
     CallId,
     Drafting,
+    Extras,
     Name,
     made,
     texts,
@@ -114,6 +115,15 @@ class OllamaReplyBody(Body, kw_only=True):
         if self.options is None:
             return own
         return [*own, *self.options.without_effect_inside(given["options"])]
+
+    def wanted(self, idle: Sequence[str]) -> Extras:
+        """The parts of the answer that it asks for; ``idle`` are its fields without effect."""
+        own = self.localspec or Drafting()
+        return Extras(
+            origins=own.origins or False,
+            strict=own.strict or False,
+            notices=(notice(idle),) if idle else (),
+        )
 
     def _reply(self, settings: ServeSettings, grammar: GrammarSpec | None) -> dict[str, Any]:
         """The fields of `ReplyRequest` but the prompt.
