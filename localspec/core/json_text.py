@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from typing import Any
 
 from localspec.errors import UsageError
@@ -39,6 +40,18 @@ def read(text: str) -> Any:
         return float(_short(number))
 
     return json.loads(text, parse_int=lambda number: int(_short(number)), parse_float=fraction)
+
+
+def finite(number: str) -> float:
+    """The value of a number with a fraction or an exponent.
+
+    Raises:
+        ValueError: it is beyond floating point.
+    """
+    found = float(number)
+    if math.isinf(found):
+        raise ValueError(f"{number} is a number beyond floating point")
+    return found
 
 
 def _short(number: str) -> str:

@@ -10,6 +10,7 @@ from localspec.core.json_text import LONGEST_NUMBER, MOST_FRACTIONS, MOST_MARKS,
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampler_settings import read_breakers
 from localspec.errors import UsageError
+from localspec.grammar.compiling import compiled
 
 COSTLY = {
     "names": ("{" + ",".join(f'"{i}":""' for i in range(200_000)) + "}", "commas, colons"),
@@ -42,3 +43,11 @@ def test_what_looks_alike_is_read():
     assert read(json.dumps({"a": numbers})) == {"a": numbers}
     fractions = [0.25] * MOST_FRACTIONS
     assert read(json.dumps(fractions)) == fractions
+
+
+def test_a_schema_has_no_number_that_it_cannot_be_written_with():
+    with pytest.raises(UsageError, match="cannot be written as JSON"):
+        GrammarSpec.schema('{"const": 1e400}')
+    with pytest.raises(UsageError, match="1e400 is a number beyond floating point"):
+        compiled(GrammarSpec("schema", '{"const": 1e400}'))
+    MessageCall("1", "f", '{"x": 1e400}')  # a model wrote it, and the conversation goes on

@@ -7,7 +7,17 @@ import threading
 import pytest
 
 from localspec.core import codec
-from localspec.core.events import Message, MessageCall
+from localspec.core.events import (
+    Finished,
+    Message,
+    MessageCall,
+    Reply,
+    Speculation,
+    Stats,
+    Token,
+)
+from localspec.core.logprobs import TokenLogprob, TokenLogprobs
+from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.models.hub import links
 from localspec.serve.backend.prompt_limits import require_room
@@ -17,12 +27,15 @@ from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import read
+from localspec.serve.replies.reply_parts import WholeReply
+from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.requests import anthropic
 from localspec.serve.requests.anthropic import CountBody
 from localspec.serve.requests.chat import ConversationBody
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
 from localspec.serve.routes import native
+from localspec.serve.routes.response_items import ResponseItems
 
 PADDED = {"padding": "a" * LARGE}
 HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
@@ -38,6 +51,8 @@ ROUTES = {
 }
 MANY = 400_000
 """Of what would take minutes, were each read with all before it."""
+PLACE = TokenLogprobs(TokenLogprob(1, "w ", -0.5), ())
+STATS = Stats(1, 0, 0, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, Speculation("on"))
 
 
 @pytest.fixture
@@ -180,6 +195,7 @@ COSTLY = {
     "names": ("{" + ",".join(f'"{i}":""' for i in range(150_000)) + "}", 413, "with a name"),
     "fractions": ("[" + "1e-300," * 70_000 + "0]", 413, "not whole"),
     "a long whole number": ("9" * 401, 400, "a number in the body has 401 characters"),
+    "beyond floating point": ("[1.5, -1e400]", 400, "beyond floating point: -1e400"),
     "a long fraction": ("0." + "7" * 700, 400, "a number in the body has 702 characters"),
 }
 
@@ -205,6 +221,32 @@ def test_half_a_character_is_refused(half):
     assert parse(whole) == {"x": "\N{GRINNING FACE} \\ud83d \n\ufffd"}
     with pytest.raises(ApiError, match="not valid Unicode"):
         parse(whole.replace(b"ufffd", b"n" + half.encode()))
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/localspec/reply"])
+async def test_no_reply_is_made_for_what_its_answer_cannot_repeat(world, path):
+    body = json.dumps(ROUTES.get(path, {"prompt": "Hi"}) | {"metadata": {"a": 5}})
+    answer = await world.client.post(path, content=body.replace("5", "1e400"))
+    assert answer.status_code == 400
+    assert "beyond floating point" in answer.json()["error"]["message"]
+    assert world.requests == []
+
+
+MANY_TOKENS = 100_000
+LONG_REPLY = [
+    *[Token(1, "w ", Origin.PLAIN, None, PLACE)] * MANY_TOKENS,
+    Finished(Reply("w " * MANY_TOKENS, (), (), "stop", STATS, 1)),
+]
+
+
+def test_a_long_reply_is_put_together_once():
+    assert WholeReply.of(ReplyReader(()).parts(LONG_REPLY)).content == "w " * MANY_TOKENS
+    items = ResponseItems(ReplyReader(()), logprobs=True)
+    (*_, delta) = items.feed(LONG_REPLY)
+    items.finish(complete=True)
+    assert delta["delta"] == "w " * MANY_TOKENS
+    assert len(delta["logprobs"]) == MANY_TOKENS
+    assert items.items[0].text == "w " * MANY_TOKENS
 
 
 class Looked:

@@ -24,6 +24,7 @@ from localspec.serve.replies.reply_parts import (
     Part,
     Reasoning,
     WholeCall,
+    merged,
 )
 from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
@@ -130,7 +131,7 @@ class Answer:
             if isinstance(event, ReplyFormat):
                 self._thinks_never = not event.thinking
         text, thinking, calls = "", "", []
-        for part in self._reader.parts(events):
+        for part in merged(self._reader.parts(events)):
             match part:
                 case Content(more):
                     text += more
