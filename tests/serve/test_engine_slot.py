@@ -419,6 +419,13 @@ async def test_requests_that_wait_for_a_model_hear_that_the_server_stops(two_mod
     world.loading.set()
 
 
+async def test_a_star_is_no_endless_name(make_world):
+    world = await make_world(aliases=("*",))
+    for name, status in (("a" * 512, 200), ("a" * 513, 404)):
+        answer = await world.client.post("/api/chat", json=HI | {"model": name})
+        assert answer.status_code == status
+
+
 async def test_an_alias_is_the_first_model_and_a_star_whichever_is_loaded(make_world, monkeypatch):
     world = await make_world(aliases=("gpt", "*"))
     monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
