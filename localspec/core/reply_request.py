@@ -154,6 +154,16 @@ class ReplyRequest:
             + len(self.template_arguments or "")
         )
 
+    def reads_as(self, other: ReplyRequest) -> bool:
+        """Whether it has the prompt of another one."""
+        return (
+            self.messages == other.messages
+            and self.prompt == other.prompt
+            and self.prompt_tokens == other.prompt_tokens
+            and self.infill == other.infill
+            and self.adapters == other.adapters
+        )
+
     @property
     def sees(self) -> bool:
         """Whether it has pictures."""

@@ -127,6 +127,28 @@ async def test_replies_that_the_end_of_the_server_cuts_are_errors_and_not_whole(
     assert '"finish_reason":"' not in said
 
 
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("body", [HI | {"n": 4}, {"prompt": ["a", "b", "c", "d"]}])
+async def test_no_choice_begins_once_the_server_stops(world, monkeypatch, at, body):
+    await world.slot.load()
+    begun, reply = [], world.engines[0].reply
+
+    def cuts(request):
+        begun.append(request)
+        made = reply(request)
+        if len(begun) == at:
+            asyncio.get_running_loop().call_soon(world.service.cut)
+        return made
+
+    monkeypatch.setattr(world.engines[0], "reply", cuts)
+    path = CHAT if "n" in body else "/v1/completions"
+    async with asyncio.timeout(60):
+        answer = await world.client.post(path, json=body)
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "server_stopping"
+    assert len(begun) == at
+
+
 async def test_a_device_without_memory_is_used_with_less(world):
     await world.slot.load()
     world.engines[0].die(DeviceMemoryError("the GPU ran out of memory"))

@@ -20,6 +20,7 @@ from localspec.core.logprobs import TokenLogprob, TokenLogprobs
 from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.models.hub import links
+from localspec.serve.backend import service
 from localspec.serve.backend.prompt_limits import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
@@ -247,6 +248,39 @@ def test_a_long_reply_is_put_together_once():
     assert delta["delta"] == "w " * MANY_TOKENS
     assert len(delta["logprobs"]) == MANY_TOKENS
     assert items.items[0].text == "w " * MANY_TOKENS
+
+
+async def test_of_many_choices_one_is_checked_and_others_are_served_between_them(
+    world, monkeypatch
+):
+    checked, turns, begun = [], [0], []
+
+    async def other_client():
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(service, "require_room", lambda request, _: checked.append(request))
+    sizes = ReplyRequest.size
+    measured = []
+    monkeypatch.setattr(
+        ReplyRequest, "size", property(lambda one: measured.append(one) or sizes.fget(one))
+    )
+    await world.slot.load()
+    reply = world.engines[0].reply
+    monkeypatch.setattr(world.engines[0], "reply", lambda r: begun.append(turns[0]) or reply(r))
+    other = asyncio.create_task(other_client())
+    for path, count in (("/v1/chat/completions", 1), ("/v1/completions", 2)):
+        asked = {"prompt": ["Hi", "Ho"], "max_tokens": 9} if count == 2 else HI
+        answer = await world.client.post(path, json=asked | {"n": 8, "seed": 5})
+        assert len(answer.json()["choices"]) == 8 * count
+        assert len(checked) == count
+        assert len(measured) <= 2 * count
+        assert len(set(begun)) == len(begun) == 8 * count
+        assert [request.seed for request in world.requests] == [*range(5, 13)] * count
+        for found in (checked, measured, begun, world.requests):
+            found.clear()
+    other.cancel()
 
 
 class Looked:

@@ -88,16 +88,24 @@ class Service:
         """
         self.embeddings.require_other(model)
         options = await self.models.options(model)
-        self._require_room(requests, options)
+        info = self.slot.info_of(options)
+        context = _TOKENIZED if info is None else info.context
         called = await self.models.adapter(model)
         owned: list[ReplyRequest] = []
-        for request in requests:
-            one = request
-            if owned and request.messages == requests[0].messages:  # choices: fetched once
-                one = dataclasses.replace(request, messages=owned[0].messages)
-            owned.append(await self._owned(caller, one, called, options))
+        size = in_all = 0
+        for before, request in zip((None, *requests), requests, strict=False):
+            if before is None or not request.reads_as(before):
+                require_room(request, context)
+                owned.append(await self._owned(caller, request, called, options))
+                size = owned[-1].size
+            elif request is before:
+                owned.append(owned[-1])
+            else:  # a choice: it has another seed, and what was checked and fetched already
+                owned.append(dataclasses.replace(owned[-1], seed=request.seed))
+                await asyncio.sleep(0)  # all its fields are looked at again
+            in_all += size
         if caller.body is not None:  # each choice is a copy on its way to the engine
-            caller.body.grow(sum(request.size for request in owned))
+            caller.body.grow(in_all)
         if strict and not self.slot.first.strict:
             raise bad_request(
                 "this server does not compute in strict mode; start it with --strict",
@@ -218,17 +226,6 @@ class Service:
         if (owner, uses) == (whole.owner, whole.adapters):
             return whole
         return dataclasses.replace(whole, owner=owner, adapters=uses)
-
-    def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
-        """Refuse prompts that cannot fit into the context, where that is known.
-
-        Raises:
-            ApiError: one cannot.
-        """
-        info = self.slot.info_of(options)
-        context = _TOKENIZED if info is None else info.context
-        for request in requests:
-            require_room(request, context)
 
     @property
     def parallel(self) -> int:
