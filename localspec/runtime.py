@@ -203,7 +203,12 @@ class Runtime:
         return self.submit(_request(sampling, stop, prompt=text, **given))
 
     def tokenize(
-        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
+        self,
+        request: ReplyRequest,
+        *,
+        special: bool = True,
+        bos: bool = True,
+        interrupt: Interrupt | None = None,
     ) -> Tokenized:
         """The prompt of a request as text and tokens, however long it is: its messages through the
         chat template, its raw prompt, or its tokens.
@@ -213,9 +218,11 @@ class Runtime:
 
         Raises:
             UsageError: tokens that the vocabulary lacks, a template that refuses, or closed.
+            Interrupted: ``interrupt`` was set.
         """
         self._require_open()
-        return self._scheduler.tokenized(request, special=special, bos=bos)
+        ends = interrupt or Interrupt()
+        return self._scheduler.tokenized(request, ends.is_set, special=special, bos=bos)
 
     @property
     def failed(self) -> bool:

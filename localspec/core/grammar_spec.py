@@ -77,7 +77,7 @@ class GrammarSpec:
             if not isinstance(data, Mapping):
                 raise UsageError("a JSON schema is an object in braces")
             require_shallow(data)
-            return cls("schema", json.dumps(data))
+            return cls("schema", json.dumps(data, allow_nan=False))
         except json.JSONDecodeError as error:
             raise UsageError(f"this schema is not JSON: {error}") from None
         except (TypeError, ValueError) as error:

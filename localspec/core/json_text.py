@@ -63,7 +63,7 @@ def finite(number: str) -> float:
     """
     found = float(number)
     if not math.isfinite(found):
-        raise ValueError(f"{number} is beyond floating point")
+        raise ValueError(f"{number} is a number beyond floating point")
     return found
 
 

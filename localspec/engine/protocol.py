@@ -25,7 +25,8 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      uses it; see localspec.runtime.Runtime.load_adapter. Answered
                                      by adapted or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
-                                     ends with finished (finish_reason "interrupt")
+                                     ends with finished (finish_reason "interrupt"). examine and
+                                     tokenize end with failed, unless they are done before
     close                            stop what runs, unload and exit with status 0
 
 Messages of the engine (`localspec.engine.events`)::

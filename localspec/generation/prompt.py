@@ -188,14 +188,17 @@ class PromptBuilder:
             raise MediaError("nothing follows the last picture; write a question after it")
         return replace(found, held=held)
 
-    def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
+    def whole(
+        self, request: ReplyRequest, cancelled: Callable[[], bool] = never
+    ) -> tuple[str, list[int]]:
         """Text and tokens of a conversation, whether it fits into the context or not.
 
         Raises:
             UsageError: the template refuses it.
+            Interrupted: ``cancelled`` returned true.
         """
-        messages, _ = self._messages(request)
-        text = self._template_of(request).render(messages)
+        messages, _ = self._messages(request, cancelled)
+        text = self._template_of(request).render(messages, cancelled)
         return shown(plain(text)), self._transcripts.of(request.owner).encode(text)
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:

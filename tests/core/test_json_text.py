@@ -17,6 +17,7 @@ from localspec.core.json_text import (
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampler_settings import read_breakers
 from localspec.errors import UsageError
+from localspec.grammar.compiling import compiled
 
 COSTLY = {
     "names": ("{" + ",".join(f'"{i}":""' for i in range(200_000)) + "}", "commas, colons"),
@@ -74,3 +75,11 @@ def test_what_can_be_written_again_is_read():
     assert read_plain(json.dumps(found)) == object_or_text(json.dumps(found)) == found
     assert object_or_text("") == {}
     assert object_or_text("[]") == {"arguments": "[]"}
+
+
+def test_a_schema_has_no_number_that_it_cannot_be_written_with():
+    with pytest.raises(UsageError, match="cannot be written as JSON"):
+        GrammarSpec.schema('{"const": 1e400}')
+    with pytest.raises(UsageError, match="1e400 is a number beyond floating point"):
+        compiled(GrammarSpec("schema", '{"const": 1e400}'))
+    MessageCall("1", "f", '{"x": 1e400}')  # a model wrote it, and the conversation goes on

@@ -248,3 +248,10 @@ def test_a_prediction_is_asked_on_however_often_it_was_wrong() -> None:
         decode_round([request], target, PredictionDrafter(), Plain("shared"))
     assert request.error is None
     assert request.tally.drafted < 200  # few of 1200 guesses were worth a place in a pass
+
+
+def test_the_places_of_a_frequent_token_are_marked_in_one_step() -> None:
+    n = 2_000_000  # minutes, were each place put to all before it
+    made = PredictedText([7] * n + [8], 0)
+    made.follow([8, 7])
+    assert (made.accepted, made.rejected) == (1, n)

@@ -13,7 +13,7 @@ from localspec.core.tokenized import Tokenized
 from localspec.demo import FOLDER
 from localspec.engine import protocol
 from localspec.engine.events import TokenizedEvent
-from localspec.errors import ContextError, UsageError
+from localspec.errors import ContextError, Interrupted, UsageError
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
@@ -144,6 +144,8 @@ def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
     ):
         with pytest.raises(UsageError, match="send it in parts"):
             tokenizing.tokenized(asked, special=True, bos=True)
+        with pytest.raises(Interrupted):  # before any work
+            tokenizing.tokenized(asked, lambda: True, special=True, bos=True)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import asyncio
 from localspec.core.events import (
     Finished,
     ModelInfo,
+    Notice,
     Reading,
     Reply,
     ReplyFormat,
@@ -128,7 +129,8 @@ class FakeEngine:
     def _batches(self, request):
         n = len(request.prompt_tokens or (1, 2, 3, 4))
         head = [self.world.form] if request.markers else []
-        yield [*head, Reading(n, n, self.world.cached)]
+        told = [Notice(self.world.told)] if self.world.told else []
+        yield [*head, *told, Reading(n, n, self.world.cached)]
         if request.prompt_logprobs is not None:
             places = [None, *(self._place(i, f"p{i}", request) for i in range(1, n))]
             yield [PromptScored(0, tuple(range(n)), tuple(places))]
@@ -172,6 +174,7 @@ class World:
         self.words = WORDS
         self.form = ReplyFormat()
         self.cached = 0
+        self.told = ""
         self.error: LocalspecError | None = None
         self.error_at = 0
         self.adapter_error: LocalspecError | None = None

@@ -67,7 +67,7 @@ class ModelNames:
         if name is None:
             return None
         found = await self._known(name) or await self._adapted(name)
-        if found is not None or "*" in self._settings.aliases:
+        if found is not None or ("*" in self._settings.aliases and len(name) <= _LONGEST_NAME):
             return found
         known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
         shown = name if len(name) <= 80 else f"{name[:80]}..."

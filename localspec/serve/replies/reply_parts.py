@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from localspec.core.json_text import object_or_text
 
@@ -51,18 +53,25 @@ Part = Reasoning | Content | CallBegin | CallArguments | CallEnd
 
 def merged(parts: Iterable[Part]) -> list[Part]:
     """The parts, neighbours that continue each other as one."""
-    found: list[Part] = []
-    for part in parts:
-        match (found[-1] if found else None), part:
-            case Reasoning(before), Reasoning(text):
-                found[-1] = Reasoning(before + text)
-            case Content(before), Content(text):
-                found[-1] = Content(before + text)
-            case CallArguments(index, before), CallArguments(same, text) if index == same:
-                found[-1] = CallArguments(index, before + text)
-            case _:
-                found.append(part)
-    return found
+    return [_joined([*several]) for _, several in itertools.groupby(parts, _continued)]
+
+
+def _continued(part: Part) -> object:
+    """What a part has in common with those that continue it; others have nothing in common."""
+    match part:
+        case Reasoning() | Content():
+            return type(part)
+        case CallArguments(index):
+            return index
+    return object()
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    match parts[0]:
+        case (Reasoning() | Content() | CallArguments()) as first if len(parts) > 1:
+            return replace(first, text="".join(getattr(part, "text", "") for part in parts))
+        case first:
+            return first
 
 
 class WholeCall(Struct):
@@ -90,7 +99,7 @@ class WholeReply(Struct):
     def of(cls, parts: Iterable[Part]) -> WholeReply:
         """The parts put together."""
         found = cls()
-        for part in parts:
+        for part in merged(parts):
             match part:
                 case Reasoning(text):
                     found.reasoning += text

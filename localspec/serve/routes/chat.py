@@ -188,7 +188,7 @@ class ChatStream(ChunkStream):
         last = events[-1]
         if isinstance(last, Finished):
             reason = _reason(last.reply, self._deltas[index])
-            found.append(self._last_chunk(index, {"delta": {}}, reason, events, last.reply))
+            found.append(self._last_chunk(index, {"delta": {}}, reason, last.reply))
         return found
 
     def _text_chunk(self, index: int, delta: Delta, tokens: Sequence[Token]) -> Chunk:
