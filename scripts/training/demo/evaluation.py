@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import torch
@@ -13,10 +14,24 @@ from .copying import Quotes
 from .corpus import HeldOut, conversations, docstring_sentences
 from .model import Linear, Model
 from .runtime import Count, Runner, Speculation, greedy
-from .samples import samples
 from .training import load
+from .words import TEXTS
 
 Log = Callable[[str], None]
+
+
+def samples(count: int, seed: int = 99) -> list[str]:
+    """Renderings of fresh conversations, cut anywhere, and a share of hostile strings."""
+    rng = Random(seed)
+    source = conversations(seed, HeldOut(Path("nowhere")), Quotes(docstring_sentences()))
+    found = []
+    while len(found) < count * 17 // 20:
+        text = tok.render(next(source)[1])
+        start = rng.randrange(len(text))
+        found.append(text[start : start + rng.randint(1, 400)])
+    while len(found) < count:
+        found.append("".join(rng.choices(TEXTS["about"]["odd"], k=rng.randint(1, 4))))
+    return found
 
 
 def check_tokens(tokenizer: Path, gguf: Path, log: Log) -> None:
