@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+from demo.answers import Drafted
 from demo.phrase import ask
 
 from localspec import Message, Options, ReplyRequest, Runtime
-from localspec.core.events import Reply
 from localspec.core.picture import Picture
 from localspec.core.sampling_params import Sampling
 
@@ -62,26 +62,6 @@ def exams(number: int, seed: int = HELD_OUT) -> Iterator[Exam]:
             ("one question", ask(rng, asked), answer),
         ):
             yield Exam(one, buffer.getvalue(), name, question, right)
-
-
-@dataclass
-class Drafted:
-    """Counts over replies."""
-
-    emitted: int = 0
-    rounds: int = 0
-    accepted: int = 0
-    verified: int = 0
-
-    def add(self, reply: Reply) -> None:
-        for name in ("emitted", "rounds", "accepted", "verified"):
-            setattr(self, name, getattr(self, name) + getattr(reply.stats, name))
-
-    def __str__(self) -> str:
-        acceptance = self.accepted / max(1, self.verified)
-        return (
-            f"{self.emitted / max(1, self.rounds):.2f} tokens a pass, acceptance {acceptance:.2f}"
-        )
 
 
 def examine(options: Options, number: int, wrong: Path, log: Log) -> None:

@@ -1,0 +1,113 @@
+"""The answers of the pair to the held-out prompts, acceptance on them, and the page of verdicts."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localspec import GREEDY, Message, Options, ReplyRequest, Runtime
+from localspec.core.events import Reply
+from localspec.core.sampling_params import Sampling
+
+from .stages import Log
+
+K = 4
+"""Drafted tokens of a round: fixed, so that figures do not depend on the machine."""
+_UNCUT = Sampling(temperature=1, top_k=0, top_p=1.0, min_p=0.0)
+HEAD = """# Judged answers
+
+Every held-out prompt with the answer of the quantized target (`localspec/demo/target.gguf`) at
+temperature 0 through llama.cpp, unedited, and a verdict given by reading it. A conversation of
+several turns is judged as a whole: every reply must be sensible. `good` means that the answer does
+what was asked, or, for requests outside the repertoire, says so.
+
+Made by `scripts/train_demo answers` and `scripts/train_demo judged`; the verdicts are in
+`verdicts.json`, in the order of `heldout.json`.
+"""
+
+
+@dataclass
+class Drafted:
+    """Counts over replies."""
+
+    emitted: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    verified: int = 0
+
+    def add(self, reply: Reply) -> None:
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(reply.stats, name))
+
+    def __str__(self) -> str:
+        shares = (self.accepted / max(1, n) for n in (self.verified, self.drafted))
+        return " ".join(f"{x:.2f}" for x in (*shares, self.emitted / max(1, self.rounds)))
+
+
+def answer_all(out: Path, heldout: Path, goal: Path, log: Log) -> None:
+    """Greedy answers of the quantized target to every held-out prompt, and acceptance of the pair
+    there: at temperature 0, and at 1 by a coupled draft and by rejection.
+    """
+    counts: dict[str, list[Drafted]] = defaultdict(lambda: [Drafted() for _ in range(3)])
+    same, found = 0, []
+    options = Options(
+        str(out / "target.gguf"), str(out / "draft.gguf"), drafter=("model",), draft_max=K,
+        remember=False, context=2048, threads=1,
+    )  # fmt: skip
+    rejecting = replace(options, verifier="rejection")
+    with Runtime.open(options) as runtime, Runtime.open(rejecting) as other:
+        for number, entry in enumerate(json.loads(heldout.read_text(encoding="utf-8"))):
+            talk: list[Message] = []
+            for message in entry["messages"]:
+                talk.append(Message(message["role"], message["content"]))
+                if message["role"] != "user":
+                    continue
+                request = ReplyRequest(
+                    tuple(talk), sampling=GREEDY, seed=number + 1, max_tokens=400
+                )
+                plain = runtime.answer(replace(request, draft=False))
+                drawn = replace(request, sampling=_UNCUT, max_tokens=300)
+                replies = runtime.answer(request), runtime.answer(drawn), other.answer(drawn)
+                for count, reply in zip(counts[entry["kind"]], replies, strict=True):
+                    count.add(reply)
+                for count, reply in zip(counts["all"], replies, strict=True):
+                    count.add(reply)
+                same += replies[0].tokens == plain.tokens
+                talk.append(Message("assistant", plain.text))
+            told = [(one.role, one.content) for one in talk]
+            found.append({"kind": entry["kind"], "expect": entry.get("expect", ""), "talk": told})
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    goal.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+    log(
+        f"{'kind':12} temperature 0 | coupled at 1 | rejection at 1   "
+        "(accepted/verified, accepted/drafted, tokens per round)"
+    )
+    for kind in sorted(counts, key="all".__eq__):
+        log(f"{kind:12} {' | '.join(map(str, counts[kind]))}")
+    log(f"drafted text is the plain one in {same} replies")
+
+
+def judge(answers: Path, verdicts: Path, goal: Path) -> dict[str, tuple[int, int]]:
+    found = json.loads(answers.read_text(encoding="utf-8"))
+    given = json.loads(verdicts.read_text(encoding="utf-8"))
+    kinds: dict[str, list[dict]] = defaultdict(list)
+    for entry in found:
+        kinds[entry["kind"]].append(entry)
+    scores, body = {}, []
+    for kind, entries in kinds.items():
+        marks = given[kind]
+        if len(marks) != len(entries):
+            raise ValueError(f"{kind}: {len(entries)} answers but {len(marks)} verdicts")
+        scores[kind] = (sum(mark == "good" for mark in marks), len(marks))
+        body.append(f"\n## {kind}: {scores[kind][0]} of {scores[kind][1]}\n")
+        for number, (entry, mark) in enumerate(zip(entries, marks, strict=True), 1):
+            body.append(f"\n### {kind} {number}: {mark}\n")
+            for role, text in entry["talk"]:
+                quoted = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+                body.append(f"\n**{role}**\n\n{quoted}\n")
+    table = "\n| kind | good | of |\n|---|---|---|\n" + "".join(
+        f"| {kind} | {good} | {total} |\n" for kind, (good, total) in scores.items()
+    )
+    goal.write_text(HEAD + table + "".join(body), encoding="utf-8")
+    return scores
