@@ -1,14 +1,19 @@
 """The answers of the pair to the held-out prompts, acceptance on them, and the page of verdicts."""
 
+import itertools
 import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from llama_cpp import Llama
 
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime
 from localspec.core.events import Reply
 from localspec.core.sampling_params import Sampling
 
+from . import tokenizer as tok
 from .stages import Log
 
 K = 4
@@ -30,6 +35,7 @@ Made by `scripts/train_demo answers` and `scripts/train_demo judged`; the verdic
 class Drafted:
     """Counts over replies."""
 
+    replies: int = 0
     emitted: int = 0
     rounds: int = 0
     drafted: int = 0
@@ -37,7 +43,8 @@ class Drafted:
     verified: int = 0
 
     def add(self, reply: Reply) -> None:
-        for name in vars(self):
+        self.replies += 1
+        for name in ("emitted", "rounds", "drafted", "accepted", "verified"):
             setattr(self, name, getattr(self, name) + getattr(reply.stats, name))
 
     def __str__(self) -> str:
@@ -45,47 +52,67 @@ class Drafted:
         return " ".join(f"{x:.2f}" for x in (*shares, self.emitted / max(1, self.rounds)))
 
 
+def _answered(model: Llama, entry: dict[str, Any]) -> list[Message]:
+    """The conversation with the replies of llama-cpp-python, so that nothing of localspec judges
+    itself.
+    """
+    talk: list[Message] = []
+    for message in entry["messages"]:
+        talk.append(Message(message["role"], message["content"]))
+        if message["role"] != "user":
+            continue
+        asked = tok.render([(one.role, one.content) for one in talk], open_reply=True)
+        prompt = model.tokenize(asked.encode(), add_bos=False, special=True)
+        tokens = itertools.islice(model.generate(prompt, temp=0.0, repeat_penalty=1.0), 400)
+        reply = list(itertools.takewhile(lambda token: token != tok.END, tokens))
+        talk.append(Message("assistant", model.detokenize(reply).decode("utf-8", "replace")))
+    return talk
+
+
 def answer_all(out: Path, heldout: Path, goal: Path, log: Log) -> None:
     """Greedy answers of the quantized target to every held-out prompt, and acceptance of the pair
     there: at temperature 0, and at 1 by a coupled draft and by rejection.
     """
+    entries = json.loads(heldout.read_text(encoding="utf-8"))
+    target, draft = str(out / "target.gguf"), str(out / "draft.gguf")
+    alone = Llama(target, n_ctx=2048, n_batch=2048, n_ubatch=2048, n_threads=1, verbose=False)
+    # Before localspec is used, whose kernels are those of the whole process.
+    talks = [_answered(alone, entry) for entry in entries]
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    found = [
+        {
+            "kind": entry["kind"],
+            "expect": entry.get("expect", ""),
+            "talk": [(one.role, one.content) for one in talk],
+        }
+        for entry, talk in zip(entries, talks, strict=True)
+    ]
+    goal.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
     counts: dict[str, list[Drafted]] = defaultdict(lambda: [Drafted() for _ in range(3)])
-    same, found = 0, []
+    same = 0
     options = Options(
-        str(out / "target.gguf"), str(out / "draft.gguf"), drafter=("model",), draft_max=K,
-        remember=False, context=2048, threads=1,
-    )  # fmt: skip
+        target, draft, drafter=("model",), draft_max=K, remember=False, context=2048, threads=1
+    )
     rejecting = replace(options, verifier="rejection")
     with Runtime.open(options) as runtime, Runtime.open(rejecting) as other:
-        for number, entry in enumerate(json.loads(heldout.read_text(encoding="utf-8"))):
-            talk: list[Message] = []
-            for message in entry["messages"]:
-                talk.append(Message(message["role"], message["content"]))
-                if message["role"] != "user":
-                    continue
+        for number, (entry, talk) in enumerate(zip(entries, talks, strict=True)):
+            for at in (i for i, one in enumerate(talk) if one.role == "user"):
                 request = ReplyRequest(
-                    tuple(talk), sampling=GREEDY, seed=number + 1, max_tokens=400
+                    tuple(talk[: at + 1]), sampling=GREEDY, seed=number + 1, max_tokens=400
                 )
-                plain = runtime.answer(replace(request, draft=False))
                 drawn = replace(request, sampling=_UNCUT, max_tokens=300)
                 replies = runtime.answer(request), runtime.answer(drawn), other.answer(drawn)
-                for count, reply in zip(counts[entry["kind"]], replies, strict=True):
-                    count.add(reply)
-                for count, reply in zip(counts["all"], replies, strict=True):
-                    count.add(reply)
-                same += replies[0].tokens == plain.tokens
-                talk.append(Message("assistant", plain.text))
-            told = [(one.role, one.content) for one in talk]
-            found.append({"kind": entry["kind"], "expect": entry.get("expect", ""), "talk": told})
-    goal.parent.mkdir(parents=True, exist_ok=True)
-    goal.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+                for kind in (entry["kind"], "all"):
+                    for count, reply in zip(counts[kind], replies, strict=True):
+                        count.add(reply)
+                same += replies[0].text == talk[at + 1].content
     log(
         f"{'kind':12} temperature 0 | coupled at 1 | rejection at 1   "
         "(accepted/verified, accepted/drafted, tokens per round)"
     )
     for kind in sorted(counts, key="all".__eq__):
         log(f"{kind:12} {' | '.join(map(str, counts[kind]))}")
-    log(f"drafted text is the plain one in {same} replies")
+    log(f"drafted text is that of llama-cpp-python in {same} of {counts['all'][0].replies} replies")
 
 
 def judge(answers: Path, verdicts: Path, goal: Path) -> dict[str, tuple[int, int]]:
