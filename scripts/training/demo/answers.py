@@ -47,9 +47,13 @@ class Drafted:
         for name in ("emitted", "rounds", "drafted", "accepted", "verified"):
             setattr(self, name, getattr(self, name) + getattr(reply.stats, name))
 
-    def __str__(self) -> str:
-        shares = (self.accepted / max(1, n) for n in (self.verified, self.drafted))
-        return " ".join(f"{x:.2f}" for x in (*shares, self.emitted / max(1, self.rounds)))
+    @property
+    def acceptance(self) -> float:
+        return self.accepted / max(1, self.verified)
+
+    @property
+    def per_pass(self) -> float:
+        return self.emitted / max(1, self.rounds)
 
 
 def _answered(model: Llama, entry: dict[str, Any]) -> list[Message]:
@@ -111,7 +115,11 @@ def answer_all(out: Path, heldout: Path, goal: Path, log: Log) -> None:
         "(accepted/verified, accepted/drafted, tokens per round)"
     )
     for kind in sorted(counts, key="all".__eq__):
-        log(f"{kind:12} {' | '.join(map(str, counts[kind]))}")
+        figures = (
+            f"{c.acceptance:.2f} {c.accepted / max(1, c.drafted):.2f} {c.per_pass:.2f}"
+            for c in counts[kind]
+        )
+        log(f"{kind:12} {' | '.join(figures)}")
     log(f"drafted text is that of llama-cpp-python in {same} of {counts['all'][0].replies} replies")
 
 

@@ -64,6 +64,10 @@ def exams(number: int, seed: int = HELD_OUT) -> Iterator[Exam]:
             yield Exam(one, buffer.getvalue(), name, question, right)
 
 
+def _told(of: Drafted) -> str:
+    return f"{of.per_pass:.2f} tokens a pass, acceptance {of.acceptance:.2f}"
+
+
 def examine(options: Options, number: int, wrong: Path, log: Log) -> None:
     """Answers to held-out pictures, plain and drafted."""
     right, total, figures = Counter[str](), Counter[str](), defaultdict[str, Drafted](Drafted)
@@ -80,7 +84,7 @@ def examine(options: Options, number: int, wrong: Path, log: Log) -> None:
                 misses.append({"asked": exam.question, "said": drafted.text, "right": exam.answer})
     for kind in sorted(total):
         share = right[kind] / total[kind]
-        log(f"{kind:20} right {right[kind]} of {total[kind]} ({share:.0%}); {figures[kind]}")
+        log(f"{kind:20} right {right[kind]} of {total[kind]} ({share:.0%}); {_told(figures[kind])}")
     log(f"drafted text is the plain one in {same} of {total.total()}")
     wrong.write_text(json.dumps(misses, indent=1) + "\n", encoding="utf-8")
 
@@ -103,4 +107,4 @@ def beside_a_picture(options: Options, heldout: Path, log: Log) -> None:
                 alone.add(replies[0])
                 behind.add(replies[1])
     log(f"the demo's held-out prompts: the same reply behind a picture in {same} of {len(talks)}")
-    log(f"these alone: {alone}; behind the picture: {behind}")
+    log(f"these alone: {_told(alone)}; behind the picture: {_told(behind)}")
