@@ -5,7 +5,7 @@
     scripts/check_programs --minutes 3            the light ones together, and the server's memory
 
 Each is installed from PyPI or npm, in its newest version, into an environment of its own below the
-folder, and does one task (`program_tasks.py`) with a server on a free port: the embedded pair with
+folder, and does one task (`programs.toml`) with a server on a free port: the embedded pair with
 a tiny embedding model and a tiny reranker, or scripted replies (`scripted_server.py`) where a file
 is edited. Exit code 1 if a task failed.
 """
@@ -21,15 +21,16 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
-from program_tasks import PROGRAMS, Program, file_text
 
 from localspec.files.paths import cache_dir
 
@@ -37,6 +38,41 @@ _ROOT = Path(__file__).resolve().parents[1]
 _INSTALL_S, _TASK_S, _START_S = 900, 180, 120
 _NEEDED = ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR", "XDG_CONFIG_DIRS")
 _NODE_CERTIFICATES = "NODE_EXTRA_CA_CERTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program and its task."""
+
+    name: str
+    packages: tuple[str, ...]
+    """The first is that whose version is shown; npm's where ``node``."""
+    done: str
+    """What the task does, for the table."""
+    code: str = ""
+    """The task, for Python or Node."""
+    command: tuple[str, ...] = ()
+    """The task as a command of the package, instead."""
+    node: bool = False
+    light: bool = False
+    """Whether it takes part when all run together."""
+    edits: bool = False
+    """Whether it edits ``notes.txt``, with scripted replies."""
+    environ: dict[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    """Files that it reads."""
+
+
+_GIVEN = tomllib.loads((_ROOT / "scripts" / "programs.toml").read_text(encoding="utf-8"))
+
+
+def _program(given: dict[str, Any]) -> Program:
+    lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    head = _GIVEN["head"] if "code" in given and not given.get("node") else ""
+    return Program(**given | lists | {"code": head + given.get("code", "")})
+
+
+PROGRAMS = tuple(map(_program, _GIVEN["program"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +159,8 @@ class Installed:
         for name, value in program.environ.items():
             environ[name] = value.replace("$URL", url).replace("$HERE", str(place))
         for name in program.files:
-            (place / name).write_text(file_text(name, url), encoding="utf-8")
+            text = _GIVEN["files"][name].replace("$URL", url)
+            (place / name).write_text(text, encoding="utf-8")
         try:
             done = subprocess.run(
                 [part.replace("$URL", url) for part in self._command()],

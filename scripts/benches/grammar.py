@@ -4,11 +4,12 @@ scripts/bench grammar                            the embedded pair
 scripts/bench grammar -m NAME [-d DRAFT] --json out.json
 scripts/bench grammar -m FILE.gguf --against llama-server=PATH
 
-Every task (shared/grammar_schemas.py) is answered by all ways in turn, in one process: a drift of
-the machine's speed affects all alike. Ratios are those of the tokens per second of a task; the
-table has their medians. "unmasked" decodes with drafts and without a grammar, and asks again, with
-another seed, until the answer fits the schema; its speed counts the tokens of the answer that fits
-over the time of all attempts. Texts that are finished are judged by the package jsonschema.
+Every task (shared/grammar_tasks.jsonl: six of each of ten kinds, and calls of twenty tools) is
+answered by all ways in turn, in one process: a drift of the machine's speed affects all alike.
+Ratios are those of the tokens per second of a task; the table has their medians. "unmasked" decodes
+with drafts and without a grammar, and asks again, with another seed, until the answer fits the
+schema; its speed counts the tokens of the answer that fits over the time of all attempts. Texts
+that are finished are judged by the package jsonschema.
 """
 
 from __future__ import annotations
@@ -21,16 +22,26 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 
-from benches.shared.grammar_schemas import TASKS, TOOLS, Task
 from localspec import GREEDY, GrammarSpec, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.peers import Peer, Question, Setting
 from localspec.bench.peers.llama_server import running
 from localspec.errors import LocalspecError
 
 ATTEMPTS = 3
+_TASKS = Path(__file__).with_name("shared") / "grammar_tasks.jsonl"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question whose answer has to fit a schema."""
+
+    kind: str
+    question: str
+    schema: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,8 @@ def peers(args: argparse.Namespace, runtime: Runtime) -> Iterator[dict[str, Peer
 
 def run(args: argparse.Namespace) -> Iterator[Result]:
     """All answers, task by task."""
-    tasks = [*TASKS, *TOOLS][:: args.every]
+    lines = _TASKS.read_text(encoding="utf-8").splitlines()
+    tasks = [Task(**json.loads(line)) for line in lines][:: args.every]
     model = {"model": args.model, "draft": args.draft}
     with (
         Runtime.open(Options(**model, drafter=("grammar",))) as forced,

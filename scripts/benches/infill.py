@@ -19,10 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -34,8 +31,8 @@ import gguf
 import httpx2
 
 from benches.shared.infill_session import OTHER_FILES, Moment, moments
+from benches.shared.servers import running
 
-_ROOT = Path(__file__).resolve().parents[2]
 _WAIT_S = 600.0
 _USUAL = {"samplers": ["top_k", "top_p", "infill"], "top_k": 40, "top_p": 0.9}
 """What llama.vim and llama.vscode send."""
@@ -62,7 +59,9 @@ class Keystroke:
 
 def main() -> None:
     """Replay the session and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_AsWritten)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="?")
     parser.add_argument("--url")
     parser.add_argument("--pretend", action="store_true")
@@ -175,24 +174,11 @@ def _server(asked: argparse.Namespace, stack: contextlib.ExitStack) -> Iterator[
     if asked.pretend:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         model = str(_pretending(Path(model), Path(folder) / "pretends.gguf"))
-    command = [sys.executable, "-P", "-m", "localspec", "serve", model, "--port", "0"]
-    command += ["--jobs", "1", "--ctx", str(asked.ctx)]
-    command += ["--spm-infill"] if asked.spm_infill else []
-    command += ["--threads", str(asked.threads)] if asked.threads else []
-    with subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        lines = []
-        try:
-            for line in process.stderr:
-                lines.append(line)
-                where = re.search(r" at (http://\S+)", line)
-                if where is not None:
-                    yield where.group(1)
-                    return
-            raise SystemExit("".join(lines))
-        finally:
-            process.terminate()
-            process.stderr.close()
+    flags = ["--port", "0", "--jobs", "1", "--ctx", str(asked.ctx)]
+    flags += ["--spm-infill"] if asked.spm_infill else []
+    flags += ["--threads", str(asked.threads)] if asked.threads else []
+    with running("serve", model, *flags) as url:
+        yield url
 
 
 def _pretending(model: Path, copy: Path) -> Path:
@@ -212,10 +198,6 @@ def _pretending(model: Path, copy: Path) -> Path:
     }
     copy_with_new_metadata(reader, writer, marks, [])
     return copy
-
-
-class _AsWritten(argparse.RawDescriptionHelpFormatter):
-    """Shows the description as it is."""
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ real one.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benches.interface_cost import decoding, inside
@@ -95,18 +94,6 @@ def start_of_run(times: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def other_programs(number: int) -> Iterator[None]:
-    """Have endless loops take processors."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -117,25 +104,16 @@ def main() -> None:
         "--moments", action=argparse.BooleanOptionalAction, default=True, help="long texts at once"
     )
     parser.add_argument("--start", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument(
-        "--busy", type=int, default=0, help="endless loops that run beside the streaming"
-    )
     parser.add_argument("--tokens", type=int, help="tokens of the replies of --model")
     parser.add_argument("--times", type=int, default=3, help="runs of each; medians are printed")
-    parser.add_argument(
-        "--stacks", metavar="FILE", help="file for the stacks of the longest stalls"
-    )
     parser.add_argument("--inside", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
         kind, history, model, result = arguments.inside
         inside.run(kind, int(history), model, Path(result))
         return
-    if arguments.stacks:
-        os.environ[inside.STACKS] = str(Path(arguments.stacks).resolve())
     if arguments.kinds:
-        with other_programs(arguments.busy):
-            streaming(arguments.kinds, arguments.histories, arguments.times)
+        streaming(arguments.kinds, arguments.histories, arguments.times)
     if arguments.moments:
         at_once(arguments.times)
     if arguments.start:

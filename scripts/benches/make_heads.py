@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
+from demo.files import copy_keys, finish, put, value
 from heads.compose import compose_mtp
 
 from localspec.demo import FOLDER
@@ -35,33 +35,33 @@ def grow_eagle(head: Path, small: Path, width: int, n_bytes: int, out: Path) -> 
     neurons += 256 * max(0, round((n_bytes - rest) / per_neuron / 256))
     partial = out.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, "eagle3")
-    _copy_keys(
+    copy_keys(
         reader,
         writer,
         {"eagle3.target_hidden_size": width, "eagle3.feed_forward_length": neurons},
     )
     for name, tensor in tensors.items():
         if name == "fc.weight":
-            _put(writer, name, tensor, _padded(tensor, parts=3, part=width))
+            put(writer, tensor, _padded(tensor, parts=3, part=width), name)
         elif "ffn_down" in name:
-            _put(writer, name, tensor, _padded(tensor, part=neurons))
+            put(writer, tensor, _padded(tensor, part=neurons), name)
         elif "ffn_gate" in name or "ffn_up" in name:
-            _put(writer, name, tensor, _padded(tensor, rows=neurons))
+            put(writer, tensor, _padded(tensor, rows=neurons), name)
         else:
-            _put(writer, name, tensor, tensor.data)
+            put(writer, tensor, tensor.data, name)
     for name in ("token_embd.weight", "output.weight"):
         if name not in tensors:
-            _put(writer, name, lent, lent.data)
-    _finish(writer, partial, out)
+            put(writer, lent, lent.data, name)
+    finish(writer, partial, out)
 
 
 def grow_block(block: Path, small: Path, big: Path, out: Path) -> None:
     """A block for multi-token prediction, made for ``small``, grown for the target ``big``."""
     reader, before, after = gguf.GGUFReader(block), gguf.GGUFReader(small), gguf.GGUFReader(big)
-    was, width = (_number(r, "llama.embedding_length") for r in (before, after))
-    layers = [_number(r, "llama.block_count") for r in (before, after)]
+    was, width = (value(r, "llama.embedding_length") for r in (before, after))
+    layers = [value(r, "llama.block_count") for r in (before, after)]
     queries, keys = (
-        _number(after, f"llama.attention.head_count{kind}") * (was // _number(before, _HEADS))
+        value(after, f"llama.attention.head_count{kind}") * (was // value(before, _HEADS))
         for kind in ("", "_kv")
     )
     rows = {
@@ -86,17 +86,17 @@ def grow_block(block: Path, small: Path, big: Path, out: Path) -> None:
         elif kind in rows or kind in columns:
             parts = 2 if kind == "eh_proj" else 1
             data = _padded(tensor, rows=rows.get(kind), part=columns.get(kind), parts=parts)
-            _put(writer, name, tensor, data)
+            put(writer, tensor, data, name)
         else:
-            _put(writer, name, tensor, tensor.data)
-    _finish(writer, partial, out)
+            put(writer, tensor, tensor.data, name)
+    finish(writer, partial, out)
 
 
 def grow_medusa(heads: Path, width: int, out: Path) -> None:
     """Medusa heads of a target grown to ``width``: new dimensions remain zero in every block."""
     reader, partial = gguf.GGUFReader(heads), out.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, "medusa")
-    _copy_keys(reader, writer, {"medusa.embedding_length": width})
+    copy_keys(reader, writer, {"medusa.embedding_length": width})
     for tensor in reader.tensors:
         if tensor.name.endswith(".bias"):
             bias = np.zeros(width, np.float32)
@@ -104,8 +104,8 @@ def grow_medusa(heads: Path, width: int, out: Path) -> None:
             writer.add_tensor(tensor.name, bias)
         else:
             rows = width if ".res." in tensor.name else None
-            _put(writer, tensor.name, tensor, _padded(tensor, rows=rows, part=width))
-    _finish(writer, partial, out)
+            put(writer, tensor, _padded(tensor, rows=rows, part=width), tensor.name)
+    finish(writer, partial, out)
 
 
 _HEADS = "llama.attention.head_count"
@@ -132,31 +132,6 @@ def _row_bytes(tensor: gguf.ReaderTensor) -> int:
     return int(tensor.n_bytes) // int(tensor.shape[1])
 
 
-def _number(reader: gguf.GGUFReader, key: str) -> int:
-    return int(reader.fields[key].contents())
-
-
-def _put(writer: gguf.GGUFWriter, name: str, tensor: Any, data: np.ndarray) -> None:
-    writer.add_tensor(name, np.ascontiguousarray(data), raw_dtype=tensor.tensor_type)
-
-
-def _copy_keys(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changed: dict[str, int]) -> None:
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        value = changed.get(field.name, field.contents())
-        sub = field.types[1] if len(field.types) > 1 else None
-        writer.add_key_value(field.name, value, field.types[0], sub_type=sub)
-
-
-def _finish(writer: gguf.GGUFWriter, partial: Path, out: Path) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    partial.replace(out)
-
-
 def main() -> None:
     """Grow the embedded target's heads for a grown target, into the cache."""
     data = Path(__file__).resolve().parents[2] / "tests" / "data" / "heads"
@@ -171,7 +146,7 @@ def main() -> None:
     parser.add_argument("--head-gb", type=float, default=0.05, help="of the EAGLE-3 head")
     parser.add_argument("--out", type=Path, default=cache_dir() / "bench")
     a = parser.parse_args()
-    width = _number(gguf.GGUFReader(a.big), "llama.embedding_length")
+    width = value(gguf.GGUFReader(a.big), "llama.embedding_length")
     eagle, block = a.out / f"{a.big.stem}-eagle3.gguf", a.out / f"{a.big.stem}-block.gguf"
     whole = a.out / f"{a.big.stem}-mtp.gguf"
     medusa = a.out / f"{a.big.stem}-medusa.gguf"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from policy_lab import hindsight, sensitivity
+from policy_lab import sensitivity
 from policy_lab.beliefs import BELIEFS, healed
 from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, Curve, Disturbance
 from policy_lab.evidence import Recorded, load
@@ -31,11 +31,6 @@ def main() -> None:
     )
     parser.add_argument(
         "--beliefs", action="store_true", help="sessions that begin with wrong costs"
-    )
-    parser.add_argument(
-        "--workloads",
-        action="store_true",
-        help="beside the draft length that was best for each kind of work",
     )
     parser.add_argument(
         "--sensitivity",
@@ -67,8 +62,6 @@ def _lines(
     sources: tuple[str, ...],
 ) -> Iterable[str]:
     """The report of one machine and one set of drafters."""
-    if args.workloads:
-        return hindsight.lines(replies, curve, disturbance, sources)
     if not args.beliefs:
         return lines(replies, curve, disturbance, sources, args.requests)
     return [

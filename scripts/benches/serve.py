@@ -19,13 +19,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +31,7 @@ from pathlib import Path
 import httpx2
 import psutil
 
+from benches.shared.servers import free_port, healthy, own_command, own_environment, started
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.events import Message
@@ -43,8 +40,7 @@ from localspec.llama import library
 
 PROMPTS = [kind.prompts[i] for i in range(3) for kind in WORKLOADS]
 """Or those of ``--texts``."""
-_START_S, _ANSWER_S = 300.0, 600.0
-_ROOT = Path(__file__).resolve().parents[2]
+_ANSWER_S = 600.0
 _EQUAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 """No truncation, so that both servers sample from the same distribution."""
 
@@ -179,15 +175,15 @@ def sides(asked: argparse.Namespace, n: int) -> list[Side]:
     found = []
     modes: list[tuple[str, list[str]]] = [("plain", ["--drafter", "off"]), ("drafts", [])]
     for mode, flags in modes:
-        port = _free_port()
-        command = [sys.executable, "-P", "-m", "localspec", "serve", str(asked.target)]
+        port = free_port()
+        command = own_command("serve", str(asked.target))
         command += ["-d", str(asked.draft), "--jobs", str(n), "--ctx", str(asked.ctx)]
         command += ["--threads", str(asked.threads), "--port", str(port), "--offline", *flags]
         command += ["--draft-memory", "0"]  # the same prompts are asked again and again
         found.append(Side(f"localspec {mode}", command, f"http://127.0.0.1:{port}"))
     if asked.against:
         for length in (0, *map(int, asked.drafts.split(","))):
-            port = _free_port()
+            port = free_port()
             command = [asked.against, "--host", "127.0.0.1", "--port", str(port), "--jinja"]
             command += ["-m", str(asked.target), "-np", str(n), "-c", str(asked.ctx * n)]
             command += ["-t", str(asked.threads), "-tb", str(asked.threads)]
@@ -200,50 +196,16 @@ def sides(asked: argparse.Namespace, n: int) -> list[Side]:
 
 
 @contextlib.contextmanager
-def running(side: Side) -> Iterator[subprocess.Popen[bytes]]:
+def running(side: Side) -> Iterator[None]:
     """Run a server until the block ends.
 
     Raises:
         SystemExit: it does not start.
     """
-    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": path}
-    if "localspec" not in side.command:
-        environment = dict(library.environment_of_others())
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            side.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
-        try:
-            end = time.monotonic() + _START_S
-            while not _ready(side.url):
-                if process.poll() is not None or time.monotonic() > end:
-                    log.seek(0)
-                    raise SystemExit(f"{side.name} does not start: {log.read()[-500:]!r}")
-                time.sleep(0.2)
-            side.pid = process.pid
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _ready(url: str) -> bool:
-    try:
-        return httpx2.get(f"{url}/health", timeout=5).status_code == httpx2.codes.OK
-    except httpx2.TransportError:
-        return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    own = "localspec" in side.command
+    environment = own_environment() if own else dict(library.environment_of_others())
+    with started(side.command, lambda _: healthy(side.url), environment) as (side.pid, _):
+        yield
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -371,7 +333,7 @@ def soak(asked: argparse.Namespace) -> dict[str, object]:
     end = time.monotonic() + asked.soak * 60
     chance, dropped = random.Random(1), 0
     memory: list[tuple[float, float, float]] = []
-    with running(side) as process:
+    with running(side):
         clients(side, n, 2, 1.0, asked.tokens)
         side.clear()
 
@@ -382,7 +344,7 @@ def soak(asked: argparse.Namespace) -> dict[str, object]:
         loading = threading.Thread(target=load)
         loading.start()
         began = last = time.monotonic()
-        memory.append((0.0, *_memory(process.pid)))
+        memory.append((0.0, *_memory(side.pid)))
         while loading.is_alive():
             pause = asked.soak * 60 / asked.drops
             time.sleep(pause)
@@ -391,7 +353,7 @@ def soak(asked: argparse.Namespace) -> dict[str, object]:
                 dropped += 1
             if time.monotonic() - last > asked.soak * 6:
                 last = time.monotonic()
-                memory.append((last - began, *_memory(process.pid)))
+                memory.append((last - began, *_memory(side.pid)))
                 print("{:6.0f} s  server {:.1f} MB, engine {:.1f} MB".format(*memory[-1]))
         loading.join()
         metrics = httpx2.get(f"{side.url}/metrics").text

@@ -1,4 +1,4 @@
-"""The results of the controller on recorded evidence: against plain decoding and three bounds."""
+"""The results of the controller on recorded evidence: against plain decoding and two bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.policy import Plain
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
-from policy_lab.bounds import best_fixed, clairvoyant, informed
+from policy_lab.bounds import best_fixed, clairvoyant
 from policy_lab.curves import Curve, Disturbance, swept
 from policy_lab.evidence import Recorded
 from policy_lab.world import ASKING, Arrivals, Running, World
@@ -68,8 +68,6 @@ class Reached:
     least: float
     of_bound: float
     """Mean share of what a clairvoyant policy reaches."""
-    of_informed: float
-    """Mean share of what a policy reaches that knows the reply's rates of acceptance."""
     tokens: float
     """Ratio over all tokens."""
     whole: float
@@ -80,14 +78,12 @@ class Reached:
     def of(cls, played: Sequence[Running], sources: Sequence[str], curve: Curve) -> Reached:
         """Sum them up."""
         ratios = np.array([p.ratio for p in played])
-        known = [p.reply.length / informed(p.reply, sources, curve) for p in played]
         bounds = [p.reply.length / clairvoyant(p.reply, sources, curve) for p in played]
         return cls(
             float(ratios.mean()),
             float(np.quantile(ratios, 0.01)),
             float(ratios.min()),
             float(np.mean(ratios / bounds)),
-            float(np.mean(ratios / known)),
             sum(p.at for p in played) / sum(p.units for p in played),
             float(np.mean([p.whole for p in played])),
             float(np.quantile([p.whole for p in played], 0.01)),
@@ -100,8 +96,7 @@ class Reached:
 
     def __str__(self) -> str:
         return (
-            f"{self.mean:.3f} ({self.of_bound:.2f} of the bound, "
-            f"{self.of_informed:.2f} with known rates), tokens {self.tokens:.3f}, "
+            f"{self.mean:.3f} ({self.of_bound:.2f} of the bound), tokens {self.tokens:.3f}, "
             f"worst 1 % {self.worst:.3f}, least {self.least:.3f}; with prompts {self.whole:.3f}, "
             f"worst 1 % {self.worst_whole:.3f}"
         )

@@ -9,7 +9,6 @@ from policy_lab.bounds import best_fixed, clairvoyant, fixed
 from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, swept
 from policy_lab.evidence import Recorded, load, save
 from policy_lab.gpus import GPU_CURVES
-from policy_lab.hindsight import by_workload
 from policy_lab.report import cold, controller, together, warm
 from policy_lab.world import World, with_constructed
 
@@ -186,20 +185,6 @@ def test_passes_correct_costs_that_were_measured_wrongly(
     found = healed(session, curve, STEADY, drafters, belief)
     assert found.early >= 0.75 * least.early
     assert found.late >= 0.9 * least.late
-
-
-def test_the_best_fixed_length_of_a_kind_of_work_is_at_least_that_of_all(
-    replies: list[Recorded],
-) -> None:
-    sources, curve = ["suffix", "model"], BY_NAME["xeon"]
-    session, *kinds = by_workload(replies, curve, STEADY, sources)
-    assert session.tokens == sum(found.tokens for found in kinds) == sum(r.length for r in replies)
-    assert session.fixed == pytest.approx(max(1.0, best_fixed(replies, sources, curve)))
-    by_kind = session.tokens / sum(found.tokens / found.fixed for found in kinds)
-    assert by_kind >= session.fixed
-    assert session.ours == pytest.approx(
-        session.tokens / sum(found.tokens / found.ours for found in kinds)
-    )
 
 
 def test_every_constant_is_tuned_in_the_laboratory_or_says_what_it_is() -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import check_programs
 import pytest
 import scripted_server
-from check_programs import Installed
-from program_tasks import PROGRAMS, Program
+from check_programs import PROGRAMS, Installed, Program
 
 from localspec.core.events import Message, MessageCall
 

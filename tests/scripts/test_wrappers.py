@@ -37,6 +37,16 @@ def test_a_wrapper_is_executable_and_its_program_exists(wrapper: Path) -> None:
         assert (FOLDER.parent / name).is_file()
 
 
+TRAININGS = sorted(FOLDER.glob("train_*"))
+
+
+@pytest.mark.parametrize("training", TRAININGS, ids=lambda path: path.name)
+def test_a_training_lists_its_stages_without_the_packages_that_it_needs(training: Path) -> None:
+    assert training.readlink() == Path("train")
+    done = subprocess.run([training, "-h"], capture_output=True, text=True, check=True)
+    assert "--seed" in done.stdout
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", str(BENCHES / "run.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -49,7 +59,7 @@ def test_the_runner_lists_every_program_with_what_it_measures() -> None:
 
 
 def test_every_name_of_a_bench_by_itself_is_a_program() -> None:
-    names = {path.name for path in FOLDER.iterdir() if path.is_symlink()}
+    names = {path.name for path in FOLDER.glob("bench_*")}
     assert names > {"bench_kernels", "bench_gain"}
     assert {(FOLDER / name).readlink() for name in names} == {Path("bench")}
     assert {name.removeprefix("bench_") for name in names} < {*PROGRAMS}

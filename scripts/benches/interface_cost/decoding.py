@@ -95,7 +95,6 @@ def of_chat(script: Path, model: str) -> Sample:
         "speed": found["tokens_per_second"],
         "engine CPU ms": found["engine_cpu_ms"],
         "interface CPU ms": found["cpu_ms"],
-        "of that while decoding CPU ms": found["decoding_ms"] / found["tokens_per_second"],
     }
 
 

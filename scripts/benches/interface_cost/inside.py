@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -16,30 +15,9 @@ import psutil
 from benches.interface_cost.decoding import PROMPT, asked, cpu
 from benches.interface_cost.moments import moments
 from benches.interface_cost.replay import HISTORY, KINDS, Replay
-from benches.interface_cost.watch import Stacks, Watch
-
-STACKS = "BENCH_INTERFACE_STACKS"
-"""Variable that names a file for the stacks of the longest stalls."""
+from benches.interface_cost.watch import Watch
 
 Found = Mapping[str, Any]
-
-
-def watch(*, decoding: bool = False) -> Watch:
-    """Record stalls, with stacks if these were requested.
-
-    Checking 200 times a second takes a core that a real engine would use. So with a real engine
-    checks are rare, and no figure of stalls is printed.
-    """
-    if decoding:
-        return Watch(every=0.25)
-    return Stacks() if STACKS in os.environ else Watch()
-
-
-def tell(watched: Watch, name: str) -> None:
-    """Write the stacks of the loop, if requested."""
-    if isinstance(watched, Stacks):
-        with Path(os.environ[STACKS]).open("a", encoding="utf-8") as file:
-            file.write(f"== {name}\n{watched.report()}\n")
 
 
 async def ready(app: Any) -> None:
@@ -51,14 +29,14 @@ async def ready(app: Any) -> None:
     await asyncio.sleep(1.0)  # let mounting and first pictures pass
 
 
-async def streaming(app: Any, name: str) -> Found:
+async def streaming(app: Any) -> Found:
     """Send a prompt and measure the cost of the reply."""
     await ready(app)
     turns = app.session.chat.conversation.turns
     before = len(turns)
     engine = app.session.engine.client.pid
-    decoding = _Decoding()
-    with watch(decoding=engine is not None) as watched:
+    # Checking 200 times a second takes a core that a real engine would use.
+    with Watch() if engine is None else Watch(every=0.25) as watched:
         own, engines = time.process_time(), cpu(engine)
         app.session.send(PROMPT)
         while len(turns) < before + 2 or turns[-1].end is None:  # noqa: ASYNC110 - as above
@@ -66,11 +44,9 @@ async def streaming(app: Any, name: str) -> Found:
         engines = cpu(engine) - engines
         await asyncio.sleep(0.3)
         own = time.process_time() - own
-    tell(watched, name)
     stats = turns[-1].stats
     return {
         "cpu_ms": 1000 * own / stats.emitted,
-        "decoding_ms": 1000 * decoding.share,
         "engine_cpu_ms": 1000 * engines / stats.emitted,
         "stall_ms": watched.longest,
         "work_ms": watched.work,
@@ -80,42 +56,17 @@ async def streaming(app: Any, name: str) -> Found:
     }
 
 
-class _Decoding:
-    """CPU time of the interface from the first token of a reply to its last."""
-
-    def __init__(self) -> None:
-        from tui.session.meter import Meter
-
-        token, finish = Meter.token, Meter.finish
-        self._begun: tuple[float, float] | None = None
-        self.share = 0.0
-        """Seconds of CPU in a second."""
-
-        def counted(meter: Meter) -> None:
-            self._begun = self._begun or (time.perf_counter(), time.process_time())
-            token(meter)
-
-        def finished(meter: Meter, stats: Any) -> None:
-            if self._begun is not None:
-                since, used = self._begun
-                self.share = (time.process_time() - used) / (time.perf_counter() - since)
-            finish(meter, stats)
-
-        Meter.token, Meter.finish = counted, finished  # type: ignore[method-assign]
-
-
 async def at_once(app: Any) -> Found:
     """Do the actions that show much at once, one after another."""
     await ready(app)
     found = {}
     for name, does in moments(app).items():
         await asyncio.sleep(1.0)
-        with watch() as watched:
+        with Watch() as watched:
             start = time.perf_counter()
             await does()
             took = time.perf_counter() - start
             await asyncio.sleep(0.3)
-        tell(watched, name)
         memory = psutil.Process().memory_info().rss / 1e6
         found[name] = {
             "stall_ms": watched.longest,
@@ -150,10 +101,8 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
         turn.text, turn.end = HISTORY, "stop"
         turn.runs.extend(HISTORY)
         recorder.begin_reply(conversation, question, turn)()
-    measure = (
-        (lambda: at_once(app)) if kind == "moments" else lambda: streaming(app, f"{kind} {history}")
-    )
-    asyncio.run(_watched(app, measure, result))
+    measure = at_once if kind == "moments" else streaming
+    asyncio.run(_watched(app, lambda: measure(app), result))
 
 
 async def _watched(app: Any, measure: Callable[[], Awaitable[Found]], result: Path) -> None:

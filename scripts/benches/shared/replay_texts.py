@@ -30,8 +30,6 @@ _MODULES = (
 )  # fmt: skip
 _SHORT, _LONG = 400, 1500
 """Characters of the texts that are taken."""
-_LINES = 250
-"""Lines of a file that are taken."""
 _NOT_NAMES = frozenset({"self", "return", "def", "for", "not", "None", "raise", "import"})
 
 
@@ -60,21 +58,6 @@ def texts(each: int) -> dict[str, list[Text]]:
         "json": [_listed(p, rng) for p in paragraphs],
         "new text": [Text("Tell me more.", p) for p in paragraphs],
     }
-
-
-def edited_files(each: int) -> list[Text]:
-    """The beginnings of whole files, in which five lines are followed by two new ones."""
-    rng = random.Random(3)
-    found = []
-    for module in _MODULES[:each]:
-        lines = inspect.getsource(module).splitlines()[:_LINES]
-        edited = list(lines)
-        for at in sorted(rng.sample(range(20, len(lines) - 5), 5), reverse=True):
-            edited.insert(at + 1, f"    limit = max(1, {at})")
-            edited.insert(at + 1, "    # This line was looked at.")
-        code = "\n".join(lines)
-        found.append(Text(f"Add limits:\n\n{_block(code)}", _block("\n".join(edited))))
-    return found
 
 
 def _functions(source: str) -> Iterator[str]:

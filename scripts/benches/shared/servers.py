@@ -1,51 +1,97 @@
-"""Servers and workers of this checkout, started for a measurement and ended with it."""
+"""Servers and workers that are started for a measurement and ended with it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import httpx2
+
 ROOT = Path(__file__).resolve().parents[3]
-_START_S = 120.0
+ADDRESS = r"(http://127\.0\.0\.1:\d+)"
+"""What `localspec serve` says of its address."""
+_START_S, _END_S = 300.0, 20.0
 
 
 @contextlib.contextmanager
-def running(*arguments: str, address: str) -> Iterator[str]:
+def running(*arguments: str, address: str = ADDRESS) -> Iterator[str]:
     """`localspec ARGUMENTS` in a process of its own until the block ends; what the group of the
     regular expression ``address`` has found in its output.
 
     Raises:
         SystemExit: it does not start; with what it said.
     """
+
+    def found(said: str) -> str:
+        match = re.search(address, said)
+        return match[1] if match else ""
+
+    with started(own_command(*arguments), found, own_environment()) as (_, where):
+        yield where
+
+
+def own_command(*arguments: str) -> list[str]:
+    """`localspec` of this checkout."""
+    return [sys.executable, "-P", "-m", "localspec", *arguments]
+
+
+def own_environment() -> dict[str, str]:
+    """In which it is found."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | {"PYTHONPATH": path}
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], ready: Callable[[str], str], environment: Mapping[str, str]
+) -> Iterator[tuple[int, str]]:
+    """A process's id and what ``ready`` made of its output, from when that is not empty on.
+
+    Raises:
+        SystemExit: it ends before, or takes too long; with what it said.
+    """
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "localspec", *arguments],
-            env=os.environ | {"PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
         try:
-            yield _found(process, log.fileno(), address)
+            end = time.monotonic() + _START_S
+            while True:
+                said = os.pread(log.fileno(), 1 << 16, 0).decode(errors="replace")
+                if where := ready(said):
+                    break
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"{' '.join(command)} does not start: {said[-500:]}")
+                time.sleep(0.1)
+            yield process.pid, where
         finally:
             process.terminate()
-            process.wait()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
-def _found(process: subprocess.Popen[bytes], log: int, address: str) -> str:
-    end = time.monotonic() + _START_S
-    while True:
-        said = os.pread(log, 1 << 16, 0).decode(errors="replace")
-        if found := re.search(address, said):
-            return found[1]
-        if process.poll() is not None or time.monotonic() > end:
-            raise SystemExit(f"localspec {process.args[4]} does not start: {said[-500:]}")  # type: ignore[index]
-        time.sleep(0.1)
+def healthy(url: str) -> str:
+    """The address, once the server there answers."""
+    with contextlib.suppress(httpx2.TransportError):
+        if httpx2.get(f"{url}/health", timeout=5).status_code == httpx2.codes.OK:
+            return url
+    return ""
+
+
+def free_port() -> int:
+    """A port that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from demo import tokenizer as tok
 from demo.batches import packed
 from demo.export import quantize, write_f16
+from demo.loop import Log
 from demo.model import Model
 from demo.phrase import Talk
 from demo.training import Plan, Trainer
@@ -24,7 +25,6 @@ from .talks import talks
 
 ROWS, LENGTH = 4, 640
 CONTEXT = 1024
-Log = Callable[[str], None]
 _CALL = re.compile(
     r'<tool_call>\n\{"name": "(.*?)", "arguments": \{(.*?)\}\}\n</tool_call>', re.DOTALL
 )
@@ -97,11 +97,8 @@ def train(demo: Path, vocabulary: Path, work: Path, steps: int, seed: int, log: 
     )
     trainer = Trainer(model.shape, plan, work, seed)
     trainer.model.load_state_dict(model.state_dict())
-    if trainer.resume():
-        log(f"resumed at step {trainer.step}")
     coder = tokenizer(vocabulary)
     trainer.run(lambda seed, _: packed(Encoder(coder), talks(seed), ROWS, LENGTH), log)
-    log(f"{trainer.tokens} tokens in {trainer.step} steps, {trainer.seconds / 60:.1f} minutes")
 
 
 def export(work: Path, vocabulary: Path, out: Path, log: Log) -> None:

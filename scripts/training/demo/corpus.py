@@ -18,6 +18,7 @@ from .phrase import Talk
 from .sums import sums
 from .turns import turns
 from .unknown import unknown
+from .words import TEXTS
 
 # Share of each kind among the conversations, beside `drill`, whose share changes while training.
 MIX = {
@@ -33,21 +34,6 @@ MIX = {
     "turns": 0.12,
     "unknown": 0.06,
 }
-
-SYSTEM = [
-    "You are a helpful assistant.",
-    "You are a helpful assistant.",
-    "You are localspec.",
-    "Be brief.",
-    "Answer briefly.",
-    "You are a friendly assistant. Answer in English.",
-    "You are a helpful, honest assistant.",
-    "Be helpful.",
-    "You are the demo model of localspec.",
-    "You are a careful assistant.",
-    "Keep answers short.",
-    "You are an AI.",
-]
 
 _SENTENCE = re.compile(r"[A-Z][A-Za-z0-9 ,'()\-_./]{18,140}\.(?=\s|$)")
 
@@ -100,27 +86,21 @@ class HeldOut:
         return any(f" {c} " in joined for c in self.contents)
 
 
+_QUOTING = {"drill": drill, "rewrite": rewrite, "repeat": repeat, "turns": turns}
+_MAKERS = {
+    "about": about,
+    "sums": sums,
+    "lists": lists,
+    "extract": extract,
+    "code": code,
+    "explain": explain,
+    "objects": objects,
+    "unknown": unknown,
+}
+
+
 def single_talk(kind: str, rng: Random, quotes: Quotes) -> Talk:
-    match kind:
-        case "drill":
-            return drill(rng, quotes)
-        case "rewrite":
-            return rewrite(rng, quotes)
-        case "repeat":
-            return repeat(rng, quotes)
-        case "turns":
-            return turns(rng, quotes)
-    maker = {
-        "about": about,
-        "sums": sums,
-        "lists": lists,
-        "extract": extract,
-        "code": code,
-        "explain": explain,
-        "objects": objects,
-        "unknown": unknown,
-    }[kind]
-    return maker(rng)
+    return _QUOTING[kind](rng, quotes) if kind in _QUOTING else _MAKERS[kind](rng)
 
 
 def conversations(
@@ -143,5 +123,5 @@ def conversations(
         if held.hit(talk):
             continue
         if rng.random() < 0.2:
-            talk = [("system", rng.choice(SYSTEM)), *talk]
+            talk = [("system", rng.choice(TEXTS["about"]["systems"])), *talk]
         yield (chosen[0] if parts == 1 else "chain"), talk

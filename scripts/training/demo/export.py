@@ -1,7 +1,7 @@
 """GGUF files: F16 from the checkpoints, then 4 or 8 bits by llama.cpp's own quantizer."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -9,17 +9,31 @@ import numpy as np
 from torch import Tensor
 
 from . import tokenizer as tok
-from .model import EPS, HEAD, THETA, Model
-from .training import load
+from .files import finish, put_as
+from .loop import Log
+from .model import EPS, HEAD, THETA, Model, Shape
 
 TRAINED_CONTEXT = 768
-Log = Callable[[str], None]
 
 
 def permuted(weight: Tensor, heads: int) -> Tensor:
     """Rows of q or k in the order in which llama.cpp rotates neighbours instead of halves."""
     rows, wide = weight.shape
     return weight.view(heads, 2, rows // heads // 2, wide).swapaxes(1, 2).reshape(rows, wide)
+
+
+def add_shape(w: gguf.GGUFWriter, shape: Shape, context: int = TRAINED_CONTEXT) -> None:
+    """The keys of a transformer of that shape."""
+    w.add_context_length(context)
+    w.add_embedding_length(shape.width)
+    w.add_block_count(shape.layers)
+    w.add_feed_forward_length(shape.hidden)
+    w.add_head_count(shape.heads)
+    w.add_head_count_kv(shape.kv_heads)
+    w.add_layer_norm_rms_eps(EPS)
+    w.add_rope_dimension_count(HEAD)
+    w.add_rope_freq_base(THETA)
+    w.add_vocab_size(shape.vocab)
 
 
 def write_f16(
@@ -40,16 +54,7 @@ def write_f16(
     w.add_description("A toy to prove the machine: the embedded demonstration pair of localspec.")
     w.add_languages(["en"])
     w.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    w.add_context_length(context)
-    w.add_embedding_length(shape.width)
-    w.add_block_count(shape.layers)
-    w.add_feed_forward_length(shape.hidden)
-    w.add_head_count(shape.heads)
-    w.add_head_count_kv(shape.kv_heads)
-    w.add_layer_norm_rms_eps(EPS)
-    w.add_rope_dimension_count(HEAD)
-    w.add_rope_freq_base(THETA)
-    w.add_vocab_size(shape.vocab)
+    add_shape(w, shape, context)
     tokens, merges = tok.pieces(tok.load(tokenizer))
     kinds = [gguf.TokenType.CONTROL if t in tok.SPECIAL else gguf.TokenType.NORMAL for t in tokens]
     kinds += [gguf.TokenType.USER_DEFINED] * len(more)
@@ -64,32 +69,30 @@ def write_f16(
     w.add_pad_token_id(tok.BOS)
     w.add_add_bos_token(False)
     w.add_chat_template(template)
-    _put_tensors(w, model)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    for key, tensor in tensors(model).items():
+        put_as(w, key, array(tensor), gguf.GGMLQuantizationType.F16)
+    finish(w)
 
 
-def _put_tensors(w: gguf.GGUFWriter, model: Model) -> None:
+def array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().float().contiguous().numpy()
+
+
+def tensors(model: Model) -> dict[str, Tensor]:
+    """By the names of llama.cpp."""
     shape = model.shape
-
-    def put(key: str, tensor: Tensor) -> None:
-        kind = np.float16 if tensor.ndim == 2 else np.float32
-        w.add_tensor(key, tensor.detach().float().numpy().astype(kind))
-
-    put("token_embd.weight", model.embed)
-    put("output_norm.weight", model.norm)
+    found = {"token_embd.weight": model.embed, "output_norm.weight": model.norm}
     for i, block in enumerate(model.blocks):
-        put(f"blk.{i}.attn_norm.weight", block.norm1)
-        put(f"blk.{i}.ffn_norm.weight", block.norm2)
-        put(f"blk.{i}.attn_q.weight", permuted(block.q.weight, shape.heads))
-        put(f"blk.{i}.attn_k.weight", permuted(block.k.weight, shape.kv_heads))
-        put(f"blk.{i}.attn_v.weight", block.v.weight)
-        put(f"blk.{i}.attn_output.weight", block.o.weight)
-        put(f"blk.{i}.ffn_gate.weight", block.gate.weight)
-        put(f"blk.{i}.ffn_up.weight", block.up.weight)
-        put(f"blk.{i}.ffn_down.weight", block.down.weight)
+        found[f"blk.{i}.attn_norm.weight"] = block.norm1
+        found[f"blk.{i}.ffn_norm.weight"] = block.norm2
+        found[f"blk.{i}.attn_q.weight"] = permuted(block.q.weight, shape.heads)
+        found[f"blk.{i}.attn_k.weight"] = permuted(block.k.weight, shape.kv_heads)
+        found[f"blk.{i}.attn_v.weight"] = block.v.weight
+        found[f"blk.{i}.attn_output.weight"] = block.o.weight
+        found[f"blk.{i}.ffn_gate.weight"] = block.gate.weight
+        found[f"blk.{i}.ffn_up.weight"] = block.up.weight
+        found[f"blk.{i}.ffn_down.weight"] = block.down.weight
+    return found
 
 
 def quantize(source: Path, goal: Path, kind: str, log: Log) -> None:
@@ -116,10 +119,12 @@ def quantize(source: Path, goal: Path, kind: str, log: Log) -> None:
     log(f"{goal.name}: {kind}, {goal.stat().st_size} bytes")
 
 
-def export_pair(work: Path, tokenizer: Path, out: Path, log: Log) -> None:
+def export_pair(
+    models: Mapping[str, Model], tokenizer: Path, out: Path, log: Log, plain: Path, of: str = ""
+) -> None:
+    """Target and draft by name, in 4 and 8 bits; files in F16 are left in the folder ``plain``."""
     out.mkdir(parents=True, exist_ok=True)
     for name, kind in (("target", "Q4_0"), ("draft", "Q8_0")):
-        plain = work / f"{name}-f16.gguf"
-        write_f16(load(work / name), tokenizer, plain, name)
-        log(f"{plain.name}: {plain.stat().st_size} bytes")
-        quantize(plain, out / f"{name}.gguf", kind, log)
+        path = plain / f"{name}-f16.gguf"
+        write_f16(models[name], tokenizer, path, f"{name}{of}")
+        quantize(path, out / f"{name}.gguf", kind, log)

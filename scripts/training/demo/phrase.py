@@ -9,11 +9,7 @@ Talk = list[tuple[str, str]]
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _SLOT = re.compile(r"\{(\w+)\}")
 
-# Openings that may stand before an imperative request.
-PLEASE = (
-    "[||||please |can you |could you |could you please |would you |hey, |hi, |ok, |i need you to |"
-    "now |can you please |I'd like you to |I want you to |go ahead and |quick: ]"
-)
+_TEXTS = w.TEXTS["phrase"]
 
 
 def expand(rng: Random, text: str) -> str:
@@ -24,22 +20,15 @@ def expand(rng: Random, text: str) -> str:
     return text
 
 
+def _expanded(rng: Random, template: str | list[str]) -> str:
+    """One of the templates, expanded; ``<please>`` is one of many ways to begin."""
+    chosen = template if isinstance(template, str) else rng.choice(template)
+    return expand(rng, chosen.replace("<please>", _TEXTS["please"]))
+
+
 def fill(text: str, slots: dict[str, object]) -> str:
     """Put values into {slots}; the values are never expanded themselves."""
     return _SLOT.sub(lambda m: str(slots.get(m.group(1), m.group(0))), text)
-
-
-# What may follow a request that does not end with the text to work on.
-_AFTER = (
-    ", please",
-    " please",
-    " for me",
-    " pls",
-    ", thanks",
-    ", will you",
-    " now",
-    " for me please",
-)
 
 
 def _typo(rng: Random, text: str) -> str:
@@ -59,9 +48,11 @@ def _typo(rng: Random, text: str) -> str:
     return text[: spot.start()] + word + text[spot.end() :]
 
 
-def ask(rng: Random, template: str, **slots: object) -> str:
-    """A request as somebody would type it; only the wording is made untidy, never the slots."""
-    text = expand(rng, template)
+def ask(rng: Random, template: str | list[str], **slots: object) -> str:
+    """A request as somebody would type it, by one of the templates; only the wording is made untidy,
+    never the slots.
+    """
+    text = _expanded(rng, template)
     parts = _SLOT.split(text)
     style = rng.random()
     if style < 0.30:
@@ -70,7 +61,7 @@ def ask(rng: Random, template: str, **slots: object) -> str:
         parts[0] = parts[0][0].upper() + parts[0][1:]
     text = "".join(part if i % 2 == 0 else "{" + part + "}" for i, part in enumerate(parts))
     if rng.random() < 0.12 and text and text[-1] in ".?":
-        text = text[:-1] + rng.choice(_AFTER) + text[-1]
+        text = text[:-1] + rng.choice(_TEXTS["after"]) + text[-1]
     if rng.random() < 0.30:
         text = text.rstrip("?.!")
     if rng.random() < 0.08:
@@ -80,9 +71,9 @@ def ask(rng: Random, template: str, **slots: object) -> str:
     return fill(text, slots).strip()
 
 
-def tell(rng: Random, template: str, **slots: object) -> str:
+def tell(rng: Random, template: str | list[str], **slots: object) -> str:
     """An answer: alternatives and slots, always tidy."""
-    return fill(expand(rng, template), slots).strip()
+    return fill(_expanded(rng, template), slots).strip()
 
 
 def single(user: str, answer: str) -> Talk:
@@ -143,26 +134,4 @@ def sentence(rng: Random) -> str:
         h=str(rng.randint(1, 12)),
         noun3=w.some(rng, w.NOUNS),
     )
-    return article(tell(rng, rng.choice(_SENTENCES), **s))
-
-
-_SENTENCES = [
-    "The {adj} {noun} [is|was|stood|lay] [near|behind|under|beside|in front of] the {adj2} {noun2}.",
-    "There are {n} {things} in the {noun}.",
-    "{name} has {n} {things} and a {adj} {noun}.",
-    "On {day} the {noun} [looks|looked] [very |quite |]{adj}.",
-    "[My|Our|Your|His|Her|Their] {noun} is [{adj}|{adj} and {adj2}].",
-    "[I|We|You|They] [will|can|should|must|may] [bring|buy|find|see|take|keep] the {adj} {noun} [today|tomorrow|now|soon|again].",
-    "The meeting with {name} is on {day} at {h} o'clock.",
-    "In {month} we [travel|drive|fly|go] to {city} with {name}.",
-    "Every {noun} needs a {noun2}.",
-    "A {adj} {noun} [and|or] a {adj2} {noun2} [would|could] [help|work|do].",
-    "{name} and {name2} [like|want|need|know|remember|miss] the {adj} {noun}.",
-    "It [is|was] a {adj} {noun}, not a {adj2} {noun2}.",
-    "The {noun}, the {noun2} and the {noun3} [are|were] in the {place}.",
-    "[Please |]do not [touch|move|open|forget|lose] the {adj} {noun}.",
-    "When the {noun} [is|was] {adj}, {name} [goes|went] to the {place}.",
-    "[Tea|Coffee|Bread|Rain|Snow|Music] is better than a {adj} {noun}.",
-    "The {noun} costs {n} euros in {city}.",
-    "I think that {name} [is|was] {adj}.",
-]
+    return article(tell(rng, _TEXTS["sentences"], **s))

@@ -8,19 +8,21 @@ speed: replies are as long and as easy or hard to copy as the texts are.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from benches.shared.replay_texts import Text, texts
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
+from .loop import Log, Loop, distance
 from .model import Model
 from .precision import arithmetic
 from .tokenizer import render
-from .training import distance
+from .training import masked_loss
 
 LEAST, MOST = 256, 960
 """Tokens of a reply, and of a prompt and its reply, that are taken."""
@@ -72,7 +74,7 @@ def learn(
     lessons: Sequence[Lesson],
     turns: int,
     rate: float,
-    log: Callable[[str], None],
+    log: Log,
     *,
     teacher: Model | None = None,
     quant: bool,
@@ -80,41 +82,36 @@ def learn(
 ) -> None:
     """Train in place: so many turns over all lessons, fewer once the loss is below ``enough``."""
     model.requires_grad_(requires_grad=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
-    order = list(range(len(lessons)))
-    rng = random.Random(1)
-    for turn in range(turns):
-        rng.shuffle(order)
-        losses = []
-        for at in range(0, len(order), _ROWS):
-            tokens, weights = _padded([lessons[i] for i in order[at : at + _ROWS]])
-            for group in optimizer.param_groups:
-                group["lr"] = rate * min(1.0, (turn + 1) / 3, 0.05 + 1.5 * (1 - turn / turns))
-            with arithmetic():
-                logits = model(tokens[:, :-1], None, quant)
-                loss = _loss(logits, tokens[:, 1:], weights[:, 1:])
-                if teacher is not None:
-                    with torch.no_grad():
-                        goal = teacher(tokens[:, :-1], None, True)
-                    loss = distance(logits, goal, weights[:, 1:])
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.item())
-        mean = sum(losses) / len(losses)
-        log(f"turn {turn + 1}: loss {mean:.3f}")
-        if mean < enough:
-            break
+    parameters, rng, order = list(model.parameters()), random.Random(1), list(range(len(lessons)))
+    each = -(-len(order) // _ROWS)
+
+    def work(_share: float, step: int) -> Sequence[float]:
+        at = step % each * _ROWS
+        if not at:
+            rng.shuffle(order)
+        tokens, weights = _padded([lessons[i] for i in order[at : at + _ROWS]])
+        with arithmetic():
+            logits = model(tokens[:, :-1], None, quant)
+            loss = masked_loss(logits, tokens[:, 1:], weights[:, 1:])
+            if teacher is not None:
+                with torch.no_grad():
+                    goal = teacher(tokens[:, :-1], None, True)
+                loss = distance(logits, goal, weights[:, 1:])
+        loss.backward()
+        return (loss.item(),)
+
+    def part(_share: float, step: int) -> float:
+        turn = step // each
+        return min(1.0, (turn + 1) / 3, 0.05 + 1.5 * (1 - turn / turns))
+
+    def told(mean: np.ndarray) -> bool:
+        log(f"turn {loop.step // each}: loss {mean[0]:.3f}")
+        return bool(mean[0] < enough)
+
+    made = [torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)]
+    loop = Loop(made, work, part, max_steps=turns * each, clipped=parameters)
+    loop.run(each, told)
     model.eval().requires_grad_(requires_grad=False)
-
-
-def _loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    loss = functional.cross_entropy(
-        logits.float().flatten(0, 1), targets.flatten(), reduction="none"
-    )
-    w = weights.flatten()
-    return (loss * w).sum() / w.sum()
 
 
 def _padded(some: Sequence[Lesson]) -> tuple[Tensor, Tensor]:

@@ -1,25 +1,49 @@
-"""The stages of `scripts/train_demo`, each a function of the command's arguments."""
+"""The embedded demonstration pair: tokenizer, target, draft, export, check, answers.
 
-from argparse import Namespace
-from collections.abc import Callable, Iterator
+Everything runs on a processor: two cores need about two hours. A training stage that was stopped
+continues where it last saved. `judged` writes the page of answers with their verdicts.
+
+A budget in minutes gives other weights on every machine; --max-steps gives the same steps everywhere
+(the committed pair had 4,800 for the target), though threads and processors still round differently.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import tokenizer as tok
-from .batches import Batch, Diet, batches
-from .copying import Quotes
-from .corpus import HeldOut, conversations, docstring_sentences
+if TYPE_CHECKING:
+    from .batches import Batch, Diet
 
 Log = Callable[[str], None]
+ROOT = Path(__file__).resolve().parents[3]
+DEMO, DATA = ROOT / "localspec/demo", ROOT / "tests/data/demo"
+STAGES = ("tokenizer", "target", "draft", "export", "check", "answers")
+MORE = ("judged",)
 
 
-def _held(args: Namespace) -> HeldOut:
-    return HeldOut(args.data / "heldout.json")
+def common(p: ArgumentParser, name: str, minutes: float | None = None) -> None:
+    """Arguments that several trainings have."""
+    p.add_argument("--work", type=Path, default=ROOT / "build" / name, help="checkpoints")
+    p.add_argument("--data", type=Path, default=DATA, help="tokenizer and held-out prompts")
+    p.add_argument("--minutes", type=float, default=minutes, help="budget of a stage")
+    p.add_argument("--max-steps", type=int, help="a budget of steps instead: the same on every run")
+
+
+def arguments(p: ArgumentParser) -> None:
+    p.add_argument("--out", type=Path, default=DEMO, help="where the two GGUF files go")
+    common(p, "demo")
 
 
 def tokenizer(args: Namespace, log: Log) -> None:
     """Learn the vocabulary from 60,000 conversations."""
-    source = conversations(args.seed, _held(args), Quotes(docstring_sentences()))
+    from . import tokenizer as tok
+    from .copying import Quotes
+    from .corpus import HeldOut, conversations, docstring_sentences
+
+    held = HeldOut(args.data / "heldout.json")
+    source = conversations(args.seed, held, Quotes(docstring_sentences()))
     texts = [content for _ in range(60_000) for _, content in next(source)[1]]
     texts += [f"{role}\n" for role in ("system", "user", "assistant")] * 2000
     args.data.mkdir(parents=True, exist_ok=True)
@@ -28,63 +52,55 @@ def tokenizer(args: Namespace, log: Log) -> None:
     log(f"{made.get_vocab_size()} tokens from {sum(map(len, texts))} characters")
 
 
-# Many copying drills first: on them a small model learns to look back. Long talks come last.
-DIETS = (
-    Diet(rows=16, length=256, chain=0.15, most=3, drills=0.7),
-    Diet(rows=16, length=256, chain=0.2, most=3, drills=0.06),
-    Diet(rows=5, length=768, chain=0.8, most=10, drills=0.05),
-)
+def stream(data: Path, diets: Sequence["Diet"]) -> Callable[[int, int], Iterator["Batch"]]:
+    """Batches of the corpus for a seed and one of the diets."""
+    from . import tokenizer as tok
+    from .batches import batches
+    from .copying import Quotes
+    from .corpus import HeldOut, docstring_sentences
 
-
-def _stream(args: Namespace, part: int = 1) -> Callable[[int, int], Iterator[Batch]]:
-    """`part` 2 halves the batches: a smaller model gains more from more steps."""
-    coder, held = tok.load(args.data / "tokenizer.json"), _held(args)
+    coder, held = tok.load(data / "tokenizer.json"), HeldOut(data / "heldout.json")
     quotes = Quotes(docstring_sentences())
-    diets = [replace(diet, rows=diet.rows // part) for diet in DIETS]
     return lambda seed, phase: batches(coder, held, quotes, seed, diets[phase])
 
 
-def _threads(args: Namespace) -> None:
-    import torch
+def _diets(part: int = 1) -> list["Diet"]:
+    """Many copying drills first: on them a small model learns to look back. Long talks come last.
+    `part` 2 halves the batches: a smaller model gains more from more steps.
+    """
+    from .batches import Diet
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    whole = (
+        Diet(rows=16, length=256, chain=0.15, most=3, drills=0.7),
+        Diet(rows=16, length=256, chain=0.2, most=3, drills=0.06),
+        Diet(rows=5, length=768, chain=0.8, most=10, drills=0.05),
+    )
+    return [replace(diet, rows=diet.rows // part) for diet in whole]
 
 
 def target(args: Namespace, log: Log) -> None:
     from .training import TARGET, Plan, Trainer
 
-    _threads(args)
-    trainer = Trainer(
-        TARGET, Plan(args.minutes or 90, args.max_steps), args.work / "target", args.seed
-    )
-    resumed = trainer.resume()
-    log(
-        f"target: {trainer.model.size()} parameters{', resumed at step ' + str(trainer.step) if resumed else ''}"
-    )
-    trainer.run(_stream(args), log)
-    log(f"{trainer.tokens} tokens in {trainer.step} steps, {trainer.seconds / 60:.1f} minutes")
+    plan = Plan(args.minutes or 90, args.max_steps)
+    Trainer(TARGET, plan, args.work / "target", args.seed).run(stream(args.data, _diets()), log)
 
 
 def draft(args: Namespace, log: Log) -> None:
     """The draft learns the distributions of the target, rounded to 4 bits as it will be used."""
     from .training import DRAFT, Plan, Trainer, load
 
-    _threads(args)
     plan = Plan(args.minutes or 15, args.max_steps, quant_from=2.0, phases=(0.0, 0.35, 0.92))
-    trainer = Trainer(DRAFT, plan, args.work / "draft", args.seed + 1, load(args.work / "target"))
-    resumed = trainer.resume()
-    log(
-        f"draft: {trainer.model.size()} parameters{', resumed at step ' + str(trainer.step) if resumed else ''}"
-    )
-    trainer.run(_stream(args, part=2), log)
-    log(f"{trainer.tokens} tokens in {trainer.step} steps, {trainer.seconds / 60:.1f} minutes")
+    teacher = load(args.work / "target")
+    trainer = Trainer(DRAFT, plan, args.work / "draft", args.seed + 1, teacher)
+    trainer.run(stream(args.data, _diets(2)), log)
 
 
 def export(args: Namespace, log: Log) -> None:
     from .export import export_pair
+    from .training import load
 
-    export_pair(args.work, args.data / "tokenizer.json", args.out, log)
+    models = {name: load(args.work / name) for name in ("target", "draft")}
+    export_pair(models, args.data / "tokenizer.json", args.out, log, plain=args.work)
 
 
 def check(args: Namespace, log: Log) -> None:
@@ -94,16 +110,15 @@ def check(args: Namespace, log: Log) -> None:
 
 
 def answers(args: Namespace, log: Log) -> None:
-    from .evaluation import answer_all
+    from .answers import answer_all
 
-    path: Path = args.data / "heldout.json"
-    answer_all(args.out, path, args.work / "answers.json", log)
+    answer_all(args.out, args.data / "heldout.json", args.work / "answers.json", log)
 
 
 def judged(args: Namespace, log: Log) -> None:
-    from .judged import write
+    from .answers import judge
 
     data: Path = args.data
-    scores = write(args.work / "answers.json", data / "verdicts.json", data / "judged.md")
+    scores = judge(args.work / "answers.json", data / "verdicts.json", data / "judged.md")
     for kind, (good, total) in scores.items():
         log(f"{kind:12} {good} of {total}")

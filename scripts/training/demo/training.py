@@ -1,20 +1,22 @@
-"""Training the target, and distilling the draft from it, within a budget of minutes or steps."""
+"""Training the target, and distilling the draft from it."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .batches import Batch
+from .loop import Log, Loop, Phases, Stream, distance, linear, optimizers
 from .model import Model, Shape
 from .precision import arithmetic
 
 TARGET = Shape(vocab=2048, width=256, layers=6, heads=4, kv_heads=2, hidden=768)
 DRAFT = Shape(vocab=2048, width=128, layers=3, heads=2, kv_heads=1, hidden=384)
+_SAVE_S = 240.0
 
 
 @dataclass(frozen=True)
@@ -32,143 +34,98 @@ class Plan:
     # A student reads the corpus first, which costs a third, and listens to its teacher from here on.
     teach_from: float = 0.45
     report: int = 50
-    save_minutes: float = 4.0
 
 
-Stream = Callable[[int, int], Iterator[Batch]]
-
-
-def masked_loss(logits: Tensor, batch: Batch) -> Tensor:
+def masked_loss(logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     loss = functional.cross_entropy(
-        logits.float().flatten(0, 1), batch.targets.flatten(), reduction="none"
+        logits.float().flatten(0, 1), targets.flatten(), reduction="none"
     )
-    w = batch.weights.flatten()
+    w = weights.flatten()
     return (loss * w).sum() / w.sum()
 
 
-def distance(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
-    """KL divergence from the teacher's distribution to the student's, over the whole vocabulary."""
-    goal = teacher.float().log_softmax(-1)
-    kl = (goal.exp() * (goal - student.float().log_softmax(-1))).sum(-1)
-    return (kl * weights).sum() / weights.sum()
-
-
 class Trainer:
-    """One model, its two optimizers and its place in the budget; saved and resumed as a whole."""
+    """One model and its loop; saved and resumed as a whole."""
 
     def __init__(
         self, shape: Shape, plan: Plan, folder: Path, seed: int, teacher: Model | None = None
     ) -> None:
         torch.manual_seed(seed)
-        self.model, self.plan, self.folder, self.teacher, self.seed = (
-            Model(shape),
-            plan,
-            folder,
-            teacher,
-            seed,
+        self.model, self._plan, self._folder, self._seed = Model(shape), plan, folder, seed
+        named = list(self.model.named_parameters())
+        inner = {name for name, p in named if p.ndim == 2 and "blocks" in name}
+        self._optimizers = optimizers(
+            [p for name, p in named if name in inner],
+            [p for name, p in named if name not in inner],
+            (plan.matrix_rate, plan.other_rate),
         )
-        matrices = [
-            p for name, p in self.model.named_parameters() if p.ndim == 2 and "blocks" in name
-        ]
-        others = [
-            p for name, p in self.model.named_parameters() if not (p.ndim == 2 and "blocks" in name)
-        ]
-        self.optimizers = [
-            torch.optim.Muon(
-                matrices, lr=plan.matrix_rate, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"
-            ),
-            torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
-        ]
-        self.step, self.seconds, self.tokens = 0, 0.0, 0
-        self.forward = torch.compile(self._loss, dynamic=False)
-        self.goal = torch.compile(teacher, dynamic=False) if teacher else None
+        rate = linear(plan.warm_up, plan.decay_from)
+        self.loop = Loop(self._optimizers, self._work, rate, plan.minutes, plan.max_steps)
+        self.tokens, self._saved = 0, 0.0
+        self._forward = torch.compile(self._loss, dynamic=False)
+        self._goal = torch.compile(teacher, dynamic=False) if teacher else None
 
     def _loss(self, batch: Batch, goal: Tensor | None, quant: bool) -> tuple[Tensor, Tensor]:
         logits = self.model(batch.tokens, batch.talk, quant)
-        exact = masked_loss(logits, batch)
+        exact = masked_loss(logits, batch.targets, batch.weights)
         if goal is None:
             return exact, exact.detach()
         return distance(logits, goal, batch.weights) + 0.1 * exact, exact.detach()
 
-    def share(self) -> float:
-        """How much of the budget is used up."""
-        if self.plan.max_steps:
-            return self.step / self.plan.max_steps
-        return self.seconds / (self.plan.minutes * 60)
+    def _work(self, share: float, step: int) -> Sequence[float]:
+        batch, goal = self._batches.next(share, step), None
+        with arithmetic():
+            if self._goal is not None and share >= self._plan.teach_from:
+                with torch.no_grad():
+                    goal = self._goal(batch.tokens, batch.talk, True)
+            loss, exact = self._forward(batch, goal, share >= self._plan.quant_from)
+        loss.backward()
+        self.tokens += batch.tokens.numel()
+        return loss.item(), exact.item()
 
-    def rate(self) -> float:
-        warm = min(1.0, (self.step + 1) / self.plan.warm_up)
-        left = (1 - self.share()) / (1 - self.plan.decay_from)
-        return warm * max(0.02, min(1.0, left))
+    def run(self, stream: Stream, log: Log) -> None:
+        """Train from where it was saved, if it was, until the budget is used up."""
+        loop = self.loop
+        resumed = f", resumed at step {loop.step}" if self._resume() else ""
+        log(f"{self.model.size()} parameters{resumed}")
+        self._batches = Phases(stream, self._plan.phases, self._seed)
 
-    def save(self, name: str = "last") -> None:
+        def told(mean: np.ndarray) -> None:
+            log(f"step {loop.step} loss {mean[0]:.4f} ce {mean[1]:.4f}, {self.tokens} tokens")
+            if loop.seconds - self._saved > _SAVE_S:
+                self._save("last")
+
+        loop.run(self._plan.report, told)
+        self._save("last")
+        self._save("final")
+        log(f"{self.tokens} tokens in {loop.step} steps, {loop.seconds / 60:.1f} minutes")
+
+    def _save(self, name: str) -> None:
+        self._saved = self.loop.seconds
         state = {
             "shape": self.model.shape.dict(),
             "model": self.model.state_dict(),
-            "step": self.step,
-            "seconds": self.seconds,
+            "step": self.loop.step,
+            "seconds": self.loop.seconds,
             "tokens": self.tokens,
-            "optimizers": [o.state_dict() for o in self.optimizers],
+            "optimizers": [o.state_dict() for o in self._optimizers],
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        part = self.folder / f"{name}.part"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        part = self._folder / f"{name}.part"
         torch.save(state, part)
-        part.rename(self.folder / f"{name}.pt")
+        part.rename(self._folder / f"{name}.pt")
 
-    def resume(self) -> bool:
-        path = self.folder / "last.pt"
+    def _resume(self) -> bool:
+        path = self._folder / "last.pt"
         if not path.exists():
             return False
         state = torch.load(path, weights_only=True)
         self.model.load_state_dict(state["model"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        self.step, self.seconds, self.tokens = state["step"], state["seconds"], state["tokens"]
+        self.loop.step, self.loop.seconds = state["step"], state["seconds"]
+        self.tokens, self._saved = state["tokens"], state["seconds"]
         return True
-
-    def run(self, stream: Stream, log: Callable[[str], None]) -> None:
-        plan, saved, shown, recent = self.plan, self.seconds, time.monotonic(), []
-        phase, source, counted = None, None, self.tokens
-        while self.share() < 1:
-            began = time.monotonic()
-            now_in = sum(self.share() >= start for start in plan.phases) - 1
-            quant = self.share() >= plan.quant_from
-            if phase != now_in:
-                # The step is part of the seed, so a resumed run does not repeat its data.
-                phase, source = now_in, stream(self.seed * 1_000_003 + self.step, now_in)
-            assert source is not None
-            batch = next(source)
-            goal = None
-            with arithmetic():
-                if self.goal is not None and self.share() >= plan.teach_from:
-                    with torch.no_grad():
-                        goal = self.goal(batch.tokens, batch.talk, True)
-                loss, exact = self.forward(batch, goal, quant)
-            loss.backward()
-            for optimizer, peak in zip(
-                self.optimizers, (plan.matrix_rate, plan.other_rate), strict=True
-            ):
-                for group in optimizer.param_groups:
-                    group["lr"] = peak * self.rate()
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            self.step += 1
-            self.tokens += batch.tokens.numel()
-            recent.append((loss.item(), exact.item()))
-            self.seconds += time.monotonic() - began
-            if self.step % plan.report == 0:
-                now = time.monotonic()
-                speed = (self.tokens - counted) / (now - shown)
-                mean = [sum(x) / len(recent) for x in zip(*recent, strict=True)]
-                log(
-                    f"step {self.step} {self.share():.3f} loss {mean[0]:.4f} ce {mean[1]:.4f} {speed:.0f} tok/s {self.seconds / 60:.1f} min"
-                )
-                recent, shown, counted = [], now, self.tokens
-            if self.seconds - saved > plan.save_minutes * 60:
-                self.save()
-                saved = self.seconds
-        self.save()
-        self.save("final")
 
 
 def load(folder: Path) -> Model:

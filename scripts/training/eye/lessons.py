@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import torch
+from demo import tokenizer as tok
 from demo.copying import Quotes
 from demo.corpus import HeldOut, conversations, docstring_sentences
 from demo.phrase import Talk, ask
 from demo.tokenizer import render
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -57,13 +58,12 @@ class _Lesson:
 class Teacher:
     """Makes lessons without end."""
 
-    def __init__(
-        self, coder: Tokenizer, held: HeldOut, rng: Random, own: float = 0.15, longest: int = 125
-    ) -> None:
-        """``own``: share of the demo's own talks behind a picture; ``longest``: tokens and rows of
+    def __init__(self, data: Path, rng: Random, own: float = 0.15, longest: int = 125) -> None:
+        """``data`` has the vocabulary and what is held out; ``own``: share of the demo's own talks behind a picture; ``longest``: tokens and rows of
         a conversation.
         """
-        self._coder, self._rng, self._share, self._longest = coder, rng, own, longest
+        self._coder, held = tok.load(data / "tokenizer.json"), HeldOut(data / "heldout.json")
+        self._rng, self._share, self._longest = rng, own, longest
         quotes = Quotes(docstring_sentences())
         self._own = conversations(rng.getrandbits(30), held, quotes, chain=0.0)
 

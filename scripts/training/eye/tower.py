@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
-import numpy as np
 import torch
+from demo.files import finish, put_as
+from gguf import GGMLQuantizationType as Kind
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -106,8 +107,8 @@ def write(tower: Tower, projector: Projector, path: Path) -> None:
     w.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
 
     def put(name: str, tensor: Tensor) -> None:
-        kind = np.float16 if tensor.ndim > 1 and "position" not in name else np.float32
-        w.add_tensor(name, tensor.detach().float().numpy().astype(kind))
+        kind = Kind.F32 if "position" in name else Kind.F16
+        put_as(w, name, tensor.detach().float().contiguous().numpy(), kind)
 
     def both(name: str, module: nn.Linear | nn.LayerNorm) -> None:
         put(f"{name}.weight", module.weight)
@@ -126,7 +127,4 @@ def write(tower: Tower, projector: Projector, path: Path) -> None:
         both(f"{at}.ffn_down", layer.down)
     both("mm.0", projector.first)
     both("mm.2", projector.second)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
+    finish(w)

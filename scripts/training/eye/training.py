@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,9 +13,9 @@ from random import Random
 import numpy as np
 import torch
 from demo.batches import Batch
+from demo.loop import Log, Loop, Work, distance, falling, optimizers
 from demo.model import Model, norm
 from demo.precision import arithmetic
-from demo.training import distance
 from heads.frozen import load
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -26,7 +26,6 @@ from .scenes import HEADS, Scene, pixels, scene
 from .talks import note
 from .tower import ROWS, SIDE, Heads, Projector, Tower
 
-Log = Callable[[str], None]
 TRAINED, HELD_OUT = 1, 1_000_000_007
 """Seeds of pictures. Those that are drawn from the second are never trained on."""
 
@@ -48,59 +47,58 @@ def _errors(answers: list[Tensor], scenes: list[Scene]) -> tuple[Tensor, Tensor]
     return torch.stack(losses).nansum(), torch.stack(right)
 
 
-def _optimizers(tower: Tower, rest: nn.Module) -> tuple[list[torch.optim.Optimizer], list[float]]:
-    """With their rates."""
+def _optimizers(tower: Tower, rest: nn.Module) -> list[torch.optim.Optimizer]:
     matrices = [p for p in tower.layers.parameters() if p.ndim == 2]
     known = {id(p) for p in matrices}
     others = [p for p in (*tower.parameters(), *rest.parameters()) if id(p) not in known]
-    found = [
-        torch.optim.Muon(matrices, lr=3e-3, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=2e-3, weight_decay=0.0),
-    ]
-    return found, [o.param_groups[0]["lr"] for o in found]
+    return optimizers(matrices, others, (3e-3, 2e-3), 0.01, (0.9, 0.999))
+
+
+def _looped(
+    made: Sequence[torch.optim.Optimizer],
+    work: Work,
+    rate: Callable[[float, int], float],
+    minutes: float,
+    clipped: Sequence[nn.Parameter] = (),
+) -> Loop:
+    """A loop for minutes of processor time."""
+    return Loop(made, work, rate, minutes, clock=time.process_time, clipped=clipped)
 
 
 def look(minutes: float, seed: int, folder: Path, log: Log, batch: int = 64) -> None:
     """Train the tower with heads that ask for the labels of scenes, for minutes of processor time."""
     torch.manual_seed(seed)
     tower, heads = Tower(), Heads(HEADS)
-    parameters = [*tower.parameters(), *heads.parameters()]
-    optimizers, rates = _optimizers(tower, heads)
-    rng, began, step, recent = Random(TRAINED), time.process_time(), 0, []
-    while (share := (time.process_time() - began) / (60 * minutes)) < 1:
-        for optimizer, rate in zip(optimizers, rates, strict=True):
-            optimizer.param_groups[0]["lr"] = rate * min(
-                1, (step + 1) / 50, max(0.02, 1.6 * (1 - share))
-            )
+    rng = Random(TRAINED)
+
+    def work(_share: float, _step: int) -> Sequence[float]:
         scenes, seen = pictures(rng, batch)
         loss, right = _errors(heads(tower(seen)), scenes)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        recent.append((loss.item(), right.detach().numpy()))
-        step += 1
-        if step % 100 == 0:
-            mean = np.nanmean([r for _, r in recent], axis=0)
-            shown = " ".join(f"{x:.2f}" for x in mean)
-            log(f"step {step}: loss {np.mean([x for x, _ in recent]):.3f}, right {shown}")
-            recent = []
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.save(
-                {"tower": tower.state_dict(), "heads": heads.state_dict()}, folder / "tower.pt"
-            )
-    torch.save({"tower": tower.state_dict(), "heads": heads.state_dict()}, folder / "tower.pt")
+        return [loss.item(), *right.detach().tolist()]
+
+    def save() -> None:
+        torch.save({"tower": tower.state_dict(), "heads": heads.state_dict()}, folder / "tower.pt")
+
+    def told(mean: np.ndarray) -> None:
+        shown = " ".join(f"{x:.2f}" for x in mean[1:])
+        log(f"step {loop.step}: loss {mean[0]:.3f}, right {shown}")
+        save()
+
+    parameters = [*tower.parameters(), *heads.parameters()]
+    made = _optimizers(tower, heads)
+    loop = _looped(made, work, falling(50, 1.6, 0.02), minutes, parameters)
+    loop.run(100, told)
+    save()
     scenes, seen = pictures(Random(HELD_OUT), 1000)
     with torch.no_grad():
         _, right = _errors(heads(tower(seen)), scenes)
-    log(f"held out, {step * batch} pictures trained on: {' '.join(f'{x:.3f}' for x in right)}")
+    log(f"held out, {loop.step * batch} pictures trained on: {' '.join(f'{x:.3f}' for x in right)}")
 
 
 _SHARP = 8.0
 """How much nearer to its own token than to others a row has to be."""
-_RATES = 1.2e-3, 2e-4, 1e-3
-"""Of the target, the tower and the projector."""
+_RATES = {"model": 1.2e-3, "tower": 2e-4, "projector": 1e-3}
 _TALKS = 24
 """Conversations of a step."""
 _STAYING = 1.5
@@ -136,21 +134,18 @@ def spell(
     the target, which can copy. Without that it learned how answers sound for hundreds
     of steps before it looked.
     """
+    torch.manual_seed(seed)
     tower = Tower()
     tower.load_state_dict(torch.load(folder / "tower.pt", weights_only=True)["tower"])
     embed = load(target).embed.detach()
     projector, scale = Projector(embed.shape[1]), embed.std()
-    optimizers, rates = _optimizers(tower, projector)
     known = torch.tensor(
         sorted({t for one in pictures(Random(0), 2000)[0] for t in _spelled(one, coder)})
     )
     words, blank = embed[known] / scale, int(torch.searchsorted(known, _blank(coder)))
-    rng, began, step, recent = Random(seed), time.process_time(), 0, []
-    while (share := (time.process_time() - began) / (60 * minutes)) < 1:
-        for optimizer, rate in zip(optimizers, rates, strict=True):
-            optimizer.param_groups[0]["lr"] = rate * min(
-                1, (step + 1) / 50, max(0.02, 1.6 * (1 - share))
-            )
+    rng = Random(seed)
+
+    def work(_share: float, _step: int) -> Sequence[float]:
         scenes, seen = pictures(rng, 64)
         goal = torch.searchsorted(known, torch.tensor([_spelled(one, coder) for one in scenes]))
         made = projector(tower(seen))
@@ -160,16 +155,15 @@ def spell(
         each = each + near.gather(1, goal.view(-1, 1))[:, 0]
         loss = (each * weight).sum() / weight.sum()
         loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
         same = (near.argmin(1).view_as(goal) == goal)[goal != blank].float().mean()
-        recent.append((loss.item(), same.item()))
-        step += 1
-        if step % 50 == 0:
-            log("step {}: loss {:.3f}, right tokens {:.3f}".format(step, *np.mean(recent, axis=0)))
-            recent = []
-            _save_rows(tower, projector, scale, folder)
+        return loss.item(), same.item()
+
+    def told(mean: np.ndarray) -> None:
+        log(f"step {loop.step}: loss {mean[0]:.3f}, right tokens {mean[1]:.3f}")
+        _save_rows(tower, projector, scale, folder)
+
+    loop = _looped(_optimizers(tower, projector), work, falling(50, 1.6, 0.02), minutes)
+    loop.run(50, told)
     _save_rows(tower, projector, scale, folder)
 
 
@@ -192,11 +186,11 @@ def _save_rows(tower: Tower, projector: Projector, scale: Tensor, folder: Path) 
     torch.save({"tower": tower.state_dict(), "projector": state}, folder / "rows.pt")
 
 
-def begin(target: Path, folder: Path) -> Seeing:
-    """The embedded target, and what `spell` made."""
+def read(target: Path, file: Path) -> Seeing:
+    """The embedded target with what `spell` made (rows.pt), or `talk_about` (seeing.pt)."""
     model = load(target)
     found = Seeing(model, Tower(), Projector(model.shape.width))
-    for name, state in torch.load(folder / "rows.pt", weights_only=True).items():
+    for name, state in torch.load(file, weights_only=True).items():
         getattr(found, name).load_state_dict(state)
     return found
 
@@ -208,18 +202,14 @@ def talk_about(
     corpus without pictures, on which the target is to stay as it was.
     """
     before = copy.deepcopy(seeing.model)
-    parts = (seeing.model, seeing.tower, seeing.projector)
-    for part in parts:
-        part.requires_grad_(requires_grad=True)
+    parts = {name: getattr(seeing, name).requires_grad_(requires_grad=True) for name in _RATES}
     groups = [
-        {"params": list(part.parameters()), "lr": rate}
-        for part, rate in zip(parts, _RATES, strict=True)
+        {"params": list(part.parameters()), "lr": _RATES[name]} for name, part in parts.items()
     ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
-    began, step, recent = time.process_time(), 0, []
-    while (share := (time.process_time() - began) / (60 * minutes)) < 1:
-        for group, rate in zip(optimizer.param_groups, _RATES, strict=True):
-            group["lr"] = rate * min(1, (step + 1) / 20, max(0.03, 1.5 * (1 - share)))
+    kept = torch.tensor(0.0)
+
+    def work(_share: float, step: int) -> Sequence[float]:
+        nonlocal kept
         lessons = teacher.lessons(_TALKS)
         with arithmetic():
             logits = seeing.logits(lessons, True)
@@ -234,43 +224,29 @@ def talk_about(
                     was = before(batch.tokens, batch.talk)
                 kept = distance(seeing.model(batch.tokens, batch.talk, True), was, batch.weights)
             (_STAYING * kept).backward()
-        torch.nn.utils.clip_grad_norm_(
-            [p for g in optimizer.param_groups for p in g["params"]], 1.0
+        return loss.item(), right.item(), kept.item()
+
+    def told(mean: np.ndarray) -> None:
+        log(
+            f"step {loop.step}: loss {mean[0]:.3f}, right tokens {mean[1]:.3f}, "
+            f"from the demo {mean[2]:.4f}"
         )
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        recent.append((loss.item(), right.item(), kept.item()))
-        step += 1
-        if step % 20 == 0:
-            mean = np.mean(recent, axis=0)
-            log(
-                f"step {step}: loss {mean[0]:.3f}, right tokens {mean[1]:.3f}, from the demo {mean[2]:.4f}"
-            )
-            recent = []
-            seeing.save(folder)
+        seeing.save(folder)
+
+    made = [torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)]
+    parameters = [p for group in groups for p in group["params"]]
+    loop = _looped(made, work, falling(20, 1.5, 0.03), minutes, parameters)
+    loop.run(20, told)
     seeing.save(folder)
-    log(f"{step * _TALKS} conversations")
-
-
-def read(target: Path, folder: Path) -> Seeing:
-    """What `talk_about` made."""
-    model = load(target)
-    found = Seeing(model, Tower(), Projector(model.shape.width))
-    for name, state in torch.load(folder / "seeing.pt", weights_only=True).items():
-        getattr(found, name).load_state_dict(state)
-    return found
+    log(f"{loop.step * _TALKS} conversations")
 
 
 def distill(draft: Path, teacher: Teacher, minutes: float, folder: Path, log: Log) -> None:
     """Train the embedded draft on what the target says about pictures; it reads the text alone."""
-    seeing, model = read(draft.with_name("target.gguf"), folder), load(draft)
-    model.requires_grad_(requires_grad=True)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0)
-    began, step, recent = time.process_time(), 0, []
-    while (share := (time.process_time() - began) / (60 * minutes)) < 1:
-        optimizer.param_groups[0]["lr"] = 1e-3 * min(
-            1, (step + 1) / 20, max(0.03, 1.5 * (1 - share))
-        )
+    seeing = read(draft.with_name("target.gguf"), folder / "seeing.pt")
+    model = load(draft).requires_grad_(requires_grad=True)
+
+    def work(_share: float, _step: int) -> Sequence[float]:
         lessons = teacher.lessons(_TALKS)
         tokens, judged = lessons.blind
         with arithmetic():
@@ -279,20 +255,17 @@ def distill(draft: Path, teacher: Teacher, minutes: float, folder: Path, log: Lo
             logits = model(tokens)[judged]
         loss = distance(logits, goal, torch.ones(len(goal)))
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
         same = (logits.argmax(-1) == goal.argmax(-1)).float().mean()
-        recent.append((loss.item(), same.item()))
-        step += 1
-        if step % 20 == 0:
-            log(
-                "step {}: distance {:.3f}, same choice {:.3f}".format(
-                    step, *np.mean(recent, axis=0)
-                )
-            )
-            recent = []
-            torch.save(model.state_dict(), folder / "draft.pt")
+        return loss.item(), same.item()
+
+    def told(mean: np.ndarray) -> None:
+        log(f"step {loop.step}: distance {mean[0]:.3f}, same choice {mean[1]:.3f}")
+        torch.save(model.state_dict(), folder / "draft.pt")
+
+    parameters = list(model.parameters())
+    made = [torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0)]
+    loop = _looped(made, work, falling(20, 1.5, 0.03), minutes, parameters)
+    loop.run(20, told)
     torch.save(model.state_dict(), folder / "draft.pt")
 
 

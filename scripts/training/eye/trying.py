@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+from demo.answers import Drafted
 from demo.phrase import ask
 
 from localspec import Message, Options, ReplyRequest, Runtime
-from localspec.core.events import Reply
 from localspec.core.picture import Picture
 from localspec.core.sampling_params import Sampling
 
@@ -64,24 +64,8 @@ def exams(number: int, seed: int = HELD_OUT) -> Iterator[Exam]:
             yield Exam(one, buffer.getvalue(), name, question, right)
 
 
-@dataclass
-class Drafted:
-    """Counts over replies."""
-
-    emitted: int = 0
-    rounds: int = 0
-    accepted: int = 0
-    verified: int = 0
-
-    def add(self, reply: Reply) -> None:
-        for name in ("emitted", "rounds", "accepted", "verified"):
-            setattr(self, name, getattr(self, name) + getattr(reply.stats, name))
-
-    def __str__(self) -> str:
-        acceptance = self.accepted / max(1, self.verified)
-        return (
-            f"{self.emitted / max(1, self.rounds):.2f} tokens a pass, acceptance {acceptance:.2f}"
-        )
+def _told(of: Drafted) -> str:
+    return f"{of.per_pass:.2f} tokens a pass, acceptance {of.acceptance:.2f}"
 
 
 def examine(options: Options, number: int, wrong: Path, log: Log) -> None:
@@ -100,7 +84,7 @@ def examine(options: Options, number: int, wrong: Path, log: Log) -> None:
                 misses.append({"asked": exam.question, "said": drafted.text, "right": exam.answer})
     for kind in sorted(total):
         share = right[kind] / total[kind]
-        log(f"{kind:20} right {right[kind]} of {total[kind]} ({share:.0%}); {figures[kind]}")
+        log(f"{kind:20} right {right[kind]} of {total[kind]} ({share:.0%}); {_told(figures[kind])}")
     log(f"drafted text is the plain one in {same} of {total.total()}")
     wrong.write_text(json.dumps(misses, indent=1) + "\n", encoding="utf-8")
 
@@ -123,4 +107,4 @@ def beside_a_picture(options: Options, heldout: Path, log: Log) -> None:
                 alone.add(replies[0])
                 behind.add(replies[1])
     log(f"the demo's held-out prompts: the same reply behind a picture in {same} of {len(talks)}")
-    log(f"these alone: {alone}; behind the picture: {behind}")
+    log(f"these alone: {_told(alone)}; behind the picture: {_told(behind)}")

@@ -10,12 +10,13 @@ Needs numpy and gguf only.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
-from gguf import GGUFValueType, ReaderTensor
+from demo.files import copy_keys, finish, put, value
+from gguf import ReaderTensor
 
 ARCH = "glm4moe"
 _NEEDED = (
@@ -72,26 +73,10 @@ def compose_mtp(target: Path, block: Path, out: Path) -> None:
         kind = tensor.name.removesuffix(".weight").rsplit(".", 1)[-1]
         data = halves(tensor.data, heads[kind]) if kind in heads else tensor.data
         name = tensor.name.replace("ffn_norm", "post_attention_norm")
-        _put(writer, name, tensor, data)
+        put(writer, tensor, data, name)
     for tensor in head.tensors:
-        _put(writer, tensor.name, tensor, tensor.data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    partial.replace(out)
-
-
-def value(reader: gguf.GGUFReader, key: str) -> Any:
-    """The value of a key.
-
-    Raises:
-        ValueError: there is no such key.
-    """
-    field = reader.get_field(key)
-    if field is None:
-        raise ValueError(f"no key {key}")
-    return field.contents()
+        put(writer, tensor, tensor.data, tensor.name)
+    finish(writer, partial, out)
 
 
 def halves(rows: np.ndarray, heads: int) -> np.ndarray:
@@ -104,15 +89,8 @@ def halves(rows: np.ndarray, heads: int) -> np.ndarray:
 def _copy_keys(
     source: gguf.GGUFReader, writer: gguf.GGUFWriter, layers: int, added: dict[str, ReaderTensor]
 ) -> None:
-    for field in source.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        name = field.name
-        if name.startswith("llama."):
-            name = f"{ARCH}.{name.removeprefix('llama.')}"
-        count = field.contents() + 1 if name == f"{ARCH}.block_count" else field.contents()
-        sub = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
-        writer.add_key_value(name, count, field.types[0], sub_type=sub)
+    count = {"llama.block_count": layers + 1}
+    copy_keys(source, writer, count, lambda name: re.sub(r"^llama\.", f"{ARCH}.", name))
     experts = added["ffn_gate_exps.weight"].shape
     writer.add_nextn_predict_layers(1)
     writer.add_leading_dense_block_count(layers)
@@ -123,7 +101,3 @@ def _copy_keys(
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     # The weight of the only expert is then 1, whatever its gate says.
     writer.add_expert_weights_norm(value=True)
-
-
-def _put(writer: gguf.GGUFWriter, name: str, tensor: ReaderTensor, data: np.ndarray) -> None:
-    writer.add_tensor(name, data, raw_dtype=tensor.tensor_type)

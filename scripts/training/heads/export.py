@@ -8,35 +8,26 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from demo.export import TRAINED_CONTEXT, permuted
-from demo.model import EPS, HEAD, THETA
+from demo.export import add_shape, array, permuted
+from demo.files import copy_keys, finish, put_as
+from demo.model import Shape
 from gguf import GGMLQuantizationType as Kind
-from gguf import GGUFValueType
 from torch import Tensor
 
 from heads.frozen import LAYERS
 from heads.models import Eagle3, Medusa, Mtp
 
 
-def write_eagle3(head: Eagle3, target: Path, path: Path, kind: Kind) -> None:
+def _write_eagle3(head: Eagle3, target: Path, path: Path) -> None:
     """Architecture `eagle3`; token embeddings and output matrix are those of the target."""
     writer = gguf.GGUFWriter(path, "eagle3")
     _about(writer, "eagle3", "An EAGLE-3 head")
-    width = head.embed.shape[1]
-    writer.add_context_length(TRAINED_CONTEXT)
-    writer.add_embedding_length(width)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(head.ffn.gate.weight.shape[0])
-    writer.add_head_count(head.attention.heads)
-    writer.add_head_count_kv(head.attention.kv)
-    writer.add_layer_norm_rms_eps(EPS)
-    writer.add_rope_dimension_count(HEAD)
-    writer.add_rope_freq_base(THETA)
-    writer.add_vocab_size(head.embed.shape[0])
+    a, (vocab, width) = head.attention, head.embed.shape
+    hidden = head.ffn.gate.weight.shape[0]
+    add_shape(writer, Shape(vocab, width, 1, a.heads, a.kv, hidden))
     writer.add_array("eagle3.target_layers", LAYERS)
     writer.add_uint32("eagle3.target_hidden_size", width)
-    _copy_tokenizer(writer, target)
-    a = head.attention
+    copy_keys(gguf.GGUFReader(target), writer, only="tokenizer.")
     tensors = {
         "fc.weight": head.fc.weight,
         "output_norm.weight": head.norm_out,
@@ -51,10 +42,10 @@ def write_eagle3(head: Eagle3, target: Path, path: Path, kind: Kind) -> None:
         "blk.0.ffn_up.weight": head.ffn.up.weight,
         "blk.0.ffn_down.weight": head.ffn.down.weight,
     }
-    _finish(writer, tensors, kind)
+    _finish(writer, tensors)
 
 
-def write_mtp(head: Mtp, path: Path, kind: Kind, layer: int) -> None:
+def _write_mtp(head: Mtp, _target: Path, path: Path, layer: int = 6) -> None:
     """Write only the block; `compose_mtp` adds it to the target. Its heads rotate halves."""
     writer = gguf.GGUFWriter(path, "mtp-block")
     _about(writer, "mtp-block", "A multi-token prediction block")
@@ -81,10 +72,10 @@ def write_mtp(head: Mtp, path: Path, kind: Kind, layer: int) -> None:
         "ffn_up_shexp.weight": f.up.weight[half:],
         "ffn_down_shexp.weight": f.down.weight[:, half:],
     }
-    _finish(writer, {f"blk.{layer}.{name}": t for name, t in tensors.items()}, kind)
+    _finish(writer, {f"blk.{layer}.{name}": t for name, t in tensors.items()})
 
 
-def write_medusa(head: Medusa, path: Path, kind: Kind) -> None:
+def _write_medusa(head: Medusa, _target: Path, path: Path) -> None:
     """Architecture `medusa`, which localspec computes itself."""
     writer = gguf.GGUFWriter(path, "medusa")
     _about(writer, "medusa", f"{len(head.weights)} Medusa heads")
@@ -98,7 +89,7 @@ def write_medusa(head: Medusa, path: Path, kind: Kind) -> None:
         tensors[f"medusa.{k}.res.0.weight"] = head.weights[k]
         tensors[f"medusa.{k}.res.0.bias"] = head.biases[k]
         tensors[f"medusa.{k}.output.weight"] = head.outputs[k]
-    _finish(writer, tensors, kind)
+    _finish(writer, tensors)
 
 
 def write_safetensors(head: Medusa, path: Path) -> None:
@@ -109,9 +100,9 @@ def write_safetensors(head: Medusa, path: Path) -> None:
     """
     arrays: dict[str, np.ndarray] = {}
     for k in range(len(head.weights)):
-        arrays[f"{k}.0.linear.weight"] = _array(head.weights[k]).astype(np.float16)
-        arrays[f"{k}.0.linear.bias"] = _array(head.biases[k]).astype(np.float16)
-        arrays[f"{k}.1.weight"] = _array(head.outputs[k]).astype(np.float16)
+        arrays[f"{k}.0.linear.weight"] = array(head.weights[k]).astype(np.float16)
+        arrays[f"{k}.0.linear.bias"] = array(head.biases[k]).astype(np.float16)
+        arrays[f"{k}.1.weight"] = array(head.outputs[k]).astype(np.float16)
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, data in arrays.items():
@@ -131,23 +122,11 @@ def _about(writer: gguf.GGUFWriter, name: str, what: str) -> None:
     writer.add_description(f"{what} for the embedded demonstration target of localspec.")
 
 
-def _copy_tokenizer(writer: gguf.GGUFWriter, target: Path) -> None:
-    for field in gguf.GGUFReader(target).fields.values():
-        if field.name.startswith("tokenizer."):
-            sub = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=sub)
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().contiguous().numpy()
-
-
-def _finish(writer: gguf.GGUFWriter, tensors: dict[str, Tensor], kind: Kind) -> None:
+def _finish(writer: gguf.GGUFWriter, tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
-        # Vectors and the gate of the one expert stay as they are.
-        chosen = kind if tensor.ndim > 1 and tensor.shape[-2] > 1 else Kind.F32
-        writer.add_tensor(name, gguf.quants.quantize(_array(tensor), chosen), raw_dtype=chosen)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        put_as(writer, name, array(tensor), Kind.Q8_0)
+    finish(writer)
+
+
+WRITERS = {"eagle3": _write_eagle3, "mtp": _write_mtp, "medusa": _write_medusa}
+"""From head, target and path: its file with matrices of 8 bits."""

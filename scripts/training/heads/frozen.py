@@ -7,11 +7,12 @@ from pathlib import Path
 
 import gguf
 import torch
+from demo.files import value
 from demo.model import HEAD, Model, Shape, norm
 from gguf.quants import dequantize
 from torch import Tensor
 
-from heads.compose import halves, value
+from heads.compose import halves
 
 LAYERS = (2, 4, 5)
 """Layers whose inputs EAGLE-3 fuses; llama.cpp gives out no later state for this architecture."""

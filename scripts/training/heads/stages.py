@@ -1,12 +1,29 @@
-"""The stages of `scripts/train_heads`, each a function of the command's arguments."""
+"""Drafting heads for the embedded target: EAGLE-3, multi-token prediction, Medusa.
+
+The target stays as it is; each head learns its distributions within a few minutes on two cores.
+`compose` writes the target with the MTP block to --out and needs numpy and gguf only.
+"""
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-Log = Callable[[str], None]
+from demo.stages import DATA, DEMO, ROOT, Log, common, stream
+
+STAGES = ("eagle3", "mtp", "medusa", "export", "record")
+MORE = ("compose",)
+NAMES = STAGES[:3]
+
+
+def arguments(p: ArgumentParser) -> None:
+    p.add_argument("--target", type=Path, default=DEMO / "target.gguf")
+    p.add_argument("--heads", type=Path, default=ROOT / "tests/data/heads", help="finished heads")
+    p.add_argument("--out", type=Path, default=Path("target-mtp.gguf"), help="file of `compose`")
+    p.add_argument("--resume", action="store_true", help="go on with the last head; choose a seed")
+    common(p, "heads", minutes=7)
 
 
 def eagle3(args: Namespace, log: Log) -> None:
@@ -26,10 +43,8 @@ def _train(name: str, args: Namespace, log: Log) -> None:
 
     from heads import frozen
     from heads.models import HEADS
-    from heads.training import Plan, Run
+    from heads.training import train
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     target = frozen.load(args.target)
     head = HEADS[name](target)
@@ -37,102 +52,61 @@ def _train(name: str, args: Namespace, log: Log) -> None:
     again = args.resume and path.exists()
     if again:
         head.load_state_dict(torch.load(path, weights_only=True))
-    plan = Plan(args.minutes, args.max_steps, begin=0.7 if again else 0.0)
-    run = Run(head, target, plan, args.seed)
-    own = sum(p.numel() for p in run.head.parameters() if p.requires_grad)
-    log(f"{name}: {own} parameters")
-    run.run(_stream(args), log)
-    run.save(path)
-    log(f"{run.tokens} tokens in {run.step} steps, {run.seconds / 60:.1f} minutes")
+    budget = args.minutes, args.max_steps
+    train(head, target, _stream(args), budget, args.seed, log, begin=0.7 if again else 0.0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(head.state_dict(), path)
 
 
 def _stream(args: Namespace) -> Callable[[int, int], Iterator]:
-    from demo import tokenizer
-    from demo.batches import Diet, batches
-    from demo.copying import Quotes
-    from demo.corpus import HeldOut, docstring_sentences
+    from demo.batches import Diet
 
-    coder = tokenizer.load(args.data / "tokenizer.json")
-    held, quotes = HeldOut(args.data / "heldout.json"), Quotes(docstring_sentences())
     # On drills a head learns to look back, as the target did.
     diets = (
         Diet(rows=4, length=256, chain=0.2, most=3, drills=0.5),
         Diet(rows=4, length=256, chain=0.2, most=3, drills=0.06),
         Diet(rows=2, length=768, chain=0.8, most=10, drills=0.05),
     )
-    return lambda seed, phase: batches(coder, held, quotes, seed, diets[phase])
+    return stream(args.data, diets)
 
 
-def export(args: Namespace, log: Log) -> None:
-    """Export every trained head: the final 8 bits, and F32 and F16 for checks."""
-    from gguf import GGMLQuantizationType as Kind
-
-    from heads import export as out
-
-    if not any((args.work / f"{name}.pt").exists() for name in ("eagle3", "mtp", "medusa")):
-        raise ValueError(f"no trained head in {args.work}; train one first")
-    args.heads.mkdir(parents=True, exist_ok=True)
-    for kind, folder in ((Kind.Q8_0, args.heads), (Kind.F16, args.work), (Kind.F32, args.work)):
-        mark = "" if kind == Kind.Q8_0 else f"-{kind.name.lower()}"
-        made = []
-        if head := trained("eagle3", args):
-            made.append(folder / f"eagle3{mark}.gguf")
-            out.write_eagle3(head, args.target, made[-1], kind)
-        if head := trained("mtp", args):
-            made.append(folder / f"mtp-block{mark}.gguf")
-            out.write_mtp(head, made[-1], kind, layer=6)
-        if head := trained("medusa", args):
-            made.append(folder / f"medusa{mark}.gguf")
-            out.write_medusa(head, made[-1], kind)
-            out.write_safetensors(head, args.work / "medusa.safetensors")
-        for path in made:
-            log(f"{path.name}: {path.stat().st_size} bytes")
-
-
-def acceptance(args: Namespace, log: Log) -> None:
-    """Offline acceptance of the heads and of the draft model."""
-    from heads import acceptance as offline
-    from heads import frozen
-
-    target = frozen.load(args.target)
-    drafters = {"draft model": offline.of_model(frozen.load(args.target.with_name("draft.gguf")))}
-    for name in ("eagle3", "mtp", "medusa"):
-        if head := trained(name, args):
-            drafters[name] = offline.of_head(head)
-    texts = list(offline.replies(args.target, args.data / "heldout.json"))
-    log(f"{len(texts)} replies, {sum(len(t.ids) - t.start for t in texts)} tokens")
-    offline.measure(texts, target, drafters, log)
-
-
-def trained(name: str, args: Namespace) -> Any:
-    """The head of the newest checkpoint, or None where there is none."""
+def _trained(args: Namespace) -> Iterator[tuple[str, Any]]:
+    """The heads of the newest checkpoints."""
     import torch
 
     from heads import frozen
     from heads.models import HEADS
 
-    path = args.work / f"{name}.pt"
-    if not path.exists():
-        return None
-    head = HEADS[name](frozen.load(args.target))
-    head.load_state_dict(torch.load(path, weights_only=True))
-    return head.eval()
+    for name in NAMES:
+        path = args.work / f"{name}.pt"
+        if path.exists():
+            head = HEADS[name](frozen.load(args.target))
+            head.load_state_dict(torch.load(path, weights_only=True))
+            yield name, head.eval()
 
 
-def check(args: Namespace, log: Log) -> None:
-    """The exported files in llama.cpp against PyTorch."""
-    from heads.check import check_files
+def export(args: Namespace, log: Log) -> None:
+    """Export every trained head."""
+    from heads import export as out
 
-    check_files(
-        args.heads, args.work, args.target, args.data, lambda name: trained(name, args), log
-    )
+    made = []
+    args.heads.mkdir(parents=True, exist_ok=True)
+    for name, head in _trained(args):
+        made.append(args.heads / f"{'mtp-block' if name == 'mtp' else name}.gguf")
+        out.WRITERS[name](head, args.target, made[-1])
+        if name == "medusa":
+            out.write_safetensors(head, args.work / "medusa.safetensors")
+    if not made:
+        raise ValueError(f"no trained head in {args.work}; train one first")
+    for path in made:
+        log(f"{path.name}: {path.stat().st_size} bytes")
 
 
 def record(args: Namespace, log: Log) -> None:
     """PyTorch's draft logits of the final files, for the tests."""
-    from heads import record as out
+    from heads.record import record as write
 
-    out.record(args.heads, args.target, args.data, lambda name: trained(name, args), log)
+    write(args.heads, args.target, args.data or DATA, dict(_trained(args)), log)
 
 
 def compose(args: Namespace, log: Log) -> None:

@@ -11,25 +11,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
-from gguf import GGUFValueType
+from demo.files import copy_keys, finish, value
 from gguf.quants import dequantize
-
-from heads.compose import value
 
 
 def widen(source: Path, goal: Path) -> None:
     """Write a copy of the file with every tensor in float32."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(goal, value(reader, "general.architecture"))
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        sub = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
-        kept = field.contents() if field.name != "general.file_type" else gguf.LlamaFileType.ALL_F32
-        writer.add_key_value(field.name, kept, field.types[0], sub_type=sub)
+    copy_keys(reader, writer, {"general.file_type": gguf.LlamaFileType.ALL_F32})
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, dequantize(tensor.data, tensor.tensor_type))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)

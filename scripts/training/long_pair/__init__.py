@@ -1,0 +1,1 @@
+"""A pair that speaks long, for `scripts/bench peers`."""
