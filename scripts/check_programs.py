@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from localspec.files.paths import cache_dir
+from localspec.core.files.paths import cache_dir
 
 _ROOT = Path(__file__).resolve().parents[1]
 _INSTALL_S, _TASK_S, _START_S = 900, 180, 120

@@ -25,9 +25,9 @@ from localspec.chats.values import (
     split_model,
 )
 from localspec.core import codec
+from localspec.core.errors import ChatsError, ChatsFileError, UsageError
+from localspec.core.files import whole_file
 from localspec.core.json_text import finite
-from localspec.errors import ChatsError, ChatsFileError, UsageError
-from localspec.files import whole_file
 
 FORMAT = "localspec-chats"
 VERSION = 1

@@ -33,9 +33,9 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
+from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.remote.address import split_path
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from localspec.cli.screen_reader import Silent
     from localspec.remote.blocking import BlockingClient
     from localspec.runtime import Runtime
-    from localspec.serve.replies.written_calls import WrittenCalls
+    from localspec.tools.written_calls import WrittenCalls
 
 
 @click.command("chat")

@@ -13,8 +13,8 @@ from localspec.cli import complete
 from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, write_line
+from localspec.core.errors import UsageError
 from localspec.core.units import size
-from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.layer_search import Tried
@@ -88,7 +88,7 @@ def command(
 def _of_heads(
     source: Path, checkpoint: Path, kind: str, output: Path | None, *, force: bool
 ) -> Path:
-    from localspec.make_draft import from_medusa
+    from localspec.models.compat import medusa_checkpoint as from_medusa
 
     where = output or from_medusa.destination(source)
     with CtrlC() as ctrl_c:
@@ -113,8 +113,8 @@ def _of_itself(
     force: bool,
 ) -> Path | None:
     """None where a search finds nothing that pays."""
-    from localspec.files.new_file import require_free
-    from localspec.make_draft import from_target
+    from localspec.core.files.new_file import require_free
+    from localspec.llama import draft_from_target as from_target
     from localspec.models.gguf.shards import shards
 
     with CtrlC() as ctrl_c:

@@ -8,9 +8,9 @@ from typing import Any
 
 from localspec.config import edit
 from localspec.config import settings as config_settings
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.settings_schema import ALLOW_TOOLS, TOOLS
-from localspec.errors import UsageError
-from localspec.files import paths
 
 _NAME = re.compile(r"[^/,]+/(?:\*|[A-Za-z0-9_.-]+)")
 

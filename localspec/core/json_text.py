@@ -9,7 +9,7 @@ import json
 import math
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 MOST_MARKS = 1 << 18
 """Most commas, colons and opening brackets of a text. Names are half of them at most, and the most

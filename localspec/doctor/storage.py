@@ -8,11 +8,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from localspec.config import settings
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 from localspec.doctor.findings import Finding
-from localspec.errors import LocalspecError
-from localspec.files import paths
 from localspec.models.catalog.catalog import catalog
-from localspec.models.hub.hf_cache import PARTIAL_SUFFIX, cache_folder
+from localspec.models.catalog.hf_cache import PARTIAL_SUFFIX, cache_folder
 from localspec.models.memory.report import size_text
 
 _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"

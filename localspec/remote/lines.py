@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from localspec.errors import RemoteError
+from localspec.core.errors import RemoteError
 from localspec.remote.connection import Connection
 from localspec.remote.faults import unreachable
 

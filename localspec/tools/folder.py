@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.documents import reading
-from localspec.errors import ToolError
+from localspec.core.errors import ToolError
+from localspec.media import documents as reading
 from localspec.tools.values import OfferedTool
 
 _MOST_ENTRIES = 200

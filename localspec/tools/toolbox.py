@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.core import json_text
+from localspec.core.errors import LocalspecError, ToolError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.safe_text import safe_line
-from localspec.errors import LocalspecError, ToolError, UsageError
 from localspec.tools.folder import Folder
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec

@@ -23,7 +23,7 @@ from localspec.chats.values import (
     new_message_id,
     started,
 )
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.core.errors import ChatsError, ChatsFileError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 TIME = st.floats(0, 1.7e9)

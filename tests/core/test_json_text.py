@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.events import MessageCall
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.json_text import (
@@ -16,7 +17,6 @@ from localspec.core.json_text import (
 )
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampler_settings import read_breakers
-from localspec.errors import UsageError
 from localspec.grammar.compiling import compiled
 
 COSTLY = {

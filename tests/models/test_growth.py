@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from localspec import GREEDY, Finished, Message, Options, Runtime
+from localspec.core.errors import LocalspecError, OutOfMemoryError
+from localspec.core.files import paths
+from localspec.core.files.holes import keeps_holes
 from localspec.demo import FOLDER
-from localspec.errors import LocalspecError, OutOfMemoryError
-from localspec.files import paths
-from localspec.files.holes import keeps_holes
+from localspec.demo import pair as pair_module
+from localspec.demo.pair import Growth, grow, target_bytes
+from localspec.demo.race import PROMPT
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
-from localspec.race import pair as pair_module
-from localspec.race.pair import Growth, grow, target_bytes
-from localspec.race.race import PROMPT
 
 GB = 10**9
 

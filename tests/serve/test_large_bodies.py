@@ -19,7 +19,9 @@ from localspec.core.events import (
 from localspec.core.logprobs import TokenLogprob, TokenLogprobs
 from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
-from localspec.models.hub import links
+from localspec.grammar.reply_parts import WholeReply
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.models.catalog import links
 from localspec.serve.backend import service
 from localspec.serve.backend.prompt_limits import require_room
 from localspec.serve.http import bodies, wording
@@ -28,8 +30,6 @@ from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import read
-from localspec.serve.replies.reply_parts import WholeReply
-from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.requests import anthropic
 from localspec.serve.requests.anthropic import CountBody
 from localspec.serve.requests.chat import ConversationBody

@@ -9,12 +9,12 @@ import pytest
 from fake_engine import Script
 from hub_server import DRAFT, TARGET, TARGET_FILE
 
-from localspec.errors import OutOfMemoryError
-from localspec.models.hub import hf_cache
+from localspec.core.errors import OutOfMemoryError
+from localspec.models.catalog import hf_cache
+from localspec.models.hub import pull_planner as planner
+from localspec.models.hub import pull_process as pulling
+from localspec.models.hub.pull_process import PullDone, PullFailed, PullPlanned, PullProgress
 from localspec.models.memory import fit
-from localspec.models.pull import planner
-from localspec.models.pull import process as pulling
-from localspec.models.pull.process import PullDone, PullFailed, PullPlanned, PullProgress
 from tui.session import pull_process
 from tui.session.pull_process import PullProcess
 
@@ -46,7 +46,7 @@ def test_anything_else_is_an_error_with_a_line(line):
 @pytest.mark.parametrize(("length", "shown"), [(70_000, "x" * 70_000), (2 << 20, "more than 1 MB")])
 async def test_a_long_line_of_the_pull_ends_no_interface(monkeypatch, length, shown):
     code = (
-        "import sys; from localspec.models.pull.process import PullFailed, encode;"
+        "import sys; from localspec.models.hub.pull_process import PullFailed, encode;"
         f"sys.stdout.buffer.write(encode(PullFailed('x' * {length}, False)))"
     )
     command = [sys.executable, "-c", code], dict(os.environ)

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.worker import Worker, WorkerError
 
-from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
+from localspec.core.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
 from tui.controllers.status import Feedback
 from tui.input import keymap
 from tui.render.text import plain
@@ -201,7 +201,7 @@ class ModelChooser:
     async def _check_and_load(
         self, changes: Mapping[str, object], then: Callable[[], None] | None
     ) -> None:
-        from localspec.processes import children  # not needed for the first frame
+        from localspec.core.processes import children  # not needed for the first frame
         from tui.input.model_list import why_not_alone
 
         options = self._session.engine.options
@@ -286,7 +286,7 @@ class RaceController:
     async def _open(self) -> None:
         # The first import takes a moment, in which the interface should not stand still.
         await asyncio.to_thread(importlib.import_module, "tui.screens.race")
-        from localspec.race.race import Race
+        from localspec.demo.race import Race
         from tui.screens.race import RaceScreen
 
         await self.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import ContextError, LocalspecError
 from localspec.core.events import (
     LEFT_OUT,
     Finished,
@@ -19,7 +20,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.engine.port import ReplyHandle
-from localspec.errors import ContextError, LocalspecError
 from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
@@ -35,8 +35,8 @@ from tui.session.pending import PendingReply
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:
-    from localspec.serve.replies.written_calls import WrittenCalls
     from localspec.tools.toolbox import RequestTools
+    from localspec.tools.written_calls import WrittenCalls
 
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
@@ -100,7 +100,7 @@ class Answer:
         try:
             request = settings.request(messages, self.pending.variant, self._tools)
             if self._tools is not None:
-                from localspec.serve.replies.written_calls import WrittenCalls  # only with tools
+                from localspec.tools.written_calls import WrittenCalls  # only with tools
 
                 self._calls = WrittenCalls(self._tools)
             handle = running.handle = self._engine.client.reply(request)

@@ -8,22 +8,22 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec.core.errors import LocalspecError
+from localspec.core.processes import children
 from localspec.core.units import duration, size
-from localspec.errors import LocalspecError
-from localspec.models.hub.rate import Rate
-from localspec.models.pull import process as pulling
-from localspec.models.pull.process import (
+from localspec.models.hub import pull_process as pulling
+from localspec.models.hub.pull_process import (
     PullDone,
     PullFailed,
     PullPlanned,
     PullProgress,
     PullWaiting,
 )
-from localspec.processes import children
+from localspec.models.hub.rate import Rate
 
 _PATIENCE = 5.0
 """Seconds that the process has to end by itself."""
-_MODULE = "localspec.models.pull.process"
+_MODULE = "localspec.models.hub.pull_process"
 _LONGEST_LINE = 1 << 20
 """Bytes."""
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from localspec.chats.calls import CallState, SavedCall
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.tools.permission import MOST_ROUNDS, Answer, Permissions, refusal, result_size
 from localspec.tools.toolbox import Toolbox
 from localspec.tools.values import OfferedTool

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from localspec.models.hub.file_names import RepoFile
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 State = Literal["queued", "waiting", "checking", "fetching", "done"]

@@ -1,7 +1,7 @@
 """The text of a reply as API clients get it: content, thinking and calls of tools.
 
 `localspec.serve.routes.chat` feeds the events of each reply to one `PartDeltas`
-(`localspec.serve.replies.reply_reader`).
+(`localspec.grammar.reply_reader`).
 """
 
 from __future__ import annotations
