@@ -33,6 +33,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from localspec.core import codec
+from localspec.core.errors import ChatsError, UsageError
 from localspec.core.events import (
     Examination,
     Finished,
@@ -47,7 +48,6 @@ from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.sampling_params import Sampling
 from localspec.core.tokenized import Tokenized
-from localspec.errors import ChatsError, UsageError
 from localspec.generation.examine import examine
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
@@ -85,7 +85,7 @@ class Runtime:
         ``remeasure``, earlier measurements are not used: kernels are compared again.
 
         Raises:
-            LocalspecError: whatever prevents it, see `localspec.errors`.
+            LocalspecError: whatever prevents it, see `localspec.core.errors`.
         """
         options = options or Options()
         earlier = _earlier_texts() if options.remember else NO_TEXTS

@@ -31,7 +31,7 @@ from pathlib import Path
 import psutil
 from program_tasks import PROGRAMS, Program, file_text
 
-from localspec.files.paths import cache_dir
+from localspec.core.files.paths import cache_dir
 
 _ROOT = Path(__file__).resolve().parents[1]
 _INSTALL_S, _TASK_S, _START_S = 900, 180, 120

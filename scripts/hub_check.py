@@ -99,7 +99,7 @@ class Expectations:
             raise DiffersError(f"{revision} is {found}")
 
     def what_is_not_there_is_said_so(self) -> None:
-        from localspec.errors import ModelNotFoundError
+        from localspec.core.errors import ModelNotFoundError
         from localspec.models.hub import api, client, error_messages
 
         try:
@@ -172,7 +172,7 @@ def main() -> int:
     parser.add_argument("--repo", default=_REPO)
     parser.add_argument("--file", default=_FILE)
     options = parser.parse_args()
-    from localspec.errors import LocalspecError
+    from localspec.core.errors import LocalspecError
 
     with tempfile.TemporaryDirectory(prefix="hub-check-") as home:
         os.environ["HF_HUB_CACHE"] = str(Path(home, "hub"))

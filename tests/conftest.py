@@ -13,8 +13,8 @@ from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
 from localspec.config import settings as config
-from localspec.errors import LocalspecError
-from localspec.files import native
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.kernels import build
 from localspec.llama import devices, threads
 from localspec.loading import loader, machine_speed, own_kernels

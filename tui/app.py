@@ -18,9 +18,9 @@ from textual.screen import Screen
 
 from localspec.chats.values import Chat
 from localspec.config import edit
+from localspec.core.errors import LocalspecError
 from localspec.core.settings_schema import FIGURES
 from localspec.engine.port import Engine
-from localspec.errors import LocalspecError
 from tui.controllers.chat_actions import ThemeChosen
 from tui.input import keymap
 from tui.render.text import SafeLines

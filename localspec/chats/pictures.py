@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.core.errors import ChatsError
 from localspec.core.events import Message, Role
+from localspec.core.files import paths, private, whole_file
 from localspec.core.picture import Picture
-from localspec.errors import ChatsError
-from localspec.files import paths, private, whole_file
 
 _REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
 _UNSENT_S = 86400.0

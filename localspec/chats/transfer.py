@@ -23,8 +23,8 @@ from localspec.chats.values import (
     new_message_id,
 )
 from localspec.core import codec
-from localspec.errors import ChatsError, ChatsFileError, UsageError
-from localspec.files import whole_file
+from localspec.core.errors import ChatsError, ChatsFileError, UsageError
+from localspec.core.files import whole_file
 
 FORMAT = "localspec-chats"
 VERSION = 1

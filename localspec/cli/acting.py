@@ -20,10 +20,10 @@ from localspec.cli.flags import chosen_preset
 from localspec.cli.output import tell
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
+from localspec.core.errors import Interrupted, UsageError
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
 from localspec.core.settings_schema import TOOLS
-from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from localspec.serve.replies.written_calls import WrittenCalls

@@ -32,9 +32,9 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
+from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.remote.address import model_at, split_model, split_path
 
 if TYPE_CHECKING:

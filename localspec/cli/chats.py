@@ -11,8 +11,8 @@ import click
 
 from localspec.cli import complete
 from localspec.cli.output import confirm, decode, say, write, write_json, write_line
+from localspec.core.errors import ChatsError, ChatsFileError, UsageError
 from localspec.core.safe_text import safe_line
-from localspec.errors import ChatsError, ChatsFileError, UsageError
 
 if TYPE_CHECKING:
     from localspec.chats.store import ChatStore

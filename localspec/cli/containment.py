@@ -112,7 +112,7 @@ class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Print the text after an error or an interruption."""
         from localspec.cli.output import write
-        from localspec.errors import LocalspecError
+        from localspec.core.errors import LocalspecError
 
         text = self._text
         self.hold("")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.output import decode, write_json
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.embedding.embedder import Embedder
@@ -35,8 +35,8 @@ def command(
     MODEL is an embedding model, or with --query a reranker: a path to a .gguf or user/repo[:QUANT].
     Empty lines are skipped.
     """
+    from localspec.core.files import paths
     from localspec.embedding.embedder import Embedder
-    from localspec.files import paths
     from localspec.llama import library
 
     if query is not None and not query.strip():

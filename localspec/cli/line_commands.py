@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.chats.journal import Journal
+from localspec.core.errors import ChatsError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
-from localspec.errors import ChatsError, UsageError
 
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
 _HELP = """\

@@ -13,8 +13,8 @@ from localspec.cli import complete
 from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, write_line
+from localspec.core.errors import UsageError
 from localspec.core.units import size
-from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.layer_search import Tried
@@ -113,7 +113,7 @@ def _of_itself(
     force: bool,
 ) -> Path | None:
     """None where a search finds nothing that pays."""
-    from localspec.files.new_file import require_free
+    from localspec.core.files.new_file import require_free
     from localspec.make_draft import from_target
     from localspec.models.gguf.shards import shards
 

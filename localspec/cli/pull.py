@@ -15,8 +15,8 @@ from localspec.cli.models import labelled
 from localspec.cli.output import confirm, tell, write_json, write_line
 from localspec.cli.progress import Bars, Countdown
 from localspec.core import settings_schema as schema
+from localspec.core.errors import Interrupted, ModelFileError, ModelNotFoundError
 from localspec.core.units import size
-from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.pull.plan import PullPart, PullPlan

@@ -8,8 +8,8 @@ import click
 
 from localspec.cli import complete
 from localspec.cli.output import confirm, say, write_line
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.units import size
-from localspec.errors import LocalspecError, UsageError
 
 
 @click.command("rm")

@@ -14,8 +14,8 @@ from localspec.cli.models import describe, labelled
 from localspec.cli.output import write_json, write_line
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import Adapter, adapters
+from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.core.units import size
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.catalog.pair import Pair

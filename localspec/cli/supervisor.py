@@ -12,8 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 from localspec.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}

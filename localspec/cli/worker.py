@@ -15,8 +15,8 @@ from localspec.cli.flags import setting_option
 from localspec.cli.output import say, tell
 from localspec.core import settings_schema as schema
 from localspec.core.endpoint import DEFAULT_PORT, Endpoint
-from localspec.errors import UsageError
-from localspec.files import paths
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.models.memory.report import size_text
 
 

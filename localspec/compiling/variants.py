@@ -11,8 +11,8 @@ import ctypes
 import os
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import native
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 
 _PATTERN = "libggml-cpu-*.so"
 

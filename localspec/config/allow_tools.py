@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from localspec.config import edit
+from localspec.core.errors import UsageError
 from localspec.core.settings_schema import ALLOW_TOOLS, TOOLS
-from localspec.errors import UsageError
 
 _NAME = re.compile(r"[^/,]+/(?:\*|[A-Za-z0-9_.-]+)")
 

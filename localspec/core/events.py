@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localspec.core import json_text
+from localspec.core.errors import UsageError
 from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
 from localspec.core.picture import Picture
-from localspec.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the user did."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from localspec.core import json_text
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 GrammarKind = Literal["schema", "json", "regex", "choice", "lark", "gbnf", "tools"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)

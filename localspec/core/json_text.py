@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 MOST_MARKS = 1 << 18
 """Most commas, colons and opening brackets of a text. Names are half of them at most, and the most

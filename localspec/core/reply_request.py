@@ -13,13 +13,13 @@ from localspec.core import json_text
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
+from localspec.core.errors import UsageError
 from localspec.core.events import Message, ReplyEvent
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 
 _NUMBER = 8
 """Characters of a number, roughly."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.config import settings
+from localspec.core.errors import LocalspecError
 from localspec.demo import FOLDER
 from localspec.doctor.findings import Examiner, Finding
-from localspec.errors import LocalspecError
 from localspec.models.memory.report import describe, size_text, table
 from localspec.processes.neighbours import Neighbours
 

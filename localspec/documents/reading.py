@@ -6,7 +6,7 @@ import atexit
 import functools
 from pathlib import Path
 
-from localspec.errors import UnreadableError
+from localspec.core.errors import UnreadableError
 from localspec.processes.bounded import BoundedProcess, Bounds, TooMuchError
 
 LARGEST_TEXT = 1 << 20

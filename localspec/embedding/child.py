@@ -14,10 +14,10 @@ import os
 import signal
 from typing import Any, BinaryIO
 
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths
 from localspec.embedding.embedder import Embedder
 from localspec.embedding.messages import embedded, encode
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths
 from localspec.llama import library
 from localspec.processes.children import failed
 from localspec.processes.parent import end_with_parent

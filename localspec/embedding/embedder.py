@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from localspec.core.embedded import Embedded, EmbeddingInfo, normalized
-from localspec.errors import ContextError, DecodeError, OutOfMemoryError, UsageError
+from localspec.core.errors import ContextError, DecodeError, OutOfMemoryError, UsageError
 from localspec.llama.embedding import EmbeddingModel
 from localspec.models.catalog.resolve import NO_DRAFT, resolve
 from localspec.models.memory.machine import host_only

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from localspec.core.embedded import Embedded, EmbeddingInfo
+from localspec.core.errors import EngineError, QueueFullError
+from localspec.core.files import paths
+from localspec.core.files.private import opener
 from localspec.embedding.messages import MAX_LINE, encode, read_embedded
-from localspec.errors import EngineError, QueueFullError
-from localspec.files import paths
-from localspec.files.private import opener
 from localspec.processes import children
 
 MODULE = "localspec.embedding.child"

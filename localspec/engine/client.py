@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
@@ -39,7 +40,6 @@ from localspec.engine.events import (
 )
 from localspec.engine.reply import EngineReply, Inbox
 from localspec.engine.spawn import exit_error, spawn
-from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

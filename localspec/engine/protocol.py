@@ -50,7 +50,7 @@ Messages of the engine (`localspec.engine.events`)::
     adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
-                                     a class name of localspec.errors, message one line for the
+                                     a class name of localspec.core.errors, message one line for the
                                      user. The engine goes on with the next command
 
 Replies and other questions run side by side, replies as many at a time as ``parallel`` of ModelInfo
@@ -69,6 +69,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from localspec.core import codec
+from localspec.core.errors import EngineError, LocalspecError, UsageError
 from localspec.engine.commands import (
     AdapterCommand,
     CloseCommand,
@@ -91,7 +92,6 @@ from localspec.engine.events import (
     TokenizedEvent,
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
-from localspec.errors import EngineError, LocalspecError, UsageError
 
 VERSION = 10
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with

@@ -9,16 +9,16 @@ import signal
 from asyncio.subprocess import Process
 from pathlib import Path
 
-from localspec.engine import protocol
-from localspec.errors import (
+from localspec.core.errors import (
     DeviceLostError,
     DeviceMemoryError,
     EngineError,
     LocalspecError,
     WorkerLostError,
 )
-from localspec.files import paths
-from localspec.files.private import opener
+from localspec.core.files import paths
+from localspec.core.files.private import opener
+from localspec.engine import protocol
 from localspec.processes import children
 
 _LOG_BYTES = 1 << 20

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents
@@ -41,7 +42,6 @@ from localspec.engine.events import (
 )
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
-from localspec.errors import EngineError, LocalspecError
 from localspec.processes import garbage
 
 log = logging.getLogger("localspec.engine")

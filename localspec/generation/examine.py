@@ -10,6 +10,13 @@ from functools import partial
 
 import numpy as np
 
+from localspec.core.errors import (
+    ContextError,
+    NothingAllowedError,
+    NotNumbersError,
+    QueueFullError,
+    UsageError,
+)
 from localspec.core.events import Candidate, Examination, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import LogitsProcessor
@@ -17,13 +24,6 @@ from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Distribution, Logits
 from localspec.drafters.base import Drafter
-from localspec.errors import (
-    ContextError,
-    NothingAllowedError,
-    NotNumbersError,
-    QueueFullError,
-    UsageError,
-)
 from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.scheduler import Scheduler

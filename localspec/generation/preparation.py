@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
+from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor
@@ -16,7 +17,6 @@ from localspec.core.target import ServingTarget
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import DraftRules
 from localspec.drafters.lookup.predicted_text import PredictedText
-from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.infill import InfillPrompts

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from localspec.core.errors import ContextError, MediaError, UsageError
 from localspec.core.events import Message, Reply
 from localspec.core.media_rows import is_row
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
-from localspec.errors import ContextError, MediaError, UsageError
 from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, never
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from localspec.errors import Interrupted, UsageError
+from localspec.core.errors import Interrupted, UsageError
 from localspec.generation.preparation import Preparation
 from localspec.generation.prepared import Prepared
 from localspec.generation.reply_job import Job

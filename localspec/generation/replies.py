@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, ReplyEvent
 from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Off
-from localspec.errors import Interrupted
 from localspec.generation.delivery import Deliveries, Delivery
 from localspec.generation.generation import Generation
 from localspec.generation.grammars import incomplete

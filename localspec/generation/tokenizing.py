@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from localspec.core.errors import UsageError
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import UsageError
 from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar import rehearsal_child
 from localspec.grammar.tool_families import FAMILIES
 from localspec.processes.bounded import BoundedPool, BoundedProcess, Bounds, TooMuchError

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar import numbers
 from localspec.grammar.tool_families import FAMILIES, JSON_STYLE, Family, family_of
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec, require_shallow
-from localspec.errors import UsageError
 from localspec.grammar.tool_families import (
     FAMILIES,
     JSON_STYLE,

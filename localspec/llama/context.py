@@ -11,14 +11,14 @@ import numpy as np
 
 from localspec.core import kernel
 from localspec.core.adapter_list import Blend
-from localspec.core.values import Logits, Tokens
-from localspec.errors import (
+from localspec.core.errors import (
     ContextFullError,
     Interrupted,
     LocalspecError,
     PassRefusedError,
     UsageError,
 )
+from localspec.core.values import Logits, Tokens
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
 from localspec.llama.devices import accelerators, backend, has_matrix_library

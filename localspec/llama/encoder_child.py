@@ -29,9 +29,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
+from localspec.core.files import paths
 from localspec.core.picture import Decoded, Pixels, Samples
-from localspec.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
-from localspec.files import paths
 from localspec.llama import library, mtmd, own_kernels
 from localspec.llama.file_errors import load_error
 from localspec.llama.heads.tensors import mapped

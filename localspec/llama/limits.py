@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.errors import (
+from localspec.core.errors import (
     ContextFullError,
     DecodeError,
     Interrupted,

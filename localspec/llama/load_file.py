@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.llama.library import c_api, libggml, load_backends
 from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata

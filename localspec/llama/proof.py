@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from localspec.core.errors import DecodeError, LocalspecError
 from localspec.core.values import Logits, Tokens
 from localspec.demo import FOLDER
-from localspec.errors import DecodeError, LocalspecError
 from localspec.kernels.formats import FORMATS
 from localspec.llama import numpy_llama, own_kernels
 from localspec.llama.context import Context

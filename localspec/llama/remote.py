@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import WorkerError
+from localspec.core.errors import WorkerError
 from localspec.llama import library
 from localspec.llama.devices import accelerators
 from localspec.llama.library import libggml

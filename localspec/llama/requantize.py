@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from localspec.errors import Interrupted, LocalspecError
-from localspec.files.new_file import unfinished
+from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.files.new_file import unfinished
 from localspec.processes import children, crash
 
 TYPES = {2: 10, 3: 11, 4: 2}

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from localspec.compiling import cxx
 from localspec.core import codec
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.loading import soundness

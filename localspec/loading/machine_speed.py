@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
-from localspec.files.holes import keeps_holes
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
+from localspec.core.files.holes import keeps_holes
 from localspec.loading import own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed
 from localspec.processes import neighbours

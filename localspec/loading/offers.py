@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.core.errors import LocalspecError
 from localspec.core.units import size
 from localspec.demo import FOLDER
-from localspec.errors import LocalspecError
 from localspec.loading import machine_speed
 from localspec.models.catalog.catalog import catalog, uncatalogued
 from localspec.models.catalog.pair import MTP_EMBEDDED, NOT_STATED, HubFile, Pair

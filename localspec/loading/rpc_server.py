@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.llama import library, remote
 from localspec.models.memory.machine import host_only
 from localspec.processes.parent import end_with_parent

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from localspec.core.errors import Interrupted, LocalspecError, MediaError
 from localspec.core.options import Options
-from localspec.errors import Interrupted, LocalspecError, MediaError
 from localspec.llama.devices import backend
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget

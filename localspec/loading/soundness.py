@@ -27,8 +27,8 @@ from typing import Any
 from localspec.compiling import cxx
 from localspec.compiling.own_build import processor
 from localspec.core import codec
-from localspec.errors import LocalspecError, UnsoundBuildError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError, UnsoundBuildError
+from localspec.core.files import paths
 from localspec.loading.build_record import rebuild_command
 from localspec.processes.children import command
 

@@ -51,7 +51,7 @@ class TargetLoading:
 
         Raises:
             CacheOnHostError: load again with an f16 KV cache.
-            LocalspecError: see `localspec.errors`.
+            LocalspecError: see `localspec.core.errors`.
         """
         selection, parts, fit = self.selection, self.parts, self.parts.fit
         file = self.file.path

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import (
+from localspec.core.errors import (
     DraftIncompatibleError,
     Interrupted,
     LocalspecError,
@@ -29,8 +29,8 @@ from localspec.errors import (
     ModelNotFoundError,
     UsageError,
 )
-from localspec.files import paths
-from localspec.files.new_file import require_free, unfinished
+from localspec.core.files import paths
+from localspec.core.files.new_file import require_free, unfinished
 from localspec.models.compat import medusa
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.safetensors import SafeTensor, read_safetensors

@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths
-from localspec.files.new_file import require_free
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths
+from localspec.core.files.new_file import require_free
 from localspec.llama.file_errors import check_file
 from localspec.llama.requantize import Rewriting, rewrite
 from localspec.models.gguf.header import read_header

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source, Wanted
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native, paths
 from localspec.core.safe_text import safe_line
-from localspec.errors import LocalspecError
-from localspec.files import native, paths
 
 NAME = "libmtmd.so"
 SOURCE_VARIABLE = "LOCALSPEC_LLAMA_SOURCE"

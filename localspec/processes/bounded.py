@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from localspec.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError
 from localspec.processes import children
 
 _LOOK_SECONDS = 0.05

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localspec import errors
-from localspec.errors import EngineError, LocalspecError
+from localspec.core import errors
+from localspec.core.errors import EngineError, LocalspecError
 
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
@@ -91,7 +91,7 @@ def failed(error: LocalspecError) -> dict[str, Any]:
 
 
 def read_failed(message: dict[str, Any]) -> LocalspecError:
-    """The error that a message holds: of its class in `localspec.errors`."""
+    """The error that a message holds: of its class in `localspec.core.errors`."""
     kind = getattr(errors, str(message["error"]), None)
     if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
         kind = EngineError

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from localspec.core.errors import LocalspecError
 from localspec.core.events import (
     Finished,
     Loading,
@@ -21,13 +22,12 @@ from localspec.core.events import (
     Round,
     Token,
 )
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
 from localspec.engine.client import EngineClient
-from localspec.errors import LocalspecError
-from localspec.files import paths
 from localspec.loading import own_kernels
 from localspec.loading.machine_speed import machine_speed_async
 from localspec.loading.offers import Best, best, offers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from localspec.core.errors import UsageError
 from localspec.core.safe_text import is_safe_name
-from localspec.errors import UsageError
 
 _UNIX = "unix:"
 _EXAMPLE = "write it as http://127.0.0.1:8080/v1"

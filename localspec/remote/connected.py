@@ -13,6 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from localspec.core import codec
+from localspec.core.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
@@ -20,7 +21,6 @@ from localspec.engine import protocol
 from localspec.engine.commands import ExamineCommand, ReplyCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.engine.port import OnLoading
-from localspec.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from localspec import __version__
-from localspec.errors import RemoteError
+from localspec.core.errors import RemoteError
 from localspec.remote.address import Address
 from localspec.remote.faults import RetryableError, excerpt, may_pass, refused, unreachable
 from localspec.remote.keys import Key

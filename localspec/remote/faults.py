@@ -10,14 +10,14 @@ from typing import Any
 
 import httpx2
 
-from localspec.core.safe_text import safe_line
-from localspec.errors import (
+from localspec.core.errors import (
     AccessError,
     LocalspecError,
     ModelNotFoundError,
     RemoteError,
     UsageError,
 )
+from localspec.core.safe_text import safe_line
 from localspec.remote.address import Address
 from localspec.remote.keys import OWN, Key
 

@@ -11,7 +11,7 @@ import subprocess
 
 from localspec.config import settings as config_settings
 from localspec.core import settings_schema as schema
-from localspec.errors import AccessError, UsageError
+from localspec.core.errors import AccessError, UsageError
 from localspec.remote.address import Address
 
 OWN = "LOCALSPEC_API_KEY"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from localspec.errors import RemoteError
+from localspec.core.errors import RemoteError
 from localspec.remote.address import Address
 from localspec.remote.faults import unreachable
 

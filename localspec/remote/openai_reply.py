@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 
+from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import Finished, Message, Notice, ReplyEvent
-from localspec.errors import RemoteError, UsageError
 from localspec.remote import metrics, picture_parts
 from localspec.remote.chunk import DONE, parse
 from localspec.remote.connection import Connection

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.errors import RemoteError
+from localspec.core.errors import RemoteError
 from localspec.remote import metrics
 from localspec.remote.client import RemoteClient
 from localspec.remote.faults import excerpt

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from localspec.core.endpoint import Endpoint
-from localspec.errors import WorkerError
+from localspec.core.errors import WorkerError
 
 PATIENCE_S = 10.0
 """Time limit of the whole handshake. A worker that serves somebody else lets others wait."""

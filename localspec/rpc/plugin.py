@@ -18,8 +18,8 @@ from pathlib import Path
 
 from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source
-from localspec.errors import LocalspecError, WorkerError
-from localspec.files import native, paths, whole_file
+from localspec.core.errors import LocalspecError, WorkerError
+from localspec.core.files import native, paths, whole_file
 from localspec.rpc.handshake import Version
 
 FILES = {

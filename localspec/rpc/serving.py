@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from localspec.core.endpoint import Endpoint
-from localspec.errors import WorkerError
+from localspec.core.errors import WorkerError
 from localspec.processes import crash
 from localspec.processes.children import command
 from localspec.rpc import handshake

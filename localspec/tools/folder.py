@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from localspec.core.errors import ToolError
 from localspec.documents import reading
-from localspec.errors import ToolError
 from localspec.tools.values import OfferedTool
 
 _MOST_ENTRIES = 200

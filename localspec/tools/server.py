@@ -13,8 +13,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from localspec.core.errors import ToolError
 from localspec.core.safe_text import safe_line
-from localspec.errors import ToolError
 from localspec.processes import children
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.values import (

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths, private, whole_file
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths, private, whole_file
 
 _LARGEST = 1 << 20
 """Bytes of the file."""

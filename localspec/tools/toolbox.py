@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.errors import LocalspecError, ToolError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import LocalspecError, ToolError, UsageError
 from localspec.tools.folder import Folder
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec

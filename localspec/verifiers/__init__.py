@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Protocol
 
+from localspec.core.errors import ProposalError, UsageError
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, Proposal, TargetRows, Verdict
-from localspec.errors import ProposalError, UsageError
 from localspec.verifiers.match import Match
 from localspec.verifiers.rejection import Rejection
 

@@ -26,7 +26,7 @@ from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.peers import Question, Setting, llama_server
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.events import Finished, Message, Token
-from localspec.files.paths import cache_dir
+from localspec.core.files.paths import cache_dir
 
 PROMPTS = [kind.prompts[i] for i in range(3) for kind in WORKLOADS]
 _SAMPLING = Sampling(temperature=0.7)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.generation.reply_stream import ReplyStream
 
 PROMPTS = [kind.prompts[at] for at in range(3) for kind in WORKLOADS]

@@ -28,7 +28,7 @@ from benches.shared.grammar_schemas import TASKS, TOOLS, Task
 from localspec import GREEDY, GrammarSpec, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.peers import Peer, Question, Setting
 from localspec.bench.peers.llama_server import running
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 ATTEMPTS = 3
 

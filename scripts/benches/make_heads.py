@@ -17,8 +17,8 @@ import gguf
 import numpy as np
 from heads.compose import compose_mtp
 
+from localspec.core.files.paths import cache_dir
 from localspec.demo import FOLDER
-from localspec.files.paths import cache_dir
 
 
 def grow_eagle(head: Path, small: Path, width: int, n_bytes: int, out: Path) -> None:

@@ -9,9 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from localspec.core.errors import LocalspecError
+from localspec.core.files.paths import cache_dir
 from localspec.demo import FOLDER
-from localspec.errors import LocalspecError
-from localspec.files.paths import cache_dir
 from localspec.models.gguf.growth import SmallModel
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import Finished, Message, Options, Runtime, Sampling, Token
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 _GREEDY = Sampling(temperature=0.0)
 _WORDS = (

@@ -29,7 +29,7 @@ from localspec import GREEDY, Message, Options, Reply, ReplyRequest, Runtime
 from localspec.bench.lab import Lab
 from localspec.bench.proxy import Proxy
 from localspec.core.endpoint import Endpoint, endpoints
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 _PROMPTS = (
     "What is 17 plus 25?",

@@ -14,8 +14,8 @@ import pytest
 from localspec.chats import pictures, transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
-from localspec.errors import ChatsFileError
-from localspec.files import paths
+from localspec.core.errors import ChatsFileError
+from localspec.core.files import paths
 
 CAT, DOG = b"a cat", b"a dog"
 

@@ -15,7 +15,7 @@ from localspec.chats import transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.tree import Tree
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, new_message_id, started
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.core.errors import ChatsError, ChatsFileError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 TIME = st.floats(0, 4e9)

@@ -19,7 +19,7 @@ from conftest import Files
 
 from localspec import cli
 from localspec.config import settings as config
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -9,8 +9,8 @@ import pytest
 from localspec.chats.journal import Journal
 from localspec.cli.line_commands import Leaving, Talk
 from localspec.cli.screen_reader import Announcer
+from localspec.core.errors import UsageError
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 
 
 @pytest.fixture

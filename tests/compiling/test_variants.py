@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localspec.compiling import variants
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 _GGML = r"""
 #include <dlfcn.h>

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.config import edit, settings
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths
 
 MINE = """\
 # My settings.

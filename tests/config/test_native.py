@@ -17,9 +17,9 @@ import pytest
 from waiting import until
 
 from localspec.core import kernel
+from localspec.core.errors import Interrupted, LocalspecError, WorkerError
+from localspec.core.files import native, paths, private
 from localspec.core.kernel import build
-from localspec.errors import Interrupted, LocalspecError, WorkerError
-from localspec.files import native, paths, private
 from localspec.llama import remote
 from localspec.rpc import plugin
 
@@ -342,7 +342,7 @@ OPENS = re.compile(
 )
 MAKES = re.compile(r"\.mkdir\(|makedirs\(")
 MAKERS = {
-    Path("localspec/files/private.py"): "makes them all",
+    Path("localspec/core/files/private.py"): "makes them all",
     Path("localspec/cli/completion.py"): "the folders of shells",
     Path("localspec/models/hub/download.py"): "the Hub's cache, shared with other programs",
     Path("localspec/models/hub/hf_cache.py"): "likewise",

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.events import MessageCall
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.json_text import LONGEST_NUMBER, MOST_FRACTIONS, MOST_MARKS, read
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampler_settings import read_breakers
-from localspec.errors import UsageError
 
 COSTLY = {
     "names": ("{" + ",".join(f'"{i}":""' for i in range(200_000)) + "}", "commas, colons"),

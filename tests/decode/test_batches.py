@@ -9,6 +9,13 @@ import numpy as np
 import pytest
 import tables
 
+from localspec.core.errors import (
+    ContextFullError,
+    LocalspecError,
+    NothingAllowedError,
+    NotNumbersError,
+    ProposalError,
+)
 from localspec.core.events import Speculation
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
@@ -20,13 +27,6 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import (
-    ContextFullError,
-    LocalspecError,
-    NothingAllowedError,
-    NotNumbersError,
-    ProposalError,
-)
 from localspec.policy import Plain, Policy
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 from localspec.verifiers import Match, Rejection, Verifier

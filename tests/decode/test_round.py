@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tables
 
+from localspec.core.errors import AuditError, NotNumbersError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.values import Logits, Origin, Proposal, Tokens
@@ -16,7 +17,6 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import AuditError, NotNumbersError
 from localspec.policy import FixedLength, Plain
 from localspec.policy.costs import Costs
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget

@@ -21,16 +21,16 @@ from served import Served, served
 from waiting import until_so
 
 from localspec.cli.embed import command
-from localspec.core.options import Options
-from localspec.embedding.embedder import Embedder
-from localspec.embedding.process import EmbeddingProcess
-from localspec.errors import (
+from localspec.core.errors import (
     ContextError,
     EngineError,
     ModelNotFoundError,
     UnsupportedModelError,
     UsageError,
 )
+from localspec.core.options import Options
+from localspec.embedding.embedder import Embedder
+from localspec.embedding.process import EmbeddingProcess
 from localspec.llama import own_kernels
 from localspec.serve.http.settings import ServeSettings
 

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from localspec.core.errors import ContextError, LocalspecError, ModelNotFoundError
 from localspec.core.events import (
     Finished,
     Loading,
@@ -21,7 +22,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.values import Origin
-from localspec.errors import ContextError, LocalspecError, ModelNotFoundError
 
 ON = Speculation("on")
 INFO = ModelInfo("t.gguf", "d.gguf", "cpu", 2048, "fake", 1, 1, 1, ON)

@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 from waiting import until_so
 
+from localspec.core.errors import (
+    ContextError,
+    EngineError,
+    Interrupted,
+    ModelNotFoundError,
+    UsageError,
+)
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
 from localspec.engine.protocol import OpenedEvent
-from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError, UsageError
 
 ROOT = Path(__file__).parents[2]
 

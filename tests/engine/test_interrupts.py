@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.events import Finished, ModelInfo, Notice, Reply, Speculation, Stats
 from localspec.engine.outbox import Outbox
 from localspec.engine.worker import EngineWorker
-from localspec.errors import UsageError
 
 ON = Speculation("on")
 STATS = Stats(1, 0, 0, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, ON)

@@ -34,7 +34,7 @@ def is_real() -> bool:
 
 def outcome(read: Callable[[], object], *also: type[Exception]) -> str | None:
     """The fault in how a reader ended."""
-    from localspec.errors import LocalspecError
+    from localspec.core.errors import LocalspecError
 
     try:
         read()

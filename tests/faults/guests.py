@@ -15,6 +15,7 @@ from faults.by_the_papers import Plain
 from faults.settings import sampling
 from localspec.core import kernel
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import NothingAllowedError
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, Logits, Proposal, Tokens
@@ -25,7 +26,6 @@ from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import NothingAllowedError
 from localspec.llama.team import team
 from localspec.policy import Policy
 from localspec.testing import StopAt, Table, TableModel

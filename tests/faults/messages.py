@@ -57,8 +57,8 @@ def _messages() -> list[bytes]:
 
 def protocol_lines(chance: Chance, _: Path) -> str | None:
     """Lines between interface and engine, and between interface and pull."""
+    from localspec.core.errors import LocalspecError
     from localspec.engine import protocol
-    from localspec.errors import LocalspecError
     from localspec.models.pull import process
 
     line = mutations.in_json(chance.choice(_messages()).strip(), chance)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Chunk, Infill
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor, Sampling
-from localspec.errors import ContextError, UsageError
 from localspec.generation.infill import WINDOW, InfillPrompts
 from localspec.generation.line_limits import LineLimits
 from localspec.generation.stop_condition import TextStream

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.demo import FOLDER
 from localspec.engine import protocol
 from localspec.engine.events import TokenizedEvent
-from localspec.errors import ContextError, UsageError
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit

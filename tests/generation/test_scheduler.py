@@ -14,6 +14,14 @@ import tables
 from runnables import Costs, Flag, Hooked, Letters, Pair, V, Watchdog, letters
 from waiting import until
 
+from localspec.core.errors import (
+    DecodeError,
+    Interrupted,
+    LocalspecError,
+    NotNumbersError,
+    QueueFullError,
+    UsageError,
+)
 from localspec.core.events import Finished, Message, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY
@@ -24,14 +32,6 @@ from localspec.decode.round import audit
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import (
-    DecodeError,
-    Interrupted,
-    LocalspecError,
-    NotNumbersError,
-    QueueFullError,
-    UsageError,
-)
 from localspec.generation.part_sizes import PartSizes
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_stream import ReplyStream

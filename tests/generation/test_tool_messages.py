@@ -7,9 +7,9 @@ import json
 import pytest
 from runnables import Letters
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
 from localspec.generation.prompt import PromptBuilder

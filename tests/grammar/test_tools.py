@@ -8,8 +8,8 @@ import jsonschema
 import numpy as np
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar import tools
 from localspec.grammar.compiling import compiled
 from localspec.grammar.matching import GrammarMatcher

@@ -22,6 +22,7 @@ from stacks import Following, prompt
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.exactness import verify
 from localspec.bench.verify_prompts import VERIFY
+from localspec.core.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
@@ -32,7 +33,6 @@ from localspec.demo import FOLDER
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, best_of
 from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
-from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.llama.heads.base import Head
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.selection import select

@@ -22,12 +22,17 @@ from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.lab import Lab
+from localspec.core.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    Interrupted,
+    UnsupportedModelError,
+)
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
 from localspec.demo import FOLDER
 from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
-from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, UnsupportedModelError
 from localspec.llama import experimental, state
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head

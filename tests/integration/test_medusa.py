@@ -17,6 +17,7 @@ from frequencies import FALSE_ALARM, p_value_of
 from replies import ENDLESS, HELLO, WARM, exact, last
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.core.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
@@ -25,7 +26,6 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
-from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.loading import resources
 from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile

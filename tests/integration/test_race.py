@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.demo import FOLDER
-from localspec.files import paths
 from localspec.models.memory.machine import Memory
 from localspec.race import race as module
 from localspec.race.pair import GrownPair

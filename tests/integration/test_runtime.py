@@ -29,7 +29,7 @@ from localspec import (
     Sampling,
     Token,
 )
-from localspec.errors import (
+from localspec.core.errors import (
     ContextError,
     DraftIncompatibleError,
     Interrupted,
@@ -37,7 +37,7 @@ from localspec.errors import (
     OutOfMemoryError,
     UsageError,
 )
-from localspec.files import paths
+from localspec.core.files import paths
 
 
 def options(files: Files, **changes: object) -> Options:

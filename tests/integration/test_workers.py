@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from localspec.bench.proxy import Proxy
-from localspec.errors import DraftIncompatibleError, WorkerError
+from localspec.core.errors import DraftIncompatibleError, WorkerError
 from localspec.rpc import plugin
 
 ROOT = Path(__file__).parent.parent.parent

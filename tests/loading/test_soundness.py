@@ -16,10 +16,10 @@ from conftest import Files
 
 from localspec import cli
 from localspec.core import kernel
+from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.options import Options
 from localspec.doctor import build as build_finding
 from localspec.doctor import diagnose
-from localspec.errors import LocalspecError, UnsoundBuildError
 from localspec.llama import numpy_llama, proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from localspec import Finished, Message, Options, Runtime, Sampling, cli
-from localspec.errors import (
+from localspec.core.errors import (
     DraftIncompatibleError,
     Interrupted,
     LocalspecError,

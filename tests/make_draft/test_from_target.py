@@ -12,8 +12,8 @@ from conftest import Files
 from localspec import Message, Options, Runtime, Sampling, cli
 from localspec.bench.layer_search import candidates
 from localspec.cli.make_draft import _parsed
+from localspec.core.errors import Interrupted, LocalspecError, UsageError
 from localspec.core.events import Finished
-from localspec.errors import Interrupted, LocalspecError, UsageError
 from localspec.make_draft.from_target import layer_count, make
 from localspec.models.gguf.header import read_header
 

@@ -11,8 +11,8 @@ import picture_files
 import pytest
 from PIL import Image
 
+from localspec.core.errors import Interrupted, MediaError
 from localspec.core.picture import LARGEST_FILE, Picture
-from localspec.errors import Interrupted, MediaError
 from localspec.media import decode_child, decoding
 from localspec.media.decode_child import RefusedError, decoded
 from localspec.processes.bounded import BoundedProcess

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.compiling import cxx, llama_source
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.media import mtmd_library
 
 NAMES = ("include/llama.h", "tools/mtmd/clip.cpp", "tools/mtmd/mtmd.cpp", "tools/mtmd/mtmd.h")

@@ -17,7 +17,7 @@ from fit_machines import GB, OTHER, machine
 from gguf_shapes import Shape
 
 from localspec import Options, Runtime
-from localspec.errors import ModelFileError, OutOfMemoryError
+from localspec.core.errors import ModelFileError, OutOfMemoryError
 from localspec.kernels.library import BUFFER
 from localspec.llama import library
 from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers

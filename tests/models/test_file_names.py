@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.models.hub.file_names import (
     PREFERENCE,
     RepoFile,

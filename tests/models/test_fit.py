@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import Options, Runtime
+from localspec.core.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.core.options import MAX_K
 from localspec.demo import FOLDER
-from localspec.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.llama import context as context_module
 from localspec.llama import devices
 from localspec.llama.heads import ggml as bindings

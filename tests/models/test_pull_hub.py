@@ -31,7 +31,7 @@ from huggingface_hub.utils import _shared_blobs
 from waiting import until
 
 from localspec import cli
-from localspec.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError
 from localspec.models.hub import (
     byte_ranges,
     client,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.portable import portable
 from localspec.models.catalog.reference import LocalRef, PairRef, on_hub, reference

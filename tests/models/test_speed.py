@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from localspec.cli import call
-from localspec.files import paths
+from localspec.core.files import paths
 from localspec.loading import machine_speed as module
 from localspec.loading.machine_speed import machine_speed, machine_speed_async, saved
 from localspec.loading.offers import READING, Offer, best, offers, recommended

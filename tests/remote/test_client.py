@@ -22,12 +22,7 @@ from played_server import (
     said,
 )
 
-from localspec.core.events import Finished, Message, Notice, Round, Token
-from localspec.core.origin import Origin
-from localspec.core.picture import Picture
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.sampling_params import Sampling
-from localspec.errors import (
+from localspec.core.errors import (
     AccessError,
     Interrupted,
     MediaError,
@@ -35,6 +30,11 @@ from localspec.errors import (
     RemoteError,
     UsageError,
 )
+from localspec.core.events import Finished, Message, Notice, Round, Token
+from localspec.core.origin import Origin
+from localspec.core.picture import Picture
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import Sampling
 from localspec.remote import picture_parts
 from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient

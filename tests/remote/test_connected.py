@@ -18,6 +18,7 @@ from played_server import HANG, PlayedServer, http
 from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.core import codec
+from localspec.core.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
 from localspec.core.events import (
     Candidate,
     Examination,
@@ -32,7 +33,6 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.events import ReplyEvents
-from localspec.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
 from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience

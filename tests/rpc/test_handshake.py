@@ -9,7 +9,7 @@ import rpc_servers
 from rpc_servers import serving
 
 from localspec.core.endpoint import Endpoint, endpoints
-from localspec.errors import UsageError, WorkerError
+from localspec.core.errors import UsageError, WorkerError
 from localspec.rpc import handshake
 from localspec.rpc.handshake import Version
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.compiling import llama_source
-from localspec.errors import WorkerError
+from localspec.core.errors import WorkerError
 from localspec.rpc import plugin
 from localspec.rpc.handshake import Version
 

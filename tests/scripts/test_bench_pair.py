@@ -12,8 +12,8 @@ from benches import make_heads, make_pair
 from heads.compose import compose_mtp
 
 from localspec import GREEDY, Finished, Message, Options, Runtime
+from localspec.core.errors import UsageError
 from localspec.demo import FOLDER
-from localspec.errors import UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import (
     Finished,
     ModelInfo,
@@ -21,7 +22,6 @@ from localspec.core.origin import Origin
 from localspec.core.tokenized import Tokenized
 from localspec.engine.events import FailedEvent, ReplyEvents
 from localspec.engine.reply import EngineReply, Inbox
-from localspec.errors import EngineError, LocalspecError
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from localspec.core.adapter_list import AdapterUse, read, read_vectors
-from localspec.errors import EngineError, UsageError
+from localspec.core.errors import EngineError, UsageError
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
 STYLE, OTHER = "/adapters/style.gguf", "/adapters/other.gguf"

@@ -7,8 +7,8 @@ import pytest
 from fake_serving import World
 from waiting import turn, until_so
 
+from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.serve.backend import restart_pause
 from localspec.serve.http.caller import Caller
 

@@ -6,7 +6,7 @@ import pytest
 from fake_serving import FakeEngine
 from waiting import turn, until_so
 
-from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.serve.backend import engine_slot
 
 CHAT = "/v1/chat/completions"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.tools import servers_file
 
 

@@ -3,11 +3,11 @@
 import pytest
 from fake_engine import LONG, Script
 
-from localspec.core.events import Round, Speculation, Token
-from localspec.core.values import Origin
-from localspec.errors import (
+from localspec.core.errors import (
     UsageError,
 )
+from localspec.core.events import Round, Speculation, Token
+from localspec.core.values import Origin
 from localspec.race.speeds import TimedRun
 from tui.widgets.message import ReplyView
 

@@ -10,8 +10,8 @@ import pytest
 from fake_engine import INFO, FakeEngine, Script
 from hub_server import own_catalogue
 
+from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.options import Options
-from localspec.errors import OutOfMemoryError, UsageError
 from localspec.loading.offers import Offer, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Gpu, Memory

@@ -13,8 +13,8 @@ from textual import events
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
+from localspec.core.errors import DecodeError
 from localspec.core.options import Options
-from localspec.errors import DecodeError
 from localspec.processes import children
 from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder

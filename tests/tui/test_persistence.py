@@ -12,8 +12,8 @@ from localspec.chats import saver as saver_module
 from localspec.chats import schema
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
+from localspec.core.errors import ChatsError
 from localspec.core.events import Message
-from localspec.errors import ChatsError
 from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
 from tui.widgets.chat_log import KEEP, SLACK

@@ -8,7 +8,7 @@ import pytest
 from fake_engine import Script
 from hub_server import DRAFT, TARGET, TARGET_FILE
 
-from localspec.errors import OutOfMemoryError
+from localspec.core.errors import OutOfMemoryError
 from localspec.models.hub import hf_cache
 from localspec.models.memory import fit
 from localspec.models.pull import planner

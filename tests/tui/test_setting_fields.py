@@ -10,10 +10,10 @@ from textual.widgets import Input
 from localspec import cli
 from localspec.cli.chat import command as chat_command
 from localspec.config import settings as config_settings
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
-from localspec.files import paths
 from tui.input import setting_fields
 from tui.session.settings import Settings
 

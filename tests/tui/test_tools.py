@@ -15,8 +15,8 @@ from localspec.chats import transfer
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
+from localspec.core.files import paths
 from localspec.core.tokenized import Tokenized
-from localspec.files import paths
 from localspec.tools import permission
 from tui.session import reply_task
 from tui.session.recorder import ChatRecorder

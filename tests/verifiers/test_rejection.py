@@ -15,6 +15,7 @@ import tables
 from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
 from policy_world import Timeless
 
+from localspec.core.errors import ProposalError
 from localspec.core.events import Speculation
 from localspec.core.noise import Noise, Stream
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
@@ -23,7 +24,6 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.proposal import overlaps, sharpened
-from localspec.errors import ProposalError
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from tui.controllers.status import Feedback
 from tui.input.attachments import AttachError, Attachment, attachments, names_files
 from tui.session.session import Session

@@ -7,8 +7,8 @@ from typing import Any
 from textual.screen import Screen
 
 from localspec.chats.values import date_of
-from localspec.errors import ChatsError, LocalspecError
-from localspec.files import paths
+from localspec.core.errors import ChatsError, LocalspecError
+from localspec.core.files import paths
 from tui.controllers.branches import BranchController
 from tui.controllers.log_tools import MessageFinder
 from tui.controllers.status import Feedback

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.worker import Worker, WorkerError
 
-from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
+from localspec.core.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
 from tui.controllers.status import Feedback
 from tui.input import keymap
 from tui.render.text import plain

@@ -12,12 +12,12 @@ from textual.screen import Screen
 from localspec.config import allow_tools, edit, presets
 from localspec.config import settings as config
 from localspec.config.presets import Preset
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
-from localspec.errors import LocalspecError
 from tui.controllers.models import ModelChooser
 from tui.controllers.status import Feedback
 from tui.input import setting_fields

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
-from localspec.files import paths
 from localspec.tools import servers_file
 from tui.controllers.status import Feedback
 from tui.input import keymap

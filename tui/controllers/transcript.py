@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from textual.widget import Widget
 
-from localspec.errors import DeviceError, DeviceMemoryError
+from localspec.core.errors import DeviceError, DeviceMemoryError
 from tui.session import status_text
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import (

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.chats import pictures
+from localspec.core.errors import ChatsError
+from localspec.core.files import paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
-from localspec.errors import ChatsError
-from localspec.files import paths
 
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 """A name with spaces is quoted."""

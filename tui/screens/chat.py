@@ -14,7 +14,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
 from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea

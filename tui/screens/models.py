@@ -14,9 +14,9 @@ from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
 from localspec.loading.machine_speed import machine_speed_async, saved
 from localspec.loading.offers import Offer, Offers, best, offers, with_back
 from localspec.models.memory import ask_machine

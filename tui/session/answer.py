@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import ContextError, LocalspecError
 from localspec.core.events import (
     LEFT_OUT,
     Finished,
@@ -19,7 +20,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.engine.port import ReplyHandle
-from localspec.errors import ContextError, LocalspecError
 from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter

@@ -8,8 +8,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec.core.errors import LocalspecError
 from localspec.core.units import duration, size
-from localspec.errors import LocalspecError
 from localspec.models.hub.rate import Rate
 from localspec.models.pull import process as pulling
 from localspec.models.pull.process import (

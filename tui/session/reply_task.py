@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chats.calls import calls_as_text
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Message
-from localspec.errors import LocalspecError
 from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison

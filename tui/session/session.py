@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Examination
 from localspec.engine.port import Engine
-from localspec.errors import LocalspecError, UsageError
 from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from localspec.chats.calls import calls_as_text
 from localspec.chats.pictures import named
 from localspec.chats.values import title_of
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Finished, Message, ModelInfo, ReplyFormat
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.engine.port import ReplyHandle
-from localspec.errors import LocalspecError, UsageError
 from tui.render import thinking
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.open_chat import OpenChat

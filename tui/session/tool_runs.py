@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from localspec.chats.calls import CallState, SavedCall
-from localspec.errors import LocalspecError, ToolError
+from localspec.core.errors import LocalspecError, ToolError
 from localspec.tools.permission import MOST_ROUNDS, Answer, Permissions, refusal, result_size
 from localspec.tools.toolbox import Toolbox, arguments_of
 from localspec.tools.values import OfferedTool

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.tools import servers_file
 from tui.session.notifications import NoticeAdded, Notification
 from tui.session.open_chat import OpenChat

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from localspec.core.errors import ModelFileError, UnsupportedModelError
 from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel
-from localspec.errors import ModelFileError, UnsupportedModelError
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features, Tap
 from localspec.llama.heads.tensors import mapped

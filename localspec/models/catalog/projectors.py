@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
 from localspec.models.gguf.header import Header, read_opening
 
 ARCHITECTURE = "clip"

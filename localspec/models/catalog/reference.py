@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import ModelNotFoundError, UsageError
-from localspec.files import paths
+from localspec.core.errors import ModelNotFoundError, UsageError
+from localspec.core.files import paths
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import Pair
 from localspec.models.hub import hf_cache

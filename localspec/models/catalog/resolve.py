@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.core.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
 from localspec.models.catalog.reference import LocalRef, ModelRef, PairRef, reference
 from localspec.models.compat import gemma_assistant, heads

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from localspec.config import settings
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.demo import FOLDER
-from localspec.errors import UsageError
-from localspec.files import paths
 from localspec.models.catalog.pair import (
     DRAFT_MODEL,
     KINDS,

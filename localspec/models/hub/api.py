@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from localspec.errors import LocalspecError, ModelNotFoundError
-from localspec.files.private import without_secrets
+from localspec.core.errors import LocalspecError, ModelNotFoundError
+from localspec.core.files.private import without_secrets
 from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
 from localspec.models.hub.client import NotAHubError, endpoint

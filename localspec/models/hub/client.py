@@ -22,7 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from localspec import __version__
-from localspec.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
+from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
 from localspec.models.hub.environment import is_offline, is_true
 
 HUB = "https://huggingface.co"

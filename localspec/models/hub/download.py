@@ -16,7 +16,7 @@ from pathlib import Path
 
 import filelock
 
-from localspec.errors import Interrupted, LocalspecError, ModelFileError
+from localspec.core.errors import Interrupted, LocalspecError, ModelFileError
 from localspec.models.hub import hf_cache
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import Digest, DownloadJob, DownloadProgress, digest_of

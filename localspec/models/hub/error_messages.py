@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import socket
 
-from localspec.errors import AccessError, LocalspecError, ModelNotFoundError
-from localspec.files.private import without_secrets
+from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError
+from localspec.core.files.private import without_secrets
 from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
 from localspec.models.hub.environment import is_true
 

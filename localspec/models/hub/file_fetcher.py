@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError
 from localspec.models.hub import byte_ranges
 from localspec.models.hub.byte_ranges import MissingRanges
 from localspec.models.hub.connection import Connection, PartialFile

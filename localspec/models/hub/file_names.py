@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.core.units import size
-from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.models.gguf.shards import Shard, shard_of
 from localspec.models.hub.links import HubRef
 

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from localspec.files.whole_file import replace_shared
+from localspec.core.files.whole_file import replace_shared
 from localspec.models.hub.environment import is_true
 from localspec.models.hub.file_names import RepoFile, RepoModel, candidates
 from localspec.models.hub.links import HubRef

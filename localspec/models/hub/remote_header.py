@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.errors import ModelFileError
+from localspec.core.errors import ModelFileError
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import api, hf_cache
 from localspec.models.hub.file_names import RepoFile

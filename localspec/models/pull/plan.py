@@ -6,8 +6,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.units import size
-from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.models.catalog.pair import NOT_STATED, Pair
 from localspec.models.gguf.header import Header
 from localspec.models.hub import api, byte_ranges, hf_cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from localspec.errors import (
+from localspec.core.errors import (
     DraftIncompatibleError,
     LocalspecError,
     ModelFileError,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError
 from localspec.models.hub.download_jobs import DownloadProgress
 from localspec.models.hub.wait_notices import WaitNotices, wait_text
 

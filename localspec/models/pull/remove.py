@@ -7,8 +7,8 @@ from pathlib import Path
 
 from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 
+from localspec.core.errors import ModelNotFoundError, UsageError
 from localspec.demo import FOLDER
-from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import HubFile, Pair
 from localspec.models.catalog.projectors import is_projector

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import Interrupted
+from localspec.core.errors import Interrupted
 from localspec.models.catalog.pair import HubFile
 from localspec.models.hub import hf_cache
 from localspec.models.hub.connection_limit import ConnectionLimit

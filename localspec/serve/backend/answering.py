@@ -16,13 +16,13 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
-from localspec.errors import EngineError, LocalspecError
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import (
+from localspec.core.errors import (
     AccessError,
     DraftIncompatibleError,
     LocalspecError,

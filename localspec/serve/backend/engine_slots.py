@@ -11,10 +11,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter

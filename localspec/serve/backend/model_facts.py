@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
 
 _MOST = 256
 """Files whose facts are kept."""

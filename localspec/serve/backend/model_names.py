@@ -179,7 +179,7 @@ def hub_name(name: str) -> str | None:
     """The name of a model on the Hub as ``user/repo:QUANT``, from that or a link to it; None where
     it is none, or a file of this machine: a request can name no file.
     """
-    from localspec.files import paths
+    from localspec.core.files import paths
     from localspec.models.hub.links import parse_hub_ref
 
     ref = parse_hub_ref(name) if len(name) <= _LONGEST_NAME else None
@@ -190,7 +190,7 @@ def hub_name(name: str) -> str | None:
 
 def downloaded_from_hub(name: str) -> str | None:
     """The name to load a model of the Hub by, if it is in the cache; None otherwise."""
-    from localspec.errors import LocalspecError
+    from localspec.core.errors import LocalspecError
     from localspec.models.catalog.resolve import cached
     from localspec.models.hub.links import parse_hub_ref
 

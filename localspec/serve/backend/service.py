@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from localspec.core.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.core.events import Examination
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.picture import UNSEEN, Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import MediaError, UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType
 
+from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message, MessageCall, Role
 from localspec.core.picture import UNSEEN, Picture
-from localspec.errors import MediaError, UsageError
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import Name

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings

@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from localspec.core import settings_schema as schema
+from localspec.core.errors import MediaError
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import MediaError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import ServeSettings

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
+from localspec.core.errors import UsageError
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Fields

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, read_body, while_connected
 from localspec.serve.http.errors import bad_request

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.json import encode
 
-from localspec.files import whole_file
+from localspec.core.files import whole_file
 
 
 def name_of(facts: Mapping[str, object]) -> str:

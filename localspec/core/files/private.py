@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _SECRETS = (

@@ -7,8 +7,8 @@ import os
 import stat
 from pathlib import Path
 
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import private
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import private
 
 APP = "localspec"
 LLAMA_LOG = "llama.log"

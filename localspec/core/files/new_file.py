@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 
 def require_free(where: Path, sources: Iterable[Path], *, replace: bool) -> None:

@@ -21,8 +21,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import private
+from localspec.core.errors import LocalspecError
+from localspec.core.files import private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
