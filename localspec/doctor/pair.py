@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.doctor.findings import Examiner, Finding
 from localspec.models.memory.report import describe, size_text, table
 from localspec.processes.neighbours import Neighbours
@@ -38,7 +38,7 @@ _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 def check(examiner: Examiner, *, library: bool, folders: bool) -> Iterator[Finding]:
     """Hashes, then speed, then fit; without library or folders the last two are not tried."""
-    files = files_whole(FOLDER)
+    files = files_whole(DEMO_DIR)
     yield files
     if files.status == "broken":
         return

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from benches.strict import WEIGHTS
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.values import Logits
-from localspec.demo import FOLDER
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
@@ -48,7 +48,7 @@ def compare(name: str, path: Path) -> None:
     """Print the largest differences of one file."""
     model = Model(path)
     context = Context(model, n_ctx=512, threads=1)
-    ids = model.tokenize((FOLDER / "MODEL_CARD.md").read_text("utf-8"))[: _PROMPT + _MORE]
+    ids = model.tokenize((DEMO_DIR / "MODEL_CARD.md").read_text("utf-8"))[: _PROMPT + _MORE]
     right = rows(context, ids, (), 1)
     print(f"{name}: logits deviate by {right.std():.2g}")
     for width in WIDTHS:
@@ -64,7 +64,7 @@ def compare(name: str, path: Path) -> None:
 def main() -> None:
     """All of them."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    source = FOLDER / "target.gguf"
+    source = DEMO_DIR / "target.gguf"
     compare("as it is", source)
     with tempfile.TemporaryDirectory() as folder:
         for name, file_type in WEIGHTS.items():

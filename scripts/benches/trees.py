@@ -18,10 +18,10 @@ from pathlib import Path
 from heads.compose import compose_mtp
 
 from localspec import Finished, Message, Options, Runtime, Sampling, Stats
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 
 _TESTS = Path(__file__).resolve().parents[2] / "tests" / "data"
-_TARGET = FOLDER / "target.gguf"
+_TARGET = DEMO_DIR / "target.gguf"
 _SETTINGS = (("match", 0.0), ("match", 1.0), ("rejection", 1.0))
 
 
@@ -40,7 +40,7 @@ def pairs(folder: Path) -> Iterator[Pair]:
     heads = _TESTS / "heads"
     carrying = folder / "carrying.gguf"
     compose_mtp(_TARGET, heads / "mtp-block.gguf", carrying)
-    yield Pair("model", _TARGET, str(FOLDER / "draft.gguf"))
+    yield Pair("model", _TARGET, str(DEMO_DIR / "draft.gguf"))
     yield Pair("eagle3", _TARGET, str(heads / "eagle3.gguf"))
     yield Pair("mtp", carrying, None)
 

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.options import Options
-from localspec.demo import FOLDER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _HEADS = ROOT / "tests" / "data" / "heads"
@@ -65,7 +65,7 @@ class Case:
 
 def trained(folder: Path) -> dict[str, Case]:
     """The embedded pair and the trained heads of its target; ``folder`` takes the composed file."""
-    target, draft = FOLDER / "target.gguf", FOLDER / "draft.gguf"
+    target, draft = DEMO_DIR / "target.gguf", DEMO_DIR / "draft.gguf"
     sys.path.insert(0, str(ROOT / "scripts"))
     from heads.compose import compose_mtp
 

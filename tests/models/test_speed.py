@@ -13,6 +13,8 @@ import pytest
 
 from localspec.cli import call
 from localspec.core.files import paths
+from localspec.demo.race import Machine
+from localspec.demo.speeds import advice
 from localspec.loading import machine_speed as module
 from localspec.loading.machine_speed import machine_speed, machine_speed_async, saved
 from localspec.loading.offers import READING, Offer, best, offers, recommended
@@ -20,8 +22,6 @@ from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
 from localspec.processes import neighbours
-from localspec.race.race import Machine
-from localspec.race.speeds import advice
 from tui.controllers.greeting import toy
 
 GB = 10**9

@@ -8,7 +8,7 @@ from localspec.core.errors import (
 )
 from localspec.core.events import Round, Speculation, Token
 from localspec.core.values import Origin
-from localspec.race.speeds import TimedRun
+from localspec.demo.speeds import TimedRun
 from tui.widgets.message import ReplyView
 
 

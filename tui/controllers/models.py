@@ -279,7 +279,7 @@ class RaceController:
     async def _open(self) -> None:
         # The first import takes a moment, in which the interface should not stand still.
         await asyncio.to_thread(importlib.import_module, "tui.screens.race")
-        from localspec.race.race import Race
+        from localspec.demo.race import Race
         from tui.screens.race import RaceScreen
 
         await self.close()

@@ -1,6 +1,6 @@
 """The race: one prompt answered by plain decoding and with drafting, in turns, by one engine.
 
-Both answers come from the same grown pair (`localspec.race.pair`), greedily, so their tokens must
+Both answers come from the same grown pair (`localspec.demo.pair`), greedily, so their tokens must
 be equal. Neither runs while the other does: on a machine with few cores each would slow the other.
 """
 
@@ -27,6 +27,8 @@ from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
+from localspec.demo.pair import GrownPair, Growth, target_bytes
+from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.client import EngineClient
 from localspec.loading import own_kernels
 from localspec.loading.machine_speed import machine_speed_async
@@ -35,8 +37,6 @@ from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
 from localspec.processes import neighbours
-from localspec.race.pair import GrownPair, Growth, target_bytes
-from localspec.race.speeds import RUNS, TOKENS, Speeds
 
 PROMPT = "What can you do?"
 """A question that the toy answers well, about itself."""
