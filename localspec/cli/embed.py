@@ -13,7 +13,7 @@ from localspec.cli.output import decode, write_json
 from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.embedding.embedder import Embedder
+    from localspec.loading.embedder import Embedder
 
 _TOGETHER = 64
 """Lines that are computed together."""
@@ -36,8 +36,8 @@ def command(
     Empty lines are skipped.
     """
     from localspec.core.files import paths
-    from localspec.embedding.embedder import Embedder
     from localspec.llama import library
+    from localspec.loading.embedder import Embedder
 
     if query is not None and not query.strip():
         raise UsageError("--query is empty; write what the lines are scored for")

@@ -60,10 +60,10 @@ def command(
 
       ssh -N -L 50052:127.0.0.1:50052 USER@THIS-MACHINE
     """
+    from localspec.llama.rpc import plugin
+    from localspec.llama.rpc.serving import Serving, free_port
     from localspec.loading.soundness import required
     from localspec.models.memory.ask_machine import memory
-    from localspec.rpc import plugin
-    from localspec.rpc.serving import Serving, free_port
 
     endpoint = _address(bind, trusted=trusted)
     port = free_port(endpoint.host, endpoint.port)

@@ -20,10 +20,10 @@ from localspec.core.values import ROOT, Draft, Emitted, Scores, Verdict, origins
 from localspec.decode.judged import CachedRows, Judged
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
+from localspec.decode.verifiers import Match, Verifier, require_exact
 from localspec.drafters.base import Ask
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.policy import Policy
-from localspec.verifiers import Match, Verifier, require_exact
 
 _T = TypeVar("_T")
 

@@ -17,10 +17,10 @@ from localspec.core.errors import WorkerError
 from localspec.llama import library
 from localspec.llama.devices import accelerators
 from localspec.llama.library import libggml
+from localspec.llama.rpc.handshake import Worker
+from localspec.llama.rpc.plugin import trusted
+from localspec.llama.rpc.watch import Watch
 from localspec.processes.activity import doing
-from localspec.rpc.handshake import Worker
-from localspec.rpc.plugin import trusted
-from localspec.rpc.watch import Watch
 
 _P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _MEMORY = ctypes.CFUNCTYPE(None, _P, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE))

@@ -12,6 +12,7 @@ from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.core.files import paths
 from localspec.core.options import Options
+from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
@@ -43,7 +44,6 @@ from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
 from localspec.prefix_cache.memory import MB, default_limit
-from localspec.verifiers import Verifier, verifier
 
 
 @dataclass(frozen=True, slots=True)

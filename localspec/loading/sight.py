@@ -109,7 +109,7 @@ class ModelSight:
                 "beside it; if its repository has one, `localspec pull` fetches it, and --mmproj "
                 "FILE names one elsewhere; or choose a model that does (demo-sees is a toy)"
             )
-        from localspec.media import mtmd_library
+        from localspec.llama import mtmd_library
 
         told = -1.0
 

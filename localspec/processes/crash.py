@@ -21,7 +21,7 @@ LOST = "the GPU was lost, as after sleep or when its driver is reset"
 WORKER_GONE = "a worker of --rpc has ended or cannot be reached any more"
 WORKER_SILENT = "a worker of --rpc has not answered for too long"
 SILENT = "localspec: no answer from the worker "
-"""Begins the line that `localspec.rpc.watch` writes before it ends a wait."""
+"""Begins the line that `localspec.llama.rpc.watch` writes before it ends a wait."""
 _DEVICE_FAILURES = {
     OUT_OF_MEMORY: re.compile(
         r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"

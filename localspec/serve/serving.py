@@ -15,8 +15,8 @@ from localspec.config.running_servers import RunningServer
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.files import paths
 from localspec.core.options import Options
-from localspec.embedding.process import EmbeddingProcess
 from localspec.engine.client import EngineClient
+from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.models.catalog.portable import portable
 from localspec.processes import garbage

@@ -21,7 +21,7 @@ from localspec.core.errors import Interrupted, LocalspecError, WorkerError
 from localspec.core.files import native, paths, private
 from localspec.core.kernel import build
 from localspec.llama import remote
-from localspec.rpc import plugin
+from localspec.llama.rpc import plugin
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and owners of POSIX")

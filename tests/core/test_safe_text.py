@@ -125,7 +125,7 @@ DOORS = {
     Path("localspec/llama/proof.py"): _ANSWER,
     Path("localspec/loading/machine_speed.py"): _ANSWER,
     Path("localspec/loading/own_kernels.py"): "a report, through safe_line",
-    Path("localspec/media/mtmd_library.py"): "progress of compiling, through safe_line",
+    Path("localspec/llama/mtmd_library.py"): "progress of compiling, through safe_line",
     Path("localspec/loading/soundness.py"): "a report for scripts/bootstrap.py, which parses it",
     Path("localspec/models/memory/ask_machine.py"): _ANSWER,
     Path("localspec/models/pull/process.py"): _ANSWER,

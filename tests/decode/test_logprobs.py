@@ -19,6 +19,7 @@ from localspec.core.values import Logits
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.grammar import GrammarDrafter
 from localspec.drafters.lookup.lookahead import Lookahead
@@ -26,7 +27,6 @@ from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.policy import Plain
 from localspec.testing import Fixed, StopAt, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 7
 TABLE = tables.random_table(71, V)

@@ -16,6 +16,7 @@ from localspec.core.noise import Noise
 from localspec.core.plan import Budget, RequestState
 from localspec.decode.request import DraftRules, Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.predicted_text import PredictedText
@@ -26,7 +27,6 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 9
 TABLE = tables.random_table(91, V)

@@ -21,6 +21,7 @@ from localspec.core.noise import Noise
 from localspec.core.values import Draft, Logits, Proposal, Tokens
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
+from localspec.decode.verifiers import VERIFIERS
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
@@ -29,7 +30,6 @@ from localspec.drafters.model.chain import ChainDrafter
 from localspec.llama.team import team
 from localspec.policy import Policy
 from localspec.testing import StopAt, Table, TableModel
-from localspec.verifiers import VERIFIERS
 
 LOOKUPS = {"ngram": NGram, "suffix": Suffix, "lookahead": Lookahead}
 KINDS = ("chain", *LOOKUPS, *tables.SHAPES)

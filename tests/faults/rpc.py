@@ -23,7 +23,7 @@ from faults.runner import Search
 from localspec.bench.proxy import Proxy
 from localspec.core.endpoint import Endpoint
 from localspec.core.errors import WorkerError
-from localspec.rpc import handshake
+from localspec.llama.rpc import handshake
 
 _PATIENCE = 120.0
 _SILENCE_S = 3

@@ -30,6 +30,7 @@ from localspec.core.plan import Budget
 from localspec.core.values import Distribution, Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, best_of
 from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
@@ -37,7 +38,6 @@ from localspec.llama.heads.base import Head
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.selection import select
 from localspec.models.gguf.model_file import ModelFile
-from localspec.verifiers import Match, Rejection
 
 FEW = Sampling(temperature=1.0, logit_bias=tuple((token, 50.0) for token in range(3, 9)))
 """Six tokens alone: whatever is drafted is often right, and on any branch."""

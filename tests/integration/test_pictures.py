@@ -398,7 +398,7 @@ def test_loading_without_pictures_imports_and_loads_nothing_of_them(tmp_path: Pa
 
 
 def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from localspec.media import mtmd_library
+    from localspec.llama import mtmd_library
 
     obtain = mtmd_library.obtain
 

@@ -24,7 +24,7 @@ import pytest
 
 from localspec.bench.proxy import Proxy
 from localspec.core.errors import DraftIncompatibleError, WorkerError
-from localspec.rpc import plugin
+from localspec.llama.rpc import plugin
 
 ROOT = Path(__file__).parent.parent.parent
 PROMPT = "Count from 1 to 20."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from localspec.core.embedded import Embedded
 from localspec.core.errors import UsageError
-from localspec.embedding.process import EmbeddingProcess
+from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.serve.backend.public_name import public
 from localspec.serve.http.errors import bad_request
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from localspec.core.target import Work
 from localspec.core.values import Logits, Proposal, Scores
+from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.llama.abort import StopFlag
@@ -20,7 +21,6 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableTarget
-from localspec.verifiers import Match, Verifier
 
 ROWS = 64
 TARGET_BYTES, _DRAFT_BYTES = 64 << 20, 4 << 20

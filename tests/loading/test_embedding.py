@@ -29,9 +29,9 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.options import Options
-from localspec.embedding.embedder import Embedder
-from localspec.embedding.process import EmbeddingProcess
+from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.llama import own_kernels
+from localspec.loading.embedder import Embedder
 from localspec.serve.http.settings import ServeSettings
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8

@@ -22,13 +22,13 @@ from localspec.core.noise import Noise
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
 from localspec.testing import Fixed, Table, TableModel, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V, TOKENS, SEEDS = 5, 24, range(12)
 TARGET = tables.random_table(1, v=V)

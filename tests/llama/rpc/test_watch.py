@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from localspec.core.endpoint import Endpoint
-from localspec.rpc import connections
-from localspec.rpc.watch import FIRST_S, Watch, _Usual
+from localspec.llama.rpc import connections
+from localspec.llama.rpc.watch import FIRST_S, Watch, _Usual
 
 HERE = Endpoint("127.0.0.1", 50052)
 
@@ -25,7 +25,7 @@ def test_what_is_heard_meanwhile_and_a_pause_between_waits_are_no_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("localspec.rpc.watch.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("localspec.llama.rpc.watch.time.monotonic", lambda: now[0])
     monkeypatch.setattr(Watch, "_start", lambda _: None)
     watch = Watch((HERE,), 10.0)
     with watch.waiting():
@@ -57,7 +57,7 @@ def test_the_limit_follows_what_passes_took() -> None:
 def test_rows_are_timed_until_they_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """llama.cpp returns from a pass before a worker has computed it."""
     now = [0.0]
-    monkeypatch.setattr("localspec.rpc.watch.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("localspec.llama.rpc.watch.time.monotonic", lambda: now[0])
     monkeypatch.setattr(Watch, "_start", lambda _: None)
     watch = Watch((HERE,))
     with watch.waiting(4):

@@ -20,6 +20,8 @@ from localspec.core.events import Speculation
 from localspec.core.noise import Noise, Stream
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Distribution, Draft, Proposal, TargetRows, Verdict, no_draft
+from localspec.decode.verifiers import Match, Rejection, Verifier
+from localspec.decode.verifiers.rejection import residual
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.model.chain import ChainDrafter
@@ -27,8 +29,6 @@ from localspec.drafters.model.proposal import overlaps, sharpened
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
-from localspec.verifiers import Match, Rejection, Verifier
-from localspec.verifiers.rejection import residual
 
 LISTED = [s for s, (_, proposal) in tables.SHAPES.items() if proposal in Rejection.proposals]
 

@@ -1,4 +1,4 @@
-"""The text of one file, for a model."""
+"""The text of PDFs, notebooks and other files, see `localspec.media.document_child`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _converted(path: Path) -> str:
 def _reader() -> BoundedProcess:
     told = f"more than {_SECONDS:.0f} seconds, or {_MEMORY >> 20} MB of memory"
     bounds = Bounds(_SECONDS, _MEMORY, told=told)
-    found = BoundedProcess("localspec.documents.document_child", "reads documents", lambda: bounds)
+    found = BoundedProcess("localspec.media.document_child", "reads documents", lambda: bounds)
     atexit.register(found.close)
     return found
 

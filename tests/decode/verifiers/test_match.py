@@ -9,6 +9,7 @@ import tables
 
 from localspec.core.logits import Sampling
 from localspec.core.values import Proposal
+from localspec.decode.verifiers import Match
 from localspec.drafters.base import Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.ngram import NGram
@@ -18,7 +19,6 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableModel
-from localspec.verifiers import Match
 
 SEEDS = range(60)
 TOKENS = 24

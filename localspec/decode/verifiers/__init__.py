@@ -8,8 +8,8 @@ from typing import Protocol
 from localspec.core.errors import ProposalError, UsageError
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, Proposal, TargetRows, Verdict
-from localspec.verifiers.match import Match
-from localspec.verifiers.rejection import Rejection
+from localspec.decode.verifiers.match import Match
+from localspec.decode.verifiers.rejection import Rejection
 
 
 class Verifier(Protocol):

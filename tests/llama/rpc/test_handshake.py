@@ -10,8 +10,8 @@ from rpc_servers import serving
 
 from localspec.core.endpoint import Endpoint, endpoints
 from localspec.core.errors import UsageError, WorkerError
-from localspec.rpc import handshake
-from localspec.rpc.handshake import Version
+from localspec.llama.rpc import handshake
+from localspec.llama.rpc.handshake import Version
 
 
 def ask(address: str, patience: float = 20.0) -> handshake.Worker:

@@ -20,7 +20,7 @@ from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source
 from localspec.core.errors import LocalspecError, WorkerError
 from localspec.core.files import native, paths, whole_file
-from localspec.rpc.handshake import Version
+from localspec.llama.rpc.handshake import Version
 
 FILES = {
     "ggml/include/ggml-alloc.h": "94e4cd069b9313b2ceb35dacec901981e0bb478d8bb31035b7126be091998c23",

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.compiling import cxx, llama_source
 from localspec.core.errors import LocalspecError
-from localspec.media import mtmd_library
+from localspec.llama import mtmd_library
 
 NAMES = ("include/llama.h", "tools/mtmd/clip.cpp", "tools/mtmd/mtmd.cpp", "tools/mtmd/mtmd.h")
 _LOG = "units"

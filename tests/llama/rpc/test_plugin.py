@@ -11,10 +11,10 @@ import pytest
 
 from localspec.compiling import llama_source
 from localspec.core.errors import WorkerError
-from localspec.rpc import plugin
-from localspec.rpc.handshake import Version
+from localspec.llama.rpc import plugin
+from localspec.llama.rpc.handshake import Version
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
