@@ -21,7 +21,7 @@ def command(name: str, *, yes: bool) -> int:
     Lists the files and asks first. Files that another downloaded pair needs are kept, and so is
     content that other revisions share.
     """
-    from localspec.models.pull.remove import plan_removal
+    from localspec.models.hub.remove import plan_removal
 
     removal = plan_removal(name)
     for path in (*removal.files, *removal.partials):

@@ -12,7 +12,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.doctor.findings import Finding
 from localspec.models.catalog.catalog import catalog
-from localspec.models.hub.hf_cache import PARTIAL_SUFFIX, cache_folder
+from localspec.models.catalog.hf_cache import PARTIAL_SUFFIX, cache_folder
 from localspec.models.memory.report import size_text
 
 _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"

@@ -13,10 +13,10 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.units import size
 from localspec.loading import machine_speed
+from localspec.models.catalog import file_names
 from localspec.models.catalog.catalog import catalog, uncatalogued
+from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import MTP_EMBEDDED, NOT_STATED, HubFile, Pair
-from localspec.models.hub import file_names
-from localspec.models.hub.links import HubRef
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import (

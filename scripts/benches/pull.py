@@ -129,9 +129,9 @@ def main() -> None:
 
 
 def _measure(size: int, line: float) -> dict[str, object]:
+    from localspec.models.catalog.file_names import RepoFile
     from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
-    from localspec.models.hub.file_names import RepoFile
-    from localspec.models.pull.transfers import obtain_all
+    from localspec.models.hub.transfers import obtain_all
 
     seen: list[tuple[float, int]] = []
 

@@ -128,7 +128,7 @@ DOORS = {
     Path("localspec/llama/mtmd_library.py"): "progress of compiling, through safe_line",
     Path("localspec/loading/soundness.py"): "a report for scripts/bootstrap.py, which parses it",
     Path("localspec/models/memory/ask_machine.py"): _ANSWER,
-    Path("localspec/models/pull/process.py"): _ANSWER,
+    Path("localspec/models/hub/pull_process.py"): _ANSWER,
     Path("localspec/tools/host.py"): _ANSWER,
     Path("tui/in_terminal.py"): "the title of the window and the exit message, through safe_line",
 }

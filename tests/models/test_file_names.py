@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
-from localspec.models.hub.file_names import (
+from localspec.models.catalog.file_names import (
     PREFERENCE,
     RepoFile,
     RepoModel,
@@ -17,7 +17,7 @@ from localspec.models.hub.file_names import (
     choose,
     projector,
 )
-from localspec.models.hub.links import HubRef, parse_hub_ref
+from localspec.models.catalog.links import HubRef, parse_hub_ref
 
 LABELS = [
     *("Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q4_K_S", "Q4_K_M", "Q4_K_L", "Q5_K_M", "Q6_K", "Q8_0"),

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from localspec.models.hub import links
+from localspec.models.catalog import links
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError

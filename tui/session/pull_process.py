@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from localspec.core.errors import LocalspecError
 from localspec.core.units import duration, size
-from localspec.models.hub.rate import Rate
-from localspec.models.pull import process as pulling
-from localspec.models.pull.process import (
+from localspec.models.hub import pull_process as pulling
+from localspec.models.hub.download_jobs import Rate
+from localspec.models.hub.pull_process import (
     PullDone,
     PullFailed,
     PullPlanned,
@@ -23,7 +23,7 @@ from localspec.processes import children
 
 _PATIENCE = 5.0
 """Seconds that the process has to end by itself."""
-_MODULE = "localspec.models.pull.process"
+_MODULE = "localspec.models.hub.pull_process"
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,10 +166,10 @@ class _Pull:
             self._tell(None)
 
     def _run(self) -> None:
+        from localspec.models.hub.pull_plan import require_space
+        from localspec.models.hub.pull_planner import prepare
+        from localspec.models.hub.transfers import obtain_all
         from localspec.models.hub.wait_notices import WaitNotices
-        from localspec.models.pull.plan import require_space
-        from localspec.models.pull.planner import prepare
-        from localspec.models.pull.transfers import obtain_all
 
         self._tell({"status": "pulling manifest"})
         plan = prepare(self._name, None, WaitNotices(self.stopped))
@@ -207,7 +207,7 @@ def _known(name: str) -> str | None:
 
 
 def _remove(name: str) -> None:
-    from localspec.models.pull.remove import plan_removal
+    from localspec.models.hub.remove import plan_removal
 
     try:
         plan_removal(name).carry_out()

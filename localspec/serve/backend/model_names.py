@@ -180,7 +180,7 @@ def hub_name(name: str) -> str | None:
     it is none, or a file of this machine: a request can name no file.
     """
     from localspec.core.files import paths
-    from localspec.models.hub.links import parse_hub_ref
+    from localspec.models.catalog.links import parse_hub_ref
 
     ref = parse_hub_ref(name) if len(name) <= _LONGEST_NAME else None
     if ref is None or paths.exists(paths.expand(str(ref))):
@@ -191,8 +191,8 @@ def hub_name(name: str) -> str | None:
 def downloaded_from_hub(name: str) -> str | None:
     """The name to load a model of the Hub by, if it is in the cache; None otherwise."""
     from localspec.core.errors import LocalspecError
+    from localspec.models.catalog.links import parse_hub_ref
     from localspec.models.catalog.resolve import cached
-    from localspec.models.hub.links import parse_hub_ref
 
     found = hub_name(name)
     ref = parse_hub_ref(found) if found is not None else None

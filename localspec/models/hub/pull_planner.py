@@ -11,8 +11,10 @@ from localspec.core.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from localspec.models.catalog import projectors
+from localspec.models.catalog import file_names, hf_cache, projectors
 from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.file_names import RepoFile
+from localspec.models.catalog.links import MAIN, HubRef
 from localspec.models.catalog.pair import (
     DRAFT_MODEL,
     MTP_EMBEDDED,
@@ -34,14 +36,12 @@ from localspec.models.compat.header_vocabulary import HeaderVocabulary, require_
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shard_names
-from localspec.models.hub import api, file_names, hf_cache
+from localspec.models.hub import api
 from localspec.models.hub.error_messages import RevisionGoneError
-from localspec.models.hub.file_names import RepoFile
-from localspec.models.hub.links import MAIN, HubRef
+from localspec.models.hub.pull_plan import PullPart, PullPlan
 from localspec.models.hub.remote_header import header_of
 from localspec.models.hub.wait_notices import WaitNotices
 from localspec.models.memory.fit import quick_verdict
-from localspec.models.pull.plan import PullPart, PullPlan
 
 _SMALLER = 3
 """A draft should be this many times smaller than its target at least."""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.units import size
+from localspec.models.catalog import hf_cache
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.pair import NOT_STATED, Pair
 from localspec.models.gguf.header import Header
-from localspec.models.hub import api, byte_ranges, hf_cache
+from localspec.models.hub import api, byte_ranges
 from localspec.models.hub.download_jobs import DownloadJob
-from localspec.models.hub.file_names import RepoFile
 from localspec.models.memory.fit import TOO_BIG
 
 

@@ -1,9 +1,9 @@
 """A pull in a separate process, for interfaces: its messages, and the process itself.
 
-``python -m localspec.models.pull.process [--force] NAME [DRAFT]`` writes one JSON object a line:
-`PullWaiting` where the Hub asks to wait, `PullPlanned`, then `PullProgress` a few times a second,
-then `PullDone` or `PullFailed`. It stops, and keeps what has arrived, when its stdin ends: the
-interface closed it, or is gone.
+``python -m localspec.models.hub.pull_process [--force] NAME [DRAFT]`` writes one JSON object a
+line: `PullWaiting` where the Hub asks to wait, `PullPlanned`, then `PullProgress` a few times a
+second, then `PullDone` or `PullFailed`. It stops, and keeps what has arrived, when its stdin ends:
+the interface closed it, or is gone.
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ class _ReportedWaits(WaitNotices):
 def _pull(
     name: str, draft: str | None, reporter: _Reporter, stop: threading.Event, *, force: bool
 ) -> None:
-    from localspec.models.hub.environment import is_offline
-    from localspec.models.pull.plan import require_space
-    from localspec.models.pull.planner import prepare
-    from localspec.models.pull.transfers import obtain_all
+    from localspec.models.catalog.hub_environment import is_offline
+    from localspec.models.hub.pull_plan import require_space
+    from localspec.models.hub.pull_planner import prepare
+    from localspec.models.hub.transfers import obtain_all
 
     if is_offline():
         raise LocalspecError(f"HF_HUB_OFFLINE is set, so {name} cannot be pulled")

@@ -9,12 +9,12 @@ from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 
 from localspec.core.errors import ModelNotFoundError, UsageError
 from localspec.core.files.paths import DEMO_DIR
+from localspec.models.catalog import file_names, hf_cache
 from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import HubFile, Pair
 from localspec.models.catalog.projectors import is_projector
 from localspec.models.catalog.reference import LocalRef, PairRef, reference, require_on_hub
-from localspec.models.hub import file_names, hf_cache
-from localspec.models.hub.links import HubRef
 
 
 @dataclass(frozen=True, slots=True)

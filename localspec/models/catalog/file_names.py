@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.core.units import size
+from localspec.models.catalog.links import HubRef
 from localspec.models.gguf.shards import Shard, shard_of
-from localspec.models.hub.links import HubRef
 
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD[-_])?(?:(?:I|T)?Q\d+(?:_[A-Z0-9]+)*|MXFP\d+(?:_[A-Z]+)?|NVFP\d+"

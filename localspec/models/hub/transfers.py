@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.errors import Interrupted
+from localspec.models.catalog import hf_cache
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.pair import HubFile
-from localspec.models.hub import hf_cache
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download import is_whole, obtain
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
-from localspec.models.hub.file_names import RepoFile
 
 _AT_ONCE = 4
 """Files; `localspec.models.hub.connection_limit` decides about more connections."""

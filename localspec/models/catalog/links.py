@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from localspec.models.hub.environment import host_of
+from localspec.models.catalog.hub_environment import host_of
 
 _HOSTS = frozenset({"hf.co", "huggingface.co", "www.huggingface.co", "www.hf.co"})
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
