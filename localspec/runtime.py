@@ -45,6 +45,7 @@ from localspec.core.events import (
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.options import Options
+from localspec.core.processes.activity import doing
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.sampling_params import Sampling
 from localspec.core.tokenized import Tokenized
@@ -56,7 +57,6 @@ from localspec.loading.loader import LoadedPair
 from localspec.loading.loading_thread import load_in_thread
 from localspec.policy import Policy
 from localspec.prefix_cache.files import KvStore
-from localspec.processes.activity import doing
 
 
 class Runtime:

@@ -18,7 +18,7 @@ from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError, say, say_block, tell
 from localspec.core.errors import LocalspecError
-from localspec.processes import activity, garbage
+from localspec.core.processes import activity, garbage
 
 _LONGEST_SUMMARY = 500
 """Characters of a defect in a line of the log."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localspec.processes import activity
+from localspec.core.processes import activity
 
 if TYPE_CHECKING:
     from localspec.cli.supervisor import Record

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
-from localspec.processes import activity, crash
+from localspec.core.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""

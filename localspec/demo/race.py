@@ -24,6 +24,7 @@ from localspec.core.events import (
 )
 from localspec.core.files import paths
 from localspec.core.options import Options
+from localspec.core.processes import neighbours
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
@@ -36,7 +37,6 @@ from localspec.loading.offers import Best, best, offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
-from localspec.processes import neighbours
 
 PROMPT = "What can you do?"
 """A question that the toy answers well, about itself."""
@@ -54,7 +54,7 @@ _PAYS = 1.05
 
 
 class Neighbours(Protocol):
-    """The part of `localspec.processes.neighbours.Neighbours` that a race uses."""
+    """The part of `localspec.core.processes.neighbours.Neighbours` that a race uses."""
 
     @property
     def busy(self) -> bool: ...

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
 from localspec.core.files.paths import DEMO_DIR
+from localspec.core.processes.neighbours import Neighbours
+from localspec.core.units import size_text
 from localspec.doctor.findings import Examiner, Finding
-from localspec.models.memory.report import describe, size_text, table
-from localspec.processes.neighbours import Neighbours
+from localspec.models.memory.report import describe, table
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats

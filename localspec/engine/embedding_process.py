@@ -16,7 +16,7 @@ from localspec.core.embedded import Embedded, EmbeddingInfo
 from localspec.core.errors import EngineError, QueueFullError
 from localspec.core.files import paths
 from localspec.core.files.private import opener
-from localspec.processes import children
+from localspec.core.processes import children
 
 MODULE = "localspec.loading.embedding_child"
 LOG = "embedding-process.log"

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Protocol
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
+from localspec.core.processes import garbage
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
@@ -42,7 +43,6 @@ from localspec.engine.events import (
 )
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
-from localspec.processes import garbage
 
 log = logging.getLogger("localspec.engine")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, ReplyEvent
+from localspec.core.processes.activity import doing
 from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Off
 from localspec.generation.delivery import Deliveries, Delivery
@@ -27,7 +28,6 @@ from localspec.generation.prompt_thread import Ready
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.turns import Turns
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.processes.activity import doing
 
 log = logging.getLogger("localspec.replies")
 

@@ -22,8 +22,8 @@ from localspec.core.errors import DecodeError, LocalspecError
 from localspec.core.files import paths
 from localspec.core.files.private import opener
 from localspec.core.picture import Decoded, Samples
+from localspec.core.processes import children
 from localspec.llama import own_kernels
-from localspec.processes import children
 
 MODULE = "localspec.llama.encoder_child"
 LOG = "encoder-process.log"

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import WorkerError
+from localspec.core.processes.activity import doing
 from localspec.llama import library
 from localspec.llama.devices import accelerators
 from localspec.llama.library import libggml
 from localspec.llama.rpc.handshake import Worker
 from localspec.llama.rpc.plugin import trusted
 from localspec.llama.rpc.watch import Watch
-from localspec.processes.activity import doing
 
 _P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _MEMORY = ctypes.CFUNCTYPE(None, _P, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE))

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 from localspec.core.embedded import line, packed
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths
+from localspec.core.processes.children import failed
+from localspec.core.processes.parent import end_with_parent
 from localspec.llama import library
 from localspec.loading.embedder import Embedder
-from localspec.processes.children import failed
-from localspec.processes.parent import end_with_parent
 
 LOG = "embedding.log"
 """llama.cpp's log of these processes, in the state folder."""

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
+from localspec.core.processes.parent import end_with_parent
 from localspec.llama import library, remote
 from localspec.llama.rpc import connections
 from localspec.models.memory.machine import host_only
-from localspec.processes.parent import end_with_parent
 
 _LOOK_S = 1.0
 _UNREAD_S = 120

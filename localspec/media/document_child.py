@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from localspec.processes.bounded_child import address_space, answer_lines, limit_memory
+from localspec.core.processes.bounded_child import address_space, answer_lines, limit_memory
 
 _SECONDS = 25.0
 _MEMORY = 900 << 20

@@ -7,7 +7,7 @@ import functools
 from pathlib import Path
 
 from localspec.core.errors import UnreadableError
-from localspec.processes.bounded import BoundedProcess, Bounds, TooMuchError
+from localspec.core.processes.bounded import BoundedProcess, Bounds, TooMuchError
 
 LARGEST_TEXT = 1 << 20
 """Bytes of a text file: more fits into no context."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from localspec.core.errors import ToolError
+from localspec.core.processes import children
 from localspec.core.safe_text import safe_line
-from localspec.processes import children
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.values import (
     OfferedTool,

@@ -118,7 +118,7 @@ _ANSWER = "the answer of a child process, which its parent parses"
 DOORS = {
     Path("localspec/cli/output.py"): "the door of the command line",
     Path("localspec/core/kernel/build.py"): "a report for the log of scripts/bootstrap.py",
-    Path("localspec/processes/bounded_child.py"): _ANSWER,
+    Path("localspec/core/processes/bounded_child.py"): _ANSWER,
     Path("localspec/kernels/library.py"): _ANSWER,
     Path("localspec/kernels/prove.py"): _ANSWER,
     Path("localspec/llama/kernel_speed.py"): _ANSWER,

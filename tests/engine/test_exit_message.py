@@ -9,8 +9,8 @@ import pytest
 
 from localspec.core.errors import DeviceLostError, DeviceMemoryError, EngineError, WorkerLostError
 from localspec.core.files import paths
+from localspec.core.processes import crash
 from localspec.engine.spawn import exit_error, exit_message
-from localspec.processes import crash
 
 STACK = """Fatal Python error: Aborted
 

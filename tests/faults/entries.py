@@ -74,7 +74,7 @@ def _here(words: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _real(words: tuple[str, ...], typed: str) -> tuple[int, str]:
-    from localspec.processes.children import command as line
+    from localspec.core.processes.children import command as line
 
     run, environment = line("localspec", *words)
     try:

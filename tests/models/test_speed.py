@@ -13,6 +13,7 @@ import pytest
 
 from localspec.cli import call
 from localspec.core.files import paths
+from localspec.core.processes import neighbours
 from localspec.demo.race import Machine
 from localspec.demo.speeds import advice
 from localspec.loading import machine_speed as module
@@ -21,7 +22,6 @@ from localspec.loading.offers import READING, Offer, best, offers, recommended
 from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
-from localspec.processes import neighbours
 from tui.controllers.greeting import toy
 
 GB = 10**9

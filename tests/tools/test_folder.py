@@ -3,7 +3,7 @@
 import pytest
 
 from localspec.core.errors import LocalspecError, ToolError
-from localspec.processes.bounded import BoundedProcess
+from localspec.core.processes.bounded import BoundedProcess
 from localspec.tools.folder import Folder
 from localspec.tools.toolbox import Toolbox
 

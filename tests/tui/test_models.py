@@ -12,11 +12,11 @@ from hub_server import own_catalogue
 
 from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.options import Options
+from localspec.core.processes import children
 from localspec.loading.offers import Offer, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed
-from localspec.processes import children
 from tui.input import model_list
 from tui.input.model_list import Standing, matching, typed
 from tui.screens import models as models_module

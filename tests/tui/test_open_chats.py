@@ -15,7 +15,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.core.errors import DecodeError
 from localspec.core.options import Options
-from localspec.processes import children
+from localspec.core.processes import children
 from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder
 

@@ -198,7 +198,7 @@ class ModelChooser:
         self._screen.run_worker(self._check_and_load(changes), group="load", exclusive=True)
 
     async def _check_and_load(self, changes: Mapping[str, object]) -> None:
-        from localspec.processes import children  # not needed for the first frame
+        from localspec.core.processes import children  # not needed for the first frame
         from tui.input.model_list import why_not_alone
 
         options = self._session.engine.options

@@ -15,9 +15,9 @@ from typing import IO
 
 from localspec.core.endpoint import Endpoint
 from localspec.core.errors import WorkerError
+from localspec.core.processes import crash
+from localspec.core.processes.children import command
 from localspec.llama.rpc import handshake
-from localspec.processes import crash
-from localspec.processes.children import command
 
 _MODULE = "localspec.loading.rpc_server"
 _START_S = 60.0

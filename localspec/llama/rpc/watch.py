@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from localspec.core.endpoint import Endpoint
+from localspec.core.processes.crash import SILENT
 from localspec.llama.rpc import connections
-from localspec.processes.crash import SILENT
 
 FIRST_S = 300.0
 """Limit of a wait whose length cannot be known: the first pass, or sending one tensor."""

@@ -17,7 +17,7 @@ time.sleep(600)
 """
 _CHILD = """
 import time
-from localspec.processes import parent
+from localspec.core.processes import parent
 parent.{function}()
 print("ready", flush=True)
 time.sleep(600)

@@ -23,8 +23,8 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.llama.heads.tensors import mapped
-from localspec.make_draft.from_medusa import make
 from localspec.models.compat import heads
+from localspec.models.compat.medusa_checkpoint import make
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.safetensors import read_safetensors

@@ -1,4 +1,4 @@
-"""The inside of a process that works within limits, see `localspec.processes.bounded`."""
+"""The inside of a process that works within limits, see `localspec.core.processes.bounded`."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc
-from localspec.processes import garbage
+from localspec.core.processes import garbage
 
 class Node:
     alive = 0

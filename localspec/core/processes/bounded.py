@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from localspec.core.errors import Interrupted, LocalspecError
-from localspec.processes import children
+from localspec.core.processes import children
 
 _LOOK_SECONDS = 0.05
 STARTING_SECONDS = 30.0

@@ -14,7 +14,7 @@ from localspec.bench.layer_search import candidates
 from localspec.cli.make_draft import _parsed
 from localspec.core.errors import Interrupted, LocalspecError, UsageError
 from localspec.core.events import Finished
-from localspec.make_draft.from_target import layer_count, make
+from localspec.llama.draft_from_target import layer_count, make
 from localspec.models.gguf.header import read_header
 
 
