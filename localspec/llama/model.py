@@ -78,6 +78,9 @@ class Model(Vocabulary):
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
         params.load_mtp = next_layers
         params.use_extra_bufts = extra_buffers
+        # In a build for GPUs, weights on the host otherwise go to memory that a GPU copies quickly,
+        # where no kernels of the processor repack them. Without layers there, nothing is copied.
+        params.no_host = not self.offloads
         self.host_experts = host_experts if self.offloads else 0
         """Layers whose routed experts are on the host although the layers are not."""
         overrides = experts_on_host(self.host_experts)
