@@ -26,9 +26,9 @@ from localspec.core.safe_text import safe_line
 from localspec.core.settings_schema import TOOLS
 
 if TYPE_CHECKING:
-    from localspec.serve.replies.written_calls import WrittenCalls
     from localspec.tools.toolbox import RequestTools, Toolbox
     from localspec.tools.values import OfferedTool
+    from localspec.tools.written_calls import WrittenCalls
 
 T = TypeVar("T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -98,7 +98,7 @@ class Acting:
         """What reads the calls of a reply; None where it can make none."""
         if self.tools is None or request.tools is None:
             return None
-        from localspec.serve.replies.written_calls import WrittenCalls
+        from localspec.tools.written_calls import WrittenCalls
 
         return WrittenCalls(self.tools)
 

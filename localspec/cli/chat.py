@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from localspec.cli.screen_reader import Silent
     from localspec.remote.blocking import BlockingClient
     from localspec.runtime import Runtime
-    from localspec.serve.replies.written_calls import WrittenCalls
+    from localspec.tools.written_calls import WrittenCalls
 
 
 @click.command("chat")

@@ -39,7 +39,7 @@ from localspec.core.reply_request import ReplyRequest
 if TYPE_CHECKING:
     from localspec.chats.calls import SavedCall
     from localspec.core.options import Options
-    from localspec.serve.replies.written_calls import WrittenCalls
+    from localspec.tools.written_calls import WrittenCalls
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})

@@ -13,9 +13,9 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.grammar import tools
 from localspec.grammar.compiling import compiled
 from localspec.grammar.matching import GrammarMatcher
+from localspec.grammar.reply_parts import WholeCall
 from localspec.grammar.tool_families import FAMILIES, Tool, family_of
 from localspec.grammar.tools import parameter_json
-from localspec.serve.replies.reply_parts import WholeCall
 
 WEATHER = {
     "type": "object",

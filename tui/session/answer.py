@@ -34,8 +34,8 @@ from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:
-    from localspec.serve.replies.written_calls import WrittenCalls
     from localspec.tools.toolbox import RequestTools
+    from localspec.tools.written_calls import WrittenCalls
 
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
@@ -99,7 +99,7 @@ class Answer:
         try:
             request = settings.request(messages, self._pending.variant, self._tools)
             if self._tools is not None:
-                from localspec.serve.replies.written_calls import WrittenCalls  # only with tools
+                from localspec.tools.written_calls import WrittenCalls  # only with tools
 
                 self._calls = WrittenCalls(self._tools)
             handle = running.handle = self._engine.client.reply(request)

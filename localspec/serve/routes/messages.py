@@ -12,14 +12,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering
-from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.errors import ApiError
-from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.reply_parts import (
+from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
     CallEnd,
@@ -29,7 +22,14 @@ from localspec.serve.replies.reply_parts import (
     WholeReply,
     merged,
 )
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.sse import sse
+from localspec.serve.replies.answer_fields import new_id, own
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.anthropic import CountBody, MessagesBody

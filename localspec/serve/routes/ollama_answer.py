@@ -11,13 +11,7 @@ from msgspec import Struct
 
 from localspec.core.events import Finished, Reply, ReplyEvent, ReplyFormat, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering
-from localspec.serve.http.errors import ApiError
-from localspec.serve.http.foreign import notice
-from localspec.serve.http.sse import dumps
-from localspec.serve.replies.answer_fields import REASONS, own
-from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.reply_parts import (
+from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
     CallEnd,
@@ -26,7 +20,13 @@ from localspec.serve.replies.reply_parts import (
     Reasoning,
     WholeCall,
 )
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.serve.backend.answering import Answering
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.foreign import notice
+from localspec.serve.http.sse import dumps
+from localspec.serve.replies.answer_fields import REASONS, own
+from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.generation import Extras

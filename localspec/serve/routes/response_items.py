@@ -8,9 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from localspec.core.events import ReplyEvent, Token
-from localspec.serve.replies.answer_fields import new_id
-from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.reply_parts import (
+from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
     CallEnd,
@@ -18,7 +16,9 @@ from localspec.serve.replies.reply_parts import (
     Part,
     Reasoning,
 )
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.serve.replies.answer_fields import new_id
+from localspec.serve.replies.logprob_shapes import chat_logprobs
 
 _KINDS = {
     "reasoning": ("rs", "reasoning_text"),

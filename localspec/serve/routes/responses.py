@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.core.reply_request import ReplyRequest
+from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
@@ -21,7 +22,6 @@ from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.generation import Extras

@@ -12,10 +12,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from localspec.grammar.json_scan import JSONScan
+from localspec.grammar.reply_parts import CallArguments, CallBegin, CallEnd, Content, Part
 from localspec.grammar.tool_families import FAMILIES, Family, Tool
 from localspec.grammar.tools import held_back, parameter_json
-from localspec.serve.replies.json_scan import JSONScan
-from localspec.serve.replies.reply_parts import CallArguments, CallBegin, CallEnd, Content, Part
 
 
 class CallReader(abc.ABC):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from localspec.core.events import ReplyFormat
 from localspec.grammar import tools
+from localspec.grammar.reply_parts import CallEnd, WholeReply
+from localspec.grammar.reply_reader import ReplyParser
 from localspec.grammar.thinking import markers
 from localspec.grammar.tool_families import FAMILIES, Tool
-from localspec.serve.replies.reply_parts import CallEnd, WholeReply
-from localspec.serve.replies.reply_reader import ReplyParser
 
 THINK = ("<think>", "</think>")
 HARMONY = markers("<|channel|>analysis<|message|> <|channel|>final<|message|>")
