@@ -59,7 +59,7 @@ __all__ = [
 _HOMES = {
     "GREEDY": "core.sampling_params",
     "GrammarSpec": "core.grammar_spec",
-    "LocalspecError": "errors",
+    "LocalspecError": "core.errors",
     "Options": "core.options",
     "ReplyRequest": "core.reply_request",
     "Origin": "core.origin",

@@ -23,7 +23,7 @@ from llama_ladder import Ladder
 from localspec.core.files import private
 
 LIBRARIES = "llama_cpp/lib"
-PACKAGES = Path(private.__file__).parents[2]
+PACKAGES = Path(private.__file__).parents[3]
 """Where localspec is imported from."""
 
 

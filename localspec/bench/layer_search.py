@@ -1,4 +1,4 @@
-"""Which layers of a target make a draft that pays, by measurement (`localspec.make_draft`)."""
+"""Which layers of a target make a draft that pays, by measurement; `draft_from_target` makes it."""
 
 from __future__ import annotations
 

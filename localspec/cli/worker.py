@@ -17,7 +17,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.endpoint import DEFAULT_PORT, Endpoint
 from localspec.core.errors import UsageError
 from localspec.core.files import paths
-from localspec.models.memory.report import size_text
+from localspec.core.units import size_text
 
 
 @click.command("worker")

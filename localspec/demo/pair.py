@@ -16,7 +16,6 @@ from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.files import paths
 from localspec.core.files.holes import keeps_holes
 from localspec.core.units import size
-from localspec.demo import FOLDER
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
@@ -137,7 +136,7 @@ def grow(n_bytes: int) -> GrownPair:
 
 
 def _grown(name: str, n_bytes: int, path: Path) -> int:
-    small = SmallModel(FOLDER / f"{name}.gguf")
+    small = SmallModel(paths.DEMO_DIR / f"{name}.gguf")
     shape = small.shape_for(n_bytes)
     small.grow(shape, path)
     return small.n_bytes(shape)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.processes.neighbours import Neighbours
-from localspec.demo import FOLDER
+from localspec.core.units import size_text
 from localspec.doctor.findings import Examiner, Finding
-from localspec.models.memory.report import describe, size_text, table
+from localspec.models.memory.report import describe, table
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats
@@ -38,7 +39,7 @@ _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 def check(examiner: Examiner, *, library: bool, folders: bool) -> Iterator[Finding]:
     """Hashes, then speed, then fit; without library or folders the last two are not tried."""
-    files = files_whole(FOLDER)
+    files = files_whole(DEMO_DIR)
     yield files
     if files.status == "broken":
         return

@@ -10,10 +10,10 @@ from pathlib import Path
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
+from localspec.core.units import size_text
 from localspec.doctor.findings import Finding
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.hf_cache import PARTIAL_SUFFIX, cache_folder
-from localspec.models.memory.report import size_text
 
 _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
 

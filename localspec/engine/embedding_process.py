@@ -11,16 +11,18 @@ from asyncio.subprocess import Process
 from collections.abc import Sequence
 from typing import Any
 
+from localspec.core import embedded
 from localspec.core.embedded import Embedded, EmbeddingInfo
 from localspec.core.errors import EngineError, QueueFullError
 from localspec.core.files import paths
 from localspec.core.files.private import opener
 from localspec.core.processes import children
-from localspec.embedding.messages import MAX_LINE, encode, read_embedded
 
 MODULE = "localspec.loading.embedding_child"
 LOG = "embedding-process.log"
 MOST_WAITING = 128
+_MAX_LINE = 1 << 28
+"""Bytes of a line."""
 _END_S = 5.0
 
 
@@ -111,7 +113,7 @@ class EmbeddingProcess:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=file,
                     env=environment,
-                    limit=MAX_LINE,
+                    limit=_MAX_LINE,
                     start_new_session=True,
                 )
         except OSError as error:
@@ -180,7 +182,7 @@ class EmbeddingProcess:
             self._waiting -= 1
         if "error" in answer:
             raise children.read_failed(answer)
-        return read_embedded(answer)
+        return embedded.unpacked(answer)
 
     def _send(self, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
         """Send a message, whose turn lasts until the process has answered or ended, even where
@@ -188,7 +190,7 @@ class EmbeddingProcess:
         """
         assert self._process is not None
         assert self._process.stdin is not None
-        line = encode(message)
+        line = embedded.line(message)
         future = self._asked = asyncio.get_running_loop().create_future()
 
         def over(future: asyncio.Future[dict[str, Any]]) -> None:

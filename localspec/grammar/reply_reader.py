@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from localspec.core.events import Finished, ReplyEvent, ReplyFormat, Token
 from localspec.grammar.call_splitter import CallSplitter, family
 from localspec.grammar.reply_parts import (
-    CallArguments,
     CallBegin,
     CallEnd,
     Content,
@@ -16,7 +15,6 @@ from localspec.grammar.reply_parts import (
 )
 from localspec.grammar.tool_families import Tool
 from localspec.grammar.tools import held_back
-from localspec.serve.replies.deltas import CallDelta, Delta
 
 
 def _first_of(text: str, markers: Sequence[str]) -> tuple[int, int]:
@@ -200,45 +198,3 @@ class ReplyReader:
         self.called = self.called or any(isinstance(part, CallBegin) for part in found)
         self.cut = any(isinstance(part, CallEnd) and not part.complete for part in found)
         return found
-
-
-class PartDeltas:
-    """Turns the events of one reply into the deltas of `localspec.serve.routes.chat`."""
-
-    def __init__(self, reader: ReplyReader) -> None:
-        self._reader = reader
-
-    @property
-    def called(self) -> bool:
-        """Whether the reply calls tools."""
-        return self._reader.called
-
-    @property
-    def cut(self) -> bool:
-        """Whether it ends inside of a call."""
-        return self._reader.cut
-
-    @property
-    def reasoning_tokens(self) -> int:
-        """Tokens of the thinking."""
-        return self._reader.reasoning_tokens
-
-    def feed(self, events: Sequence[ReplyEvent]) -> Delta:
-        """The delta of the next events; the last ones end with `Finished`."""
-        content, reasoning = "", ""
-        calls: dict[int, CallDelta] = {}
-        for part in self._reader.parts(events):
-            match part:
-                case Content(text):
-                    content += text
-                case Reasoning(text):
-                    reasoning += text
-                case CallBegin(index, id_of_call, name):
-                    calls[index] = CallDelta(index, id_of_call, name)
-                case CallArguments(index, text):
-                    call = calls.get(index) or CallDelta(index)
-                    more = call.arguments + text
-                    calls[index] = CallDelta(index, call.id, call.name, more)
-                case _:
-                    pass
-        return Delta(content, reasoning, tuple(calls.values()))

@@ -15,11 +15,11 @@ from pathlib import Path
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths
 from localspec.core.files.new_file import require_free
+from localspec.core.units import size_text
 from localspec.llama.file_errors import check_file
 from localspec.llama.requantize import Rewriting, rewrite
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shards
-from localspec.models.memory.report import size_text
 
 
 def layer_count(model: Path) -> int:

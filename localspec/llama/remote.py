@@ -113,12 +113,6 @@ def serve(
     start(address.encode(), folder, threads, len(handles), array)
 
 
-def served() -> list[str]:
-    """Descriptions of the devices that `serve` offers."""
-    found = [f"{device.name}, {device.description}" for device in accelerators()]
-    return found or ["the processor"]
-
-
 @functools.cache
 def _load(plugin: Path) -> Any:
     """The plugin's registry.

@@ -14,11 +14,11 @@ import os
 import signal
 from typing import Any, BinaryIO
 
+from localspec.core.embedded import line, packed
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths
 from localspec.core.processes.children import failed
 from localspec.core.processes.parent import end_with_parent
-from localspec.embedding.messages import embedded, encode
 from localspec.llama import library
 from localspec.loading.embedder import Embedder
 
@@ -41,14 +41,14 @@ def main() -> None:
         library.log_to(paths.make(paths.state_dir()) / LOG)
         embedder = Embedder(given.model, gpu_layers=given.gpu_layers, threads=given.threads)
     except LocalspecError as error:
-        answers.write(encode(failed(error)))
+        answers.write(line(failed(error)))
         answers.flush()
         return
     with embedder:
-        answers.write(encode({"info": dataclasses.asdict(embedder.info)}))
+        answers.write(line({"info": dataclasses.asdict(embedder.info)}))
         answers.flush()
-        for line in asked:
-            answers.write(encode(_answer(embedder, json.loads(line))))
+        for question in asked:
+            answers.write(line(_answer(embedder, json.loads(question))))
             answers.flush()
 
 
@@ -59,7 +59,7 @@ def _answer(embedder: Embedder, message: dict[str, Any]) -> dict[str, Any]:
             found = embedder.rank(message["query"], message["texts"], truncate=truncate)
         else:
             found = embedder.embed(message["texts"], truncate=truncate)
-        return embedded(found)
+        return packed(found)
     except LocalspecError as error:
         return failed(error)
     except (MemoryError, OverflowError) as error:

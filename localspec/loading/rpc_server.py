@@ -1,7 +1,7 @@
 """The process of a worker that has the devices: ``python -m localspec.loading.rpc_server``.
 
-Its parent, `localspec.llama.rpc.serving`, reads what it prints, tells the user, and starts it again when
-it dies: llama.cpp aborts on requests that it cannot carry out.
+Its parent, `localspec.llama.rpc.serving`, reads what it prints, tells the user, and starts it again
+when it dies: llama.cpp aborts on requests that it cannot carry out.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ from localspec.llama.context import Context
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
-from localspec.loading.device_notices import left_device
 from localspec.loading.kernels import NOT_COMPARED, OWN, Kernels, Trials
-from localspec.loading.resources import Parts
+from localspec.loading.resources import Parts, left_device
 from localspec.loading.selection import Selection
 from localspec.loading.strict import StrictLoading
 from localspec.loading.workers import where

@@ -1,4 +1,4 @@
-"""The text of one file, for a model."""
+"""The text of PDFs, notebooks and other files, see `localspec.media.document_child`."""
 
 from __future__ import annotations
 

@@ -14,14 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from localspec.core import codec
 from localspec.core.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
-from localspec.core.events import (
-    Examination,
-    Finished,
-    Loading,
-    ModelInfo,
-    ReplyEvent,
-    Token,
-)
+from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
 from localspec.engine import protocol

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import ToolError
-from localspec.media import documents as reading
+from localspec.media import documents
 from localspec.tools.values import OfferedTool
 
 _MOST_ENTRIES = 200
@@ -135,8 +135,8 @@ class Folder:
         if not place.is_file():
             raise ToolError(f"{self._name(place)} is not a file; list_files shows what is in it")
         try:
-            text = reading.text_of(place)
-        except reading.UnreadableError as error:
+            text = documents.text_of(place)
+        except documents.UnreadableError as error:
             raise ToolError(str(error)) from None
         lines = text.splitlines()
         first = max(1, int(arguments.get("first_line") or 1))

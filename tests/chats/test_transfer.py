@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from localspec.chats import transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.tree import Tree
-from localspec.chats.values import (
-    Chat,
-    ChatInfo,
-    ChatMessage,
-    model_at,
-    new_message_id,
-    started,
-)
+from localspec.chats.values import Chat, ChatInfo, ChatMessage, model_at, new_message_id, started
 from localspec.core.errors import ChatsError, ChatsFileError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

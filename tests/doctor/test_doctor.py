@@ -54,8 +54,8 @@ def demo(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(source, folder / name)
         lines.append(f"{hashlib.sha256(source.read_bytes()).hexdigest()}  {name}\n")
     (folder / "SHA256SUMS").write_text("".join(lines))
-    monkeypatch.setattr(pair, "FOLDER", folder)
-    monkeypatch.setattr(toml_file, "FOLDER", folder)
+    monkeypatch.setattr(pair, "DEMO_DIR", folder)
+    monkeypatch.setattr(toml_file, "DEMO_DIR", folder)
     catalog.catalog.cache_clear()
     return folder
 

@@ -59,7 +59,7 @@ def protocol_lines(chance: Chance, _: Path) -> str | None:
     """Lines between interface and engine, and between interface and pull."""
     from localspec.core.errors import LocalspecError
     from localspec.engine import protocol
-    from localspec.models.hub import pull_process as process
+    from localspec.models.hub import pull_process
 
     line = mutations.in_json(chance.choice(_messages()).strip(), chance)
 
@@ -73,7 +73,7 @@ def protocol_lines(chance: Chance, _: Path) -> str | None:
     return (
         outcome(lambda: protocol.decode_command(line), protocol.BadCommandError)
         or outcome(failed)
-        or outcome(lambda: process.decode(told))
+        or outcome(lambda: pull_process.decode(told))
     )
 
 

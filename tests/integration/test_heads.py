@@ -28,10 +28,10 @@ from localspec.core.errors import (
     Interrupted,
     UnsupportedModelError,
 )
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
-from localspec.demo import FOLDER
 from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
 from localspec.llama import experimental, state
 from localspec.llama.context import Context
@@ -238,7 +238,7 @@ def test_an_interrupted_prompt_leaves_both_caches_in_step(
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """The demo target's own heads."""
-    data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
+    data, target = Path(__file__).parents[1] / "data" / "heads", DEMO_DIR / "target.gguf"
     carrying = tmp_path_factory.mktemp("trained") / "carrying.gguf"
     compose_mtp(target, data / "mtp-block.gguf", carrying)
     return {"mtp": Pair("mtp", carrying), "eagle3": Pair("eagle3", target, data / "eagle3.gguf")}

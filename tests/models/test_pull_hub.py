@@ -32,6 +32,7 @@ from waiting import until
 
 from localspec import cli
 from localspec.core.errors import Interrupted, LocalspecError
+from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub import (
     byte_ranges,
@@ -40,7 +41,6 @@ from localspec.models.hub import (
     connection_limit,
     download,
     file_fetcher,
-    hf_cache,
     retry,
 )
 from localspec.models.hub.connection_limit import ConnectionLimit

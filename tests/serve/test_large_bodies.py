@@ -7,15 +7,7 @@ import threading
 import pytest
 
 from localspec.core import codec
-from localspec.core.events import (
-    Finished,
-    Message,
-    MessageCall,
-    Reply,
-    Speculation,
-    Stats,
-    Token,
-)
+from localspec.core.events import Finished, Message, MessageCall, Reply, Speculation, Stats, Token
 from localspec.core.logprobs import TokenLogprob, TokenLogprobs
 from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest

@@ -11,7 +11,7 @@ from hub_server import DRAFT, TARGET, TARGET_FILE
 
 from localspec.core.errors import OutOfMemoryError
 from localspec.models.catalog import hf_cache
-from localspec.models.hub import pull_planner as planner
+from localspec.models.hub import pull_planner
 from localspec.models.hub import pull_process as pulling
 from localspec.models.hub.pull_process import PullDone, PullFailed, PullPlanned, PullProgress
 from localspec.models.memory import fit
@@ -153,7 +153,7 @@ async def test_what_cannot_be_had_is_one_line(hub, pair, name, said):
 
 async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, monkeypatch):
     monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
-    monkeypatch.setattr(planner, "quick_verdict", lambda *_: fit.TOO_BIG)
+    monkeypatch.setattr(pull_planner, "quick_verdict", lambda *_: fit.TOO_BIG)
     said, stop = [], threading.Event()
     monkeypatch.setattr(pulling._Reporter, "write", lambda _, what: said.append(what))
     with pytest.raises(OutOfMemoryError, match="too big"):

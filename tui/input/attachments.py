@@ -182,12 +182,12 @@ def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
 
 
 def _text(name: str, path: Path) -> str:
-    from localspec.media import documents as reading  # not needed for the first picture
+    from localspec.media import documents  # not needed for the first picture
 
-    if reading.is_document(path):
+    if documents.is_document(path):
         try:
-            return reading.text_of(path)
-        except reading.UnreadableError as error:
+            return documents.text_of(path)
+        except documents.UnreadableError as error:
             raise AttachError(str(error)) from None
     if path.stat().st_size > _LARGEST:
         raise AttachError(f"{name} is larger than 1 MB; attach a part of it")

@@ -12,6 +12,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.processes import children
 from localspec.core.units import duration, size
 from localspec.models.hub import pull_process as pulling
+from localspec.models.hub.download_jobs import Rate
 from localspec.models.hub.pull_process import (
     PullDone,
     PullFailed,
@@ -19,7 +20,6 @@ from localspec.models.hub.pull_process import (
     PullProgress,
     PullWaiting,
 )
-from localspec.models.hub.rate import Rate
 
 _PATIENCE = 5.0
 """Seconds that the process has to end by itself."""

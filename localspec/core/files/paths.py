@@ -1,4 +1,6 @@
-"""Folders for settings, data, state and cache. ``LOCALSPEC_HOME`` moves all of them at once."""
+"""Folders for settings, data, state and cache, which ``LOCALSPEC_HOME`` moves all at once, and the
+one of the embedded pair.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from localspec.core.files import private
 APP = "localspec"
 LLAMA_LOG = "llama.log"
 """Name of llama.cpp's log in `state_dir`."""
+DEMO_DIR = Path(__file__).parents[2] / "demo"
+"""Folder of the embedded pair, a toy for tests and first steps; MODEL_CARD.md in it says more."""
 
 
 def _home(part: str) -> Path:

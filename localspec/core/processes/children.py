@@ -15,7 +15,7 @@ from localspec.core.errors import EngineError, LocalspecError
 
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
-_HOME = str(Path(__file__).resolve().parents[2])
+_HOME = str(Path(__file__).resolve().parents[3])
 """The folder that holds this package."""
 
 

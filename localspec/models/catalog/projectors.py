@@ -14,8 +14,6 @@ ARCHITECTURE = "clip"
 """``general.architecture`` of the files."""
 _UNSUPPORTED = frozenset({"hunyuanvl", "deepseek4v"})
 """Kinds whose rows depend on where in the prompt a picture stands."""
-NOT_CAUSAL = frozenset({"gemma3", "gemma4v", "gemma4uv"})
-"""Kinds for which the model may see all of a picture at once: it is then read in one pass."""
 
 
 def find_projector(target: Header, path: Path) -> Path | None:

@@ -1,9 +1,9 @@
 """A pull in a separate process, for interfaces: its messages, and the process itself.
 
-``python -m localspec.models.hub.pull_process [--force] NAME [DRAFT]`` writes one JSON object a line:
-`PullWaiting` where the Hub asks to wait, `PullPlanned`, then `PullProgress` a few times a second,
-then `PullDone` or `PullFailed`. It stops, and keeps what has arrived, when its stdin ends: the
-interface closed it, or is gone.
+``python -m localspec.models.hub.pull_process [--force] NAME [DRAFT]`` writes one JSON object a
+line: `PullWaiting` where the Hub asks to wait, `PullPlanned`, then `PullProgress` a few times a
+second, then `PullDone` or `PullFailed`. It stops, and keeps what has arrived, when its stdin ends:
+the interface closed it, or is gone.
 """
 
 from __future__ import annotations

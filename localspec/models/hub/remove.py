@@ -8,7 +8,7 @@ from pathlib import Path
 from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 
 from localspec.core.errors import ModelNotFoundError, UsageError
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.models.catalog import file_names, hf_cache
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.links import HubRef
@@ -77,7 +77,7 @@ def plan_removal(name: str) -> Removal:
 def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
     """Files of a catalogue pair, and lines about those that another installed pair needs."""
     if not any(isinstance(file, HubFile) for file in pair.files):
-        if Path(pair.target.where).is_relative_to(FOLDER):
+        if Path(pair.target.where).is_relative_to(DEMO_DIR):
             raise UsageError(f"{pair.name!r} is a part of localspec and is not removed")
         raise UsageError(
             f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"

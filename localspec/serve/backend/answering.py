@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -216,7 +215,7 @@ class Answering:
     def _submit(self, index: int) -> None:
         assert self._engine is not None
         self._running[index] = self._engine.reply(self._requests[index])
-        self.record.replies.append(ReplyRecord(time.monotonic()))
+        self.record.replies.append(ReplyRecord())
 
     async def _next(self) -> Batch:
         """The first batch that any reply has."""

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.grammar.reply_reader import PartDeltas, ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
@@ -25,7 +25,7 @@ from localspec.serve.replies.answer_fields import (
     own,
     scored,
 )
-from localspec.serve.replies.deltas import CallDelta, Delta
+from localspec.serve.replies.deltas import CallDelta, Delta, PartDeltas
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.chat import ChatBody, ConversationBody

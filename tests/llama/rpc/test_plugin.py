@@ -14,7 +14,7 @@ from localspec.core.errors import WorkerError
 from localspec.llama.rpc import plugin
 from localspec.llama.rpc.handshake import Version
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
