@@ -67,7 +67,7 @@ class Service:
         self._running: set[Answering] = set()
         self._told: dict[tuple[str, str], None] = {}
         self._asked: set[asyncio.Task[Any]] = set()
-        """Examinations, and texts that are split."""
+        """Examinations, texts that are split, and adapters that are loaded or unloaded."""
         self._examining = asyncio.Semaphore(_EXAMINED_AT_ONCE)
         self.splitting = asyncio.Semaphore(_SPLIT_AT_ONCE)
 
@@ -159,7 +159,7 @@ class Service:
             async with self.slot.use(options) as engine, self.splitting:
                 return await engine.tokenize(owned, special=special, bos=bos)
 
-        return await self._placed(split())
+        return await self.placed(split())
 
     async def examine(
         self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
@@ -176,11 +176,11 @@ class Service:
             async with self._examining, self.slot.use() as engine:
                 return await engine.examine(owned, tokens, rival)
 
-        return await self._placed(examined())
+        return await self.placed(examined())
 
-    async def _placed(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def placed(self, work: Coroutine[Any, Any, _T], *, whole: bool = False) -> _T:
         """What the engine answers. Work whose client has left keeps its place until the engine has
-        ended it: a row of such clients cannot pile it up.
+        ended it, or with ``whole`` done it: a row of such clients cannot pile it up.
 
         Raises:
             ApiError: the engine refuses.
@@ -191,7 +191,8 @@ class Service:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.cancel()
+            if not whole:
+                task.cancel()
             raise
         except LocalspecError as error:
             raise self.refused(error) from None
