@@ -223,7 +223,11 @@ class Runtime:
         return self._scheduler.failed
 
     def examine(
-        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
+        self,
+        request: ReplyRequest,
+        tokens: Sequence[int],
+        rival: int | None = None,
+        interrupt: Interrupt | None = None,
     ) -> Examination:
         """Probabilities at the place of the last of ``tokens``, the beginning of a reply.
 
@@ -233,10 +237,12 @@ class Runtime:
 
         Raises:
             UsageError: no tokens, none of this model's, or a request without a seed.
+            Interrupted: ``interrupt`` was set.
             LocalspecError: as `submit`.
         """
         self._require_open()
-        return examine(self._scheduler, self._pair, request, tokens, rival)
+        ends = interrupt or Interrupt()
+        return examine(self._scheduler, self._pair, request, tokens, rival, ends)
 
     def load_adapter(self, path: Path) -> None:
         """Load a LoRA adapter of the target for requests to come (`ReplyRequest.adapters`), or

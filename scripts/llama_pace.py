@@ -46,6 +46,18 @@ _SLOW = {
 WEIGHTS = {f"{name}.o": float(work) for work, names in _SLOW.items() for name in names.split()}
 """Probes by name of the object."""
 _OTHERS = 1.3
+_DEVICE = {
+    "mmq-instance": 120.0,
+    "mmvq": 65.0,
+    "mmf-instance": 55.0,
+    "fattn-vec": 50.0,
+    "mmvf": 40.0,
+    "fattn-mma": 25.0,
+    "fattn-tile-instance": 20.0,
+}
+"""CUDA files that take longer than most, by the beginnings of their names: probes for one
+architecture (nvcc 13.0)."""
+_OTHER_DEVICE = 8.0
 _WINDOW_S = 45.0
 """Seconds over which the speed is measured."""
 _TRUST_S = 20.0
@@ -117,6 +129,11 @@ def _below(root: int, children: dict[int, list[int]]) -> list[int]:
     return found
 
 
+def _device(name: str) -> float:
+    """Work of a CUDA file, relative to others."""
+    return next((w for start, w in _DEVICE.items() if name.startswith(start)), _OTHER_DEVICE)
+
+
 class Pace:
     """The work of one step, what of it is done, and its speed."""
 
@@ -171,7 +188,9 @@ class Pace:
         weights = {name: WEIGHTS.get(Path(name).name, _OTHERS) for name in found}
         if device := [name for name in found if name.endswith(".cu.o")]:
             rest = work - sum(weights.values()) + _OTHERS * len(device)
-            weights |= dict.fromkeys(device, rest / len(device))
+            slow = {name: _device(Path(name).name) for name in device}
+            whole = sum(slow.values())
+            weights |= {name: rest * one / whole for name, one in slow.items()}
         if not found or len(found) < steps / 2:  # it makes other things, such as shaders
             weights = {str(number + 1): 1.0 for number in range(steps)}
         scale = work / sum(weights.values())

@@ -82,9 +82,10 @@ class Saver:
             kept.removed = False
 
     def forget(self, chat: str) -> None:
-        """A chat was removed here."""
+        """A chat was removed here. What the user gave it in that moment is saved, for `restore`."""
         with self._ready:
-            self._chats.pop(chat, None)
+            if kept := self._chats.get(chat):
+                kept.removed, kept.saved = True, {}
 
     def save(self, info: ChatInfo, *messages: ChatMessage) -> None:
         """Save a chat and messages of it, new or changed ones; parents first."""
@@ -220,8 +221,8 @@ class Saver:
         """All further chats, without anything new."""
         taken = {part.id for part in parts}
         with self._ready:
-            chats = list(self._chats.values())
-        return [Part(k, k.info) for k in chats if k.info.id not in taken and not k.erased]
+            chats = [k for k in self._chats.values() if not k.erased and (k.saved or not k.removed)]
+        return [Part(k, k.info) for k in chats if k.info.id not in taken]
 
     def _say(self, chat: str, line: str) -> None:
         try:

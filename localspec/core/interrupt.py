@@ -48,6 +48,10 @@ class Interrupt:
         if watcher is not None:
             watcher.interrupted()
 
+    def interrupted(self) -> None:
+        """See `Watcher`: it ends with another one."""
+        self.set()
+
     def is_set(self) -> bool:
         """Whether the request was told to end."""
         return self._is_set

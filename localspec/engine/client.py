@@ -188,7 +188,8 @@ class EngineClient:
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:
-        """`Runtime.examine`, beside the replies that run.
+        """`Runtime.examine`, beside the replies that run. Cancelled, it ends the engine's work, and
+        then ends.
 
         Raises what that raises, or EngineError when the process dies.
         """
@@ -234,6 +235,11 @@ class EngineClient:
                     raise error
                 case event:
                     return event
+        except asyncio.CancelledError:
+            if isinstance(command, ExamineCommand):
+                self.interrupt_reply(command.id)
+                await inbox.get()
+            raise
         finally:
             self.forget_reply(command.id)
 

@@ -67,7 +67,11 @@ class EngineRuntime(Protocol):
     ) -> None: ...
 
     def examine(
-        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
+        self,
+        request: ReplyRequest,
+        tokens: Sequence[int],
+        rival: int | None = None,
+        interrupt: Interrupt | None = None,
     ) -> Examination: ...
 
     def tokenize(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized: ...
@@ -105,7 +109,7 @@ class EngineWorker:
         self._lock = threading.Lock()  # guards the two below
         self._runtime: EngineRuntime | None = None
         self._interrupts: dict[int, Interrupt] = {}
-        """One for each reply that runs or waits."""
+        """One for each reply and examination that runs or waits."""
         self._answering: set[threading.Thread] = set()
         """Threads that examine or tokenize."""
         self._rested = True
@@ -174,7 +178,7 @@ class EngineWorker:
         elif isinstance(command, CloseCommand):
             self._leave()
         else:
-            if isinstance(command, ReplyCommand):
+            if isinstance(command, ReplyCommand | ExamineCommand):
                 with self._lock:
                     self._interrupts[command.id] = Interrupt()
             self._commands.put(command)
@@ -296,9 +300,13 @@ class EngineWorker:
             self._interrupts.pop(id, None)
 
     def _examine(self, command: ExamineCommand) -> None:
+        interrupt = self._interrupts[command.id]
         with self._reporting(command.id):
-            found = self._opened().examine(command.request, command.tokens, command.rival)
+            found = self._opened().examine(
+                command.request, command.tokens, command.rival, interrupt
+            )
             self._outbox.send(ExaminedEvent(command.id, found))
+        self._end(command.id)
 
     def _tokenize(self, command: TokenizeCommand) -> None:
         with self._reporting(command.id):

@@ -19,6 +19,7 @@ from localspec.core.values import Distribution, Logits
 from localspec.drafters.base import Drafter
 from localspec.errors import (
     ContextError,
+    Interrupted,
     NothingAllowedError,
     NotNumbersError,
     QueueFullError,
@@ -40,6 +41,7 @@ def examine(
     request: ReplyRequest,
     tokens: Sequence[int],
     rival: int | None,
+    interrupt: Interrupt,
 ) -> Examination:
     """See `localspec.runtime.Runtime.examine`. What is not cached is read between rounds."""
     model = pair.target_model
@@ -63,6 +65,8 @@ def examine(
         return model.piece(token).decode("utf-8", "replace") or model.marker(token)
 
     def compute(free: Sequence[int]) -> Examination | None:
+        if interrupt.is_set():
+            raise Interrupted("nobody waits for this place any more")
         blend = pair.target.blend(request.adapters)
         found = scheduler.prefill.row_after(known, free, request.owner, blend)
         if found is None:
@@ -81,7 +85,7 @@ def examine(
         )
 
     if request.sees:
-        _read_prompt(scheduler, request)
+        _read_prompt(scheduler, request, interrupt)
     tries = _TRIES + _TRIES * len(known) // LEAST_PART  # other replies may displace parts
     calls = (scheduler.call(compute, needs_sequence=True) for _ in range(tries))
     return _first(calls)
@@ -108,7 +112,7 @@ def _first(calls: Iterator[Examination | None]) -> Examination:
     raise QueueFullError("other replies need the place of this text; try again later")
 
 
-def _read_prompt(scheduler: Scheduler, request: ReplyRequest) -> None:
+def _read_prompt(scheduler: Scheduler, request: ReplyRequest, interrupt: Interrupt) -> None:
     """Read a prompt with pictures as every request does: encoded beside the others' passes, and in
     parts between their rounds.
 
@@ -118,6 +122,7 @@ def _read_prompt(scheduler: Scheduler, request: ReplyRequest) -> None:
     # With its own limit of tokens: what is left out of a conversation depends on that.
     reading = replace(request, grammar=None, logprobs=None, prompt_logprobs=None)
     read = Interrupt()
+    interrupt.watch(read)
     for event in scheduler.submit(reading, read):
         if isinstance(event, Token):
             read.set()

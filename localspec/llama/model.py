@@ -46,6 +46,7 @@ class Model(Vocabulary):
         alone: bool = True,
         extra_buffers: bool = True,
         own_kernels: bool = False,
+        beside_device: bool = False,
         host_experts: int = 0,
         remote: RemoteDevices | None = None,
         adapters: Adapters | None = None,
@@ -59,7 +60,9 @@ class Model(Vocabulary):
         the file may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
         weights on the host into the order that the processor's own kernels want (repacked, AMX),
         where it has such kernels; without, the file is mapped as it is. With ``own_kernels``, these
-        are our own where they are registered and know the format. The routed experts of the
+        are our own where they are registered and know the format. Where other layers are on a GPU,
+        weights on the host are repacked only with ``beside_device``; for a prompt, the GPU copies
+        weights from the host to itself where they are not repacked. The routed experts of the
         first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the
         devices of workers, before this machine's own. All contexts of the model begin with
         ``adapters`` and ``vectors``.
@@ -78,6 +81,9 @@ class Model(Vocabulary):
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
         params.load_mtp = next_layers
         params.use_extra_bufts = extra_buffers
+        # In a build for GPUs, weights on the host otherwise go to memory that a GPU copies quickly,
+        # where no kernels of the processor repack them. Without layers there, nothing is copied.
+        params.no_host = beside_device or not self.offloads
         self.host_experts = host_experts if self.offloads else 0
         """Layers whose routed experts are on the host although the layers are not."""
         overrides = experts_on_host(self.host_experts)

@@ -7,7 +7,8 @@ the values of the weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,9 @@ WIDTHS = (1, 4, 8, 2, 5, 16)
 _BUDGET_S = 0.4
 _F32 = 0
 _SHAPE = LlamaShape(width=4096, hidden=14336, layers=2, heads=32, kv_heads=8, vocabulary=512)
+_DEEPER = replace(_SHAPE, layers=6)
+"""A second model for GPUs, where what a pass costs whatever its layers takes longer than two of
+them."""
 
 
 def write_model(path: Path, ggml_type: int, shape: LlamaShape = _SHAPE) -> None:
@@ -55,30 +59,49 @@ def _hole(n_bytes: int) -> Iterator[Zeros]:
 def curve(
     folder: Path, kind: str, *, gpu_layers: int, extra_buffers: bool, own_kernels: bool = False
 ) -> dict[int, float]:
-    """Seconds for each byte of weights of a type, by the tokens of a pass; about half a second.
+    """Seconds for each byte of weights of a type, by the tokens of a pass; about half a second. On
+    a GPU, those that four more layers take.
 
     Raises:
         OSError: no file can be written in ``folder``.
         LocalspecError: llama.cpp refuses the model.
     """
-    path = folder / f"{kind}.gguf"
-    write_model(path, TYPES[kind])
-    model = Model(
-        path,
-        gpu_layers=gpu_layers,
-        alone=False,
-        extra_buffers=extra_buffers,
-        own_kernels=own_kernels,
-    )
-    try:
-        context = Context(model, n_ctx=256, n_batch=64, threads=physical_cores())
+
+    def passes(shape: LlamaShape) -> tuple[dict[int, float], int]:
+        path = folder / f"{kind}.gguf"
+        write_model(path, TYPES[kind], shape)
+        model = Model(
+            path,
+            gpu_layers=gpu_layers,
+            alone=False,
+            extra_buffers=extra_buffers,
+            own_kernels=own_kernels,
+        )
         try:
-            if model.on_host:
-                choose_threads(context)
-            seconds = least_seconds(Passes(context).seconds, WIDTHS, _BUDGET_S)
+            context = Context(model, n_ctx=256, n_batch=64, threads=physical_cores())
+            try:
+                if model.on_host:
+                    choose_threads(context)
+                return least_seconds(Passes(context).seconds, WIDTHS, _BUDGET_S), model.n_bytes
+            finally:
+                context.close()
         finally:
-            context.close()
-        return {width: s / model.n_bytes for width, s in seconds.items()}
-    finally:
-        model.close()
-        path.unlink()
+            model.close()
+            path.unlink()
+
+    seconds, n_bytes = passes(_SHAPE)
+    if gpu_layers:
+        return each_more((seconds, n_bytes), passes(_DEEPER))
+    return {width: s / n_bytes for width, s in seconds.items()}
+
+
+def each_more(
+    few: tuple[Mapping[int, float], int], more: tuple[Mapping[int, float], int]
+) -> dict[int, float]:
+    """Seconds of each byte that the second model has more, by width; of all its bytes where it was
+    not slower.
+    """
+    (short, small), (long, large) = few, more
+    common = sorted(short.keys() & long.keys())
+    slope = {n: (long[n] - short[n]) / (large - small) for n in common}
+    return {n: s if s > 0 else long[n] / large for n, s in slope.items()}

@@ -29,7 +29,7 @@ from localspec.processes.children import ask, ask_async
 
 _MODULE = "localspec.loading.machine_speed"
 _INVALID = (KeyError, TypeError, ValueError, AttributeError)
-_FORMAT = 2
+_FORMAT = 3
 SPEED_FILE = "speed.json"
 _MOST_RUNS = 5
 """Measurements of a machine that is busy; after these, only while it is quiet."""

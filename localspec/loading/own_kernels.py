@@ -33,6 +33,8 @@ class Choice:
     unit: str
     """Instruction set of ours, "" for llama.cpp's own kernels."""
     why: str
+    asked: bool = False
+    """Whether the user asked for ours: layers on the host then have them beside a GPU too."""
 
     @property
     def text(self) -> str:
@@ -60,7 +62,7 @@ def engage(
         built, found = _ready(wanted, on_start, make=make)
         if found.slower and wanted is None:
             return Choice("", f"ours take {found.times:.2f} times as long on this machine")
-        return Choice(_registered(built, found.units), "")
+        return Choice(_registered(built, found.units), "", asked=wanted == OWN)
     except LocalspecError as error:
         if wanted == OWN:
             raise LocalspecError(f"--kernels own is not possible: {error}") from None

@@ -87,6 +87,7 @@ class Parts:
             alone=alone,
             extra_buffers=extra_buffers and self.extra_buffers,
             own_kernels=bool(self.own.unit),
+            beside_device=self.own.asked,
             host_experts=share.host_experts if share is not None else 0,
             remote=self.remote if is_target else None,
             adapters=Adapters(self.adapters) if is_target else None,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localspec.core.options import Options
 from localspec.demo import FOLDER
+from localspec.models.gguf.growth import SmallModel
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _HEADS = ROOT / "tests" / "data" / "heads"
@@ -63,10 +64,21 @@ class Case:
         return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def grown(case: Case, folder: Path) -> Case:
+    """The same pair padded to 4 and 0.25 GB: its text stays, its cost is that of large models."""
+    target, draft = folder / "grown-target.gguf", folder / "grown-draft.gguf"
+    assert case.draft is not None
+    for small, large, n_bytes in ((case.target, target, 4e9), (case.draft, draft, 0.25e9)):
+        if not large.is_file():
+            model = SmallModel(small)
+            model.grow(model.shape_for(int(n_bytes)), large)
+    return replace(case, target=target, draft=draft)
+
+
 def trained(folder: Path) -> dict[str, Case]:
     """The embedded pair and the trained heads of its target; ``folder`` takes the composed file."""
     target, draft = FOLDER / "target.gguf", FOLDER / "draft.gguf"
-    sys.path.insert(0, str(ROOT / "scripts"))
+    sys.path.insert(0, str(ROOT / "scripts" / "training"))
     from heads.compose import compose_mtp
 
     whole = folder / "target-mtp.gguf"

@@ -1,8 +1,13 @@
 """Calls of tools as an engine that takes none is told of them."""
 
-from localspec.chats.calls import calls_as_text
-from localspec.core.events import Message, MessageCall
+import pytest
+
+from localspec.chats.calls import calls_as_text, reply_messages
+from localspec.core.events import Message, MessageCall, ReplyFormat, Token
 from localspec.core.picture import Picture
+from localspec.serve.replies.written_calls import WrittenCalls
+from localspec.tools.toolbox import RequestTools
+from localspec.tools.values import OfferedTool
 
 
 def test_calls_and_results_are_told_in_the_text():
@@ -44,3 +49,15 @@ def test_the_thinking_of_replies_that_are_joined_is_kept():
         )
     )
     assert (told.content, told.reasoning) == ("One.\n\nTwo.\n(call of add: {})", "first\n\nsecond")
+
+
+@pytest.mark.parametrize(("digits", "runs"), [(400, True), (401, False)])
+def test_a_call_that_cannot_be_told_to_the_model_with_its_result_does_not_run(digits, runs):
+    written = WrittenCalls(RequestTools.of([OfferedTool("", "add", "Adds.", {})]))
+    written.take(ReplyFormat(tools="hermes"))
+    call = f'<tool_call>\n{{"name": "add", "arguments": {{"a": {"7" * digits}}}}}\n</tool_call>'
+    written.take(Token(0, call, "accepted", None))
+    assert [one.arguments for one in written.calls] == [f'{{"a": {"7" * digits}}}']
+    assert written.whole is runs
+    told = reply_messages(written.text, written.calls, written.at)
+    assert bool(told) is runs

@@ -438,3 +438,33 @@ def test_a_removed_chat_comes_back_by_a_message_also_where_the_clock_was_set_bac
     saver.save(info, replace(said("more", reply.id), created=1.0))
     assert [listed.info.id for listed in saved_by(saver)] == [info.id]
     assert "it is on it again" in lines[-1]
+
+
+def test_what_a_chat_is_given_in_the_moment_of_its_removal_is_there_when_it_is_restored(
+    saver, path, lines
+):
+    info, question = started("old prompt"), said("hello")
+    saver.save(info, question)
+    saved_by(saver)
+    saver.call(lambda store: store.remove(info.id)).result()
+    saver.forget(info.id)
+    saver.save(replace(info, system="new prompt"))
+    assert saved_by(saver) == []  # it stays off the list
+    saver.call(lambda store: store.restore(info.id)).result()
+    assert saver.call(lambda store: store.load(info.id)).result().info.system == "new prompt"
+    assert lines == []
+
+
+def test_a_chat_removed_here_is_not_written_to_a_file_that_is_another_one(saver, path):
+    gone, kept = started(), started()
+    saver.save(gone, said("gone"))
+    saver.save(kept, said("kept"))
+    saved_by(saver)
+    saver.call(lambda store: store.remove(gone.id)).result()
+    saver.forget(gone.id)
+    for file in path.parent.glob("chats.db*"):
+        file.unlink()
+    saver.save(started(), said("new"))
+    assert kept.id in [listed.info.id for listed in saved_by(saver)]
+    with ChatStore(path) as store:
+        assert gone.id not in [listed.info.id for listed in store.listed(removed=True)]

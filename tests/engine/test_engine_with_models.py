@@ -1,5 +1,6 @@
 """The child process with the real runtime and a random pair of models."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -47,6 +48,12 @@ async def test_a_conversation(client):
     assert found.chosen.token == reply.tokens[4]
     with pytest.raises(UsageError, match="tokens"):
         await client.examine(asked, [])
+    # The engine knows of it once the loop has had its turn, and ends it without an answer.
+    left = asyncio.create_task(client.examine(asked, reply.tokens[:5] * 40))
+    await asyncio.sleep(0)
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
 
     more = [*messages, Message("assistant", reply.text), Message("user", "And?")]
     assert isinstance((await ask(client, more, max_tokens=4))[-1], Finished)

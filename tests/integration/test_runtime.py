@@ -29,6 +29,7 @@ from localspec import (
     Sampling,
     Token,
 )
+from localspec.core.interrupt import Interrupt
 from localspec.errors import (
     ContextError,
     DraftIncompatibleError,
@@ -38,6 +39,7 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.files import paths
+from localspec.generation.prefill import Prefill
 
 
 def options(files: Files, **changes: object) -> Options:
@@ -452,6 +454,22 @@ def test_what_cannot_be_examined_is_said(runtime: Runtime) -> None:
             runtime.examine(request, tokens)
     with pytest.raises(ContextError):
         runtime.examine(request, [3] * 100_000)
+
+
+def test_a_place_for_which_nobody_waits_any_more_is_read_no_further(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt, parts = Interrupt(), []
+
+    def row_after(_prefill: Prefill, known: Sequence[int], *_: object) -> None:
+        parts.append(known)
+        interrupt.set()  # its client leaves while a part is read
+
+    monkeypatch.setattr(Prefill, "row_after", row_after)
+    request = ReplyRequest(tuple(HELLO), sampling=WARM, seed=1)
+    with pytest.raises(Interrupted):
+        runtime.examine(request, [3] * 200, None, interrupt)
+    assert len(parts) == 1
 
 
 def test_an_interrupt_before_the_first_event_is_kept(runtime: Runtime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -109,3 +111,24 @@ def test_help_needs_no_device(capsys: pytest.CaptureFixture[str]) -> None:
         sys.argv = before
     assert caught.value.code == 0
     assert "--quick" in capsys.readouterr().out
+
+
+def test_the_pairs_are_made_in_a_process_that_knows_the_scripts_alone(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from device import pairs; "
+    code += "print(len(pairs.trained(Path(sys.argv[1]))))"
+    scripts = Path(device_check.__file__).parent
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (scripts.parent, scripts)))}
+    command = [sys.executable, "-P", "-c", code, str(tmp_path)]
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert int(done.stdout) > 4
+
+
+def test_a_grown_pair_writes_what_the_small_one_writes(tmp_path: Path) -> None:
+    small = pairs.trained(tmp_path)["draft model"]
+    large = pairs.grown(small, tmp_path)
+    assert large.draft is not None
+    assert large.target.stat().st_size > 3.5e9  # holes
+    assert large.draft.stat().st_size > 0.2e9
+    assert large.options(pairs.ALL).model == str(large.target)

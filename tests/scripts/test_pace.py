@@ -156,6 +156,16 @@ def test_files_for_a_device_share_what_those_for_the_processor_leave(tmp_path):
     assert pace.left() == pytest.approx((50 + SMALL) / 2)
 
 
+def test_kernels_that_have_many_instances_weigh_more_than_other_files_for_a_device(tmp_path):
+    names = ["mmq-instance-q4_0.cu.o", "add.cu.o"]
+    (tmp_path / "build.ninja").write_text("".join(f"build {n}: CXX s\n" for n in names))
+    used = [Used(0.0, 0.0)]
+    pace = Pace(Expected(128.0, 1.0, 64.0, 64.0), tmp_path, lambda: 0.0, lambda _: used[0])
+    pace.read("[1/2] nvcc -o add.cu.o -c add.cu\n")
+    used[0] = Used(8.0, 0.0)
+    assert pace.left() == pytest.approx(120)  # one file is compiled by one core
+
+
 def test_steps_that_make_no_objects_count_the_same(tmp_path):
     (tmp_path / "build.ninja").write_text("build a.cpp.o: CXX s\n")
     used = Used(40.0, 0.0)

@@ -111,6 +111,11 @@ class Terminal:
                 return os.waitstatus_to_exitcode(status)
             assert time.monotonic() < end, "it does not end"
 
+    def ends_well(self):
+        """Wait for the end, with status 0; else what it said last is shown."""
+        code = self.end()
+        assert code == 0, f"exit status {code}: {self.drawn()[-2000:]!r}"
+
     def _read(self):
         if select.select([self.fd], [], [], 0.1)[0]:
             try:
@@ -144,7 +149,7 @@ def test_a_chat_from_start_to_end():
 
     engine = terminal.engine()
     terminal.type("\x11")  # Ctrl+Q
-    assert terminal.end() == 0
+    terminal.ends_well()
     assert not alive(engine)
     assert b"\x1b[?1049l" in terminal.raw  # back to the ordinary screen
 
@@ -164,7 +169,7 @@ def test_typing_stopping_comparing_and_quitting():
     terminal.type("\x1b")
     terminal.wait_for("Help")
     terminal.type("/quit\r")
-    assert terminal.end() == 0
+    terminal.ends_well()
     assert b"\x1b[?1049l" in terminal.raw
 
 
@@ -182,7 +187,7 @@ def test_an_engine_killed_in_the_middle_of_a_reply_leaves_what_was_said():
     terminal.type("What is 2 + 3?\r")
     terminal.wait_for(" tokens in ")
     terminal.type("\x11")
-    assert terminal.end() == 0
+    terminal.ends_well()
 
 
 def test_a_terminal_that_is_resized_while_the_model_speaks():
@@ -196,7 +201,7 @@ def test_a_terminal_that_is_resized_while_the_model_speaks():
     terminal.type("What is 2 + 3?\r")
     terminal.wait_for("2 + 3 = 5.")
     terminal.type("\x11")
-    assert terminal.end() == 0
+    terminal.ends_well()
     assert b"Traceback" not in terminal.raw
 
 
@@ -207,7 +212,7 @@ def test_quitting_in_the_middle_of_a_reply():
     terminal.type("Make a list of twenty animals.\r")
     terminal.wait_for(" tok/s")  # Ctrl+C before would put the text of the composer aside
     terminal.type("\x03\x03")
-    assert terminal.end() == 0
+    terminal.ends_well()
     assert not alive(engine)
 
 
@@ -226,7 +231,7 @@ def test_the_first_chat_begins_with_the_race_which_a_key_leaves_and_which_comes_
     terminal.type("h")
     terminal.wait_for("ready")
     terminal.type("\x11")  # Ctrl+Q
-    assert terminal.end() == 0
+    terminal.ends_well()
     again = Terminal()
     again.wait_for("ready")
     again.type("\x11")
@@ -238,7 +243,7 @@ def test_a_first_chat_after_the_demo_shows_no_second_race():
     terminal = Terminal(command="demo")
     terminal.wait_for("the same question twice")
     terminal.type("\x11")
-    assert terminal.end() == 0
+    terminal.ends_well()
     chat = Terminal()
     chat.wait_for("ready")
     chat.type("\x11")
@@ -278,5 +283,5 @@ def test_a_chat_in_lines_names_who_speaks_and_never_places_the_cursor():
     terminal.wait_for("system prompt: Be brief.")
     terminal.wait_for("You: ")
     terminal.type("\x04")  # Ctrl+D
-    assert terminal.end() == 0
+    terminal.ends_well()
     assert b"\x1b" not in terminal.raw

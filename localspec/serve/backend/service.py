@@ -154,31 +154,24 @@ class Service:
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
         owned = await self._owned(caller, request, None, None)
-        begun = asyncio.Event()
-        work = asyncio.create_task(self._examined(begun, owned, tokens, rival))
+        work = asyncio.create_task(self._examined(owned, tokens, rival))
         self._examinations.add(work)
         work.add_done_callback(self._examination_over)
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            if not begun.is_set():
-                work.cancel()
+            work.cancel()
             raise
         except LocalspecError as error:
             raise self.refused(error) from None
 
     async def _examined(
-        self,
-        begun: asyncio.Event,
-        request: ReplyRequest,
-        tokens: Sequence[int],
-        rival: int | None,
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None
     ) -> Examination:
-        """One that has begun keeps its place until the engine is done, also where its client has
-        left: a row of them cannot pile up.
+        """One whose client has left keeps its place until the engine has ended it: a row of them
+        cannot pile up.
         """
         async with self._examining, self.slot.use() as engine:
-            begun.set()
             return await engine.examine(request, tokens, rival)
 
     def _examination_over(self, work: asyncio.Task[Examination]) -> None:

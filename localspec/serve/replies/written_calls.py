@@ -67,7 +67,8 @@ class WrittenCalls:
                     call = self.calls[index]
                     more = dataclasses.replace(call, arguments=call.arguments + text)
                     self.calls[index] = more
-                case CallEnd(index, complete) if complete:
+                # What cannot be told to the model with its result does not run.
+                case CallEnd(index, True) if self.calls[index].whole:
                     self.calls[index] = dataclasses.replace(self.calls[index], state="waiting")
                 case _:
                     pass
