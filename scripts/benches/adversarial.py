@@ -22,7 +22,9 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from localspec.core.events import Finished, Message
+from benches.shared.replies import without
+from localspec.bench.speedup import answer
+from localspec.core.events import Message
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
 from localspec.runtime import Runtime
@@ -111,12 +113,8 @@ def neighbour(wanted: bool) -> Iterator[None]:
 
 def seconds(runtime: Runtime, case: Case, sampling: Sampling, seed: int, draft: bool) -> float:
     """Seconds of decoding per token; for a reply of one token, the prompt is included."""
-    message = Message("user", case.prompt)
-    *_, last = runtime.reply(
-        [message], sampling=sampling, seed=seed, max_tokens=case.tokens, draft=draft
-    )
-    assert isinstance(last, Finished)
-    stats = last.reply.stats
+    found = answer(runtime, case.prompt, sampling, seed, case.tokens, draft=draft)
+    stats = found.reply.stats
     assert stats.emitted == case.tokens
     return stats.decode_seconds / stats.emitted
 
@@ -132,21 +130,16 @@ def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float,
             ends = runtime.ends  # measuring needs equal lengths
         if case.full:
             options = replace(options, context=prompt + case.tokens)
-        sampling = Sampling(
-            temperature=case.temperature,
-            logit_bias=tuple((token, -math.inf) for token in sorted(ends)),
-        )
+        sampling = without(ends, case.temperature)
         for kept in (Path(home) / "cache").glob("costs/*"):
             kept.unlink()
         with Runtime.open(options) as runtime, neighbour(case.contended):
-            tokens = case.tokens
-            runtime_case = replace(case, tokens=tokens)
-            seconds(runtime, runtime_case, sampling, 0, draft=False)  # a warm-up
+            seconds(runtime, case, sampling, 0, draft=False)  # a warm-up
             ratios = []
             for seed in range(1 + replies):
-                before = seconds(runtime, runtime_case, sampling, seed, draft=False)
-                drafted = seconds(runtime, runtime_case, sampling, seed, draft=True)
-                after = seconds(runtime, runtime_case, sampling, seed, draft=False)
+                before = seconds(runtime, case, sampling, seed, draft=False)
+                drafted = seconds(runtime, case, sampling, seed, draft=True)
+                after = seconds(runtime, case, sampling, seed, draft=False)
                 ratios.append((before + after) / 2 / drafted)
             return ratios[0], ratios[1:]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import sys
 from collections.abc import Sequence
@@ -19,10 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benches.shared.replies import workloads
 from benches.shared.taking_turns import Side, answer_all, sides
 from localspec import Options, Runtime, Sampling
 from localspec.bench.speedup import answer
-from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.core.errors import LocalspecError
 from localspec.loading.own_kernels import LLAMA, OWN
 
@@ -122,8 +121,7 @@ def main() -> int:
         with Runtime.open(options) as runtime:
             answer_all(functools.partial(respond, runtime))
         return 0
-    given = json.loads(a.prompts.read_text(encoding="utf-8")) if a.prompts else None
-    kinds = [Workload(k, tuple(p)) for k, p in given.items()] if given else WORKLOADS
+    kinds = workloads(a.prompts)
     common = [a.model, *(["--draft", a.draft] if a.draft else [])]
     print("times llama.cpp's plain decoding; same: drafted text is plain text")
     names = ("own plain", "llama draft", "own draft", "prompt")

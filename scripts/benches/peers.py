@@ -19,10 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec import Options, Runtime
+from benches.shared.replies import add_pair, pair, without, workloads
+from localspec import Runtime
 from localspec.bench.peers import Mode, Peer, Question, Setting, llama_server
 from localspec.bench.speedup import answer
-from localspec.bench.workloads import WORKLOADS, Workload
+from localspec.bench.workloads import Workload
 from localspec.cli.bench_against import modes
 from localspec.core.drafter_registry import computing
 from localspec.core.events import Message
@@ -122,8 +123,7 @@ class Bench:
         )
 
     def _turn(self, prompt: str, temperature: float, seed: int) -> Row:
-        bias = tuple((token, -math.inf) for token in sorted(self.banned))
-        sampling = Sampling(temperature=temperature, logit_bias=bias)
+        sampling = without(self.banned, temperature)
         message = Message("user", prompt)
         text, tokens = self.runtime.render([message]), self.runtime.encode([message])
         question = Question(text, tokens, sampling, seed, self.max_tokens)
@@ -174,12 +174,6 @@ def copying(named: Sequence[str]) -> list[Mode]:
     ]
 
 
-def _prompts(path: Path) -> tuple[Workload, ...]:
-    """Workloads of a file."""
-    given = json.loads(path.read_text(encoding="utf-8"))
-    return tuple(Workload(name, tuple(prompts)) for name, prompts in given.items())
-
-
 def report(rows: Sequence[Row]) -> None:
     """Means of what was measured."""
     for temperature in sorted({row.temperature for row in rows}):
@@ -196,9 +190,7 @@ def report(rows: Sequence[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="?", default="demo")
-    parser.add_argument("--draft", help="draft model; by default the one that belongs to it")
-    parser.add_argument("--drafter", help="our drafters, separated by commas")
+    add_pair(parser)
     parser.add_argument(
         "--against", action="append", required=True, help="as for `localspec bench`"
     )
@@ -209,11 +201,6 @@ def main() -> None:
         "--prompts",
         type=Path,
         help="other prompts: a JSON object of lists by workload (scripts/train_long_pair)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        help="for all programs; by default as many as are quickest here when ours is loaded",
     )
     parser.add_argument("--workload", action="append", help="name of a workload; default all")
     parser.add_argument(
@@ -227,14 +214,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench-peers.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the other programs must end too
-    names = tuple(args.drafter.split(",")) if args.drafter else None
-    options = Options(
-        model=args.model,
-        draft=args.draft,
-        threads=args.threads,
-        **({"drafter": names} if names else {}),
-    )
-    workloads = _prompts(args.prompts) if args.prompts else WORKLOADS
+    options = pair(args)
     with Runtime.open(options) as runtime:
         info = runtime.info
         own = next(iter(computing(info.drafters)), None)
@@ -249,8 +229,9 @@ def main() -> None:
             ends=runtime.ends,
         )
         what = (
-            f"{info.target} {info.draft} {names} {info.backend} {info.threads} {args.max_tokens} "
-            f"{args.long} {args.k or _LENGTHS}{' memory' if args.draft_memory else ''}"
+            f"{info.target} {info.draft} {options.drafter} {info.backend} {info.threads} "
+            f"{args.max_tokens} {args.long} {args.k or _LENGTHS}"
+            f"{' memory' if args.draft_memory else ''}"
         )
         results = Results(args.out, what)
         if args.draft_memory:
@@ -262,7 +243,7 @@ def main() -> None:
             banned = runtime.ends if args.long else frozenset()
             bench = Bench(runtime, peers, args.max_tokens, banned, args.draft_memory)
             for temperature in args.temperature or (0.0, 1.0):
-                for workload in workloads:
+                for workload in workloads(args.prompts):
                     if args.workload and workload.name not in args.workload:
                         continue
                     if results.has(workload, temperature):

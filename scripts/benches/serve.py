@@ -31,6 +31,7 @@ from pathlib import Path
 import httpx2
 import psutil
 
+from benches.shared.replies import by_turns, workloads
 from benches.shared.servers import free_port, healthy, own_command, own_environment, started
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
@@ -38,7 +39,7 @@ from localspec.core.events import Message
 from localspec.core.files.paths import cache_dir
 from localspec.llama import library
 
-PROMPTS = [kind.prompts[i] for i in range(3) for kind in WORKLOADS]
+PROMPTS = by_turns(WORKLOADS)
 """Or those of ``--texts``."""
 _ANSWER_S = 600.0
 _EQUAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -427,8 +428,7 @@ def main() -> None:
         if not path.is_file():
             raise SystemExit(f"{path} does not exist; scripts/bench make_pair makes a pair")
     if asked.texts is not None:
-        kinds = json.loads(asked.texts.read_text(encoding="utf-8")).values()
-        PROMPTS[:] = [prompt for some in zip(*kinds, strict=True) for prompt in some]
+        PROMPTS[:] = by_turns(workloads(asked.texts))
     found: object = cost(asked) if asked.cost else soak(asked) if asked.soak else compare(asked)
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

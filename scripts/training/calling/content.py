@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
+from typing import Any
 
 from demo import words as w
 from demo.phrase import article, fill, sentence
 
+TEXTS: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("texts.toml").read_text(encoding="utf-8")
+)
 _ENDINGS = ".txt .txt .txt .md .md .csv .log .json .py .html .cfg".split()
 _HEX = "0123456789abcdef"
 _SMALL = "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -100,24 +106,12 @@ def message(rng: Random) -> str:
     return fill(text, slots)
 
 
-_LINES = (
-    "The {noun} [opens|closes|ends|begins] [on {n} {month}|at {h} o'clock|on {day}].",
-    "{name} [brings|keeps|has|wants|sold|bought] the {noun}.",
-    "{noun}: {n} {things}",
-    "{noun} {n}",
-    "The {noun} is open from {h} to {n}.",
-    "The {adj} {noun} costs {n} euros.",
-    "Ask {name} about the {noun}.",
-    "The {noun} of {city} is {adj}.",
-)
-
-
 def line(rng: Random) -> str:
     """A line of a file or page."""
     if rng.random() < 0.4:
         return sentence(rng)
     text = re.sub(
-        r"\[([^\[\]]*)\]", lambda m: rng.choice(m.group(1).split("|")), rng.choice(_LINES)
+        r"\[([^\[\]]*)\]", lambda m: rng.choice(m.group(1).split("|")), rng.choice(TEXTS["lines"])
     )
     return article(
         fill(

@@ -11,7 +11,7 @@ from demo.phrase import Talk
 
 from . import content as c
 from .form import Step, Task, Tool, talk
-from .tasks import IDLE, KINDS, Choice, Fact, knower, known
+from .tasks import IDLE, KINDS, Choice, Fact, knower, known, tool
 
 _FILE = re.compile(r"^(?:\[FILE\] )?([^\[\s/]+)(?:\t.*)?$", re.MULTILINE)
 _DENIED = "The user did not allow this call."
@@ -38,7 +38,7 @@ class _Offer:
         self.facts: list[Fact] = []
         wanted = rng.sample(list(KINDS), rng.randint(1, 4)) if rng.random() < 0.88 else []
         for kind in wanted:
-            made = KINDS[kind][0](of)
+            made = tool(of, kind)
             near = self.tools.get({"list": "read", "read": "list"}.get(kind, ""))
             if near is not None and rng.random() < 0.8:  # one server has both
                 server, mark, _ = near.name.rpartition("__")
@@ -60,7 +60,7 @@ class _Offer:
         at = self.of.rng.randrange(len(self.all))
         if at < len(self.tools):
             kind = list(self.tools)[at]
-            return KINDS[kind][1](self.of, self.tools[kind])
+            return KINDS[kind](self.of, self.tools[kind])
         return known(self.of, self.facts[at - len(self.tools)])
 
     def shuffled(self) -> tuple[Tool, ...]:
@@ -86,17 +86,13 @@ def _both(rng: Random, first: Task, second: Task) -> Task:
 def _first_file(of: Choice, lists: Tool, reads: Tool) -> Task:
     """A call whose argument is in the result of the one before."""
     place = c.folder(of.rng)
-    listing = KINDS["list"][1](of, lists)
+    listing = KINDS["list"](of, lists)
     text = c.text(of.rng)
     name = _FILE.search(listing.steps[0].result)
     if name is None:
         return _first_file(of, lists, reads)
     found = f"{place}/{name.group(1)}"
-    question = of.wording(
-        "[what does the first file in {p} say|read the first file in {p}|read the first file of the folder {p}]?",
-        "[I need the text of the first file that {p} has|what is in the first file below {p}]?",
-        p=place,
-    )
+    question = of.wording("first_file", p=place)
     steps = (
         replace(listing.steps[0], arguments={next(iter(lists.parameters)): place}),
         Step(reads, {next(iter(reads.parameters)): found}, "\n".join(text.lines)),
