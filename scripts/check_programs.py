@@ -17,13 +17,10 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -31,11 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from benches.shared.servers import answers, free_port, own_environment, started
 
 from localspec.core.files.paths import cache_dir
 
 _ROOT = Path(__file__).resolve().parents[1]
-_INSTALL_S, _TASK_S, _START_S = 900, 180, 120
+_INSTALL_S, _TASK_S = 900, 180
 _NEEDED = ("PATH", "LANG", "SSL_CERT_FILE", "TMPDIR", "XDG_CONFIG_DIRS")
 _NODE_CERTIFICATES = "NODE_EXTRA_CA_CERTS"
 
@@ -202,36 +200,11 @@ def _last(said: str) -> str:
 @contextlib.contextmanager
 def serving(command: Sequence[str], log: Path) -> Iterator[tuple[str, psutil.Process]]:
     """The address of a server that runs meanwhile, and its process; ``{port}`` is replaced."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [part.replace("{port}", str(port)) for part in command],
-            stdout=output,
-            stderr=output,
-            cwd=_ROOT,
-        )
-        try:
-            _wait(process, url, log)
-            yield url, psutil.Process(process.pid)
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(f"{url}/v1/models", timeout=5).close()  # noqa: S310
-            return
-        time.sleep(0.2)
-    raise SystemExit(f"the server did not start; its log is {log}")
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    words = [part.replace("{port}", str(port)) for part in command]
+    ready = lambda _: answers(url, "/v1/models")  # noqa: E731
+    with started(words, ready, own_environment(), log) as (pid, _):
+        yield url, psutil.Process(pid)
 
 
 def real_server(folder: Path) -> list[str]:

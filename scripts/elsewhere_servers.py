@@ -12,15 +12,13 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from benches.shared.servers import answers, free_port, started
 
 VLLM, TORCH, XLLAMACPP = "0.32.0", "2.13.0+cpu", "2026.10.11549"
 _TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -199,34 +197,12 @@ def llama_cpp_server(folder: Path, model: Path) -> list[Kind]:
 @contextlib.contextmanager
 def served(kind: Kind, log: Path) -> Iterator[str]:
     """The address of a server that runs meanwhile, at a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{(port := free_port())}"
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | kind.environ
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*kind.command, str(port)], stdout=output, stderr=output, env=environ
-        )
-        try:
-            _wait(process, f"http://127.0.0.1:{port}/v1/models", log)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    for _ in range(_START_S * 2):
-        with contextlib.suppress(urllib.error.URLError, OSError):
-            urllib.request.urlopen(url, timeout=5).close()  # noqa: S310
-            return
-        if process.poll() is not None:
-            raise SystemExit(f"the server did not start; its log is {log}")
-        time.sleep(0.5)
-    raise SystemExit(f"the server took too long to start; its log is {log}")
+    command = [*kind.command, str(port)]
+    ready = lambda _: answers(url, "/v1/models")  # noqa: E731
+    with started(command, ready, environ, log, _START_S):
+        yield f"{url}/v1"
 
 
 def _environment(folder: Path, system: str | None = None) -> str:

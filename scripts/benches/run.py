@@ -13,13 +13,23 @@ _IMPORTED = [FOLDER.parent, FOLDER.parent / "training", FOLDER.parents[1]]
 """Where the programs find each other, heads of the embedded target, and localspec."""
 
 
+SUBJECTS = {
+    "models that cost what large ones cost": ("make_pair", "make_heads"),
+    "whole replies": ("gain", "peers", "drafters", "lengths", "adversarial", "grammar", "strict"),
+    "passes and rounds": ("kernels", "overhead"),
+    "the server": ("serve", "infill", "hostile"),
+    "the controller": ("policy",),
+    "the interface": ("interface",),
+}
+
+
 def programs() -> dict[str, str]:
     """The first sentence of each program, by name."""
     found = {}
-    for path in sorted(FOLDER.glob("*.py")):
-        if path.stem not in {"__init__", "run"}:
-            doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            found[path.stem] = " ".join(doc.split("\n\n")[0].split())
+    for name in (name for some in SUBJECTS.values() for name in some):
+        text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        doc = ast.get_docstring(ast.parse(text)) or ""
+        found[name] = " ".join(doc.split("\n\n")[0].split())
     return found
 
 
@@ -28,8 +38,10 @@ def main(arguments: list[str]) -> int:
     known = programs()
     if not arguments or arguments[0] in {"-h", "--help"}:
         print("scripts/bench NAME [ARGUMENTS]; NAME is one of")
-        for name, what in known.items():
-            print(f"  {name:16} {what}")
+        for subject, names in SUBJECTS.items():
+            print(f"{subject}:")
+            for name in names:
+                print(f"  {name:16} {known[name]}")
         return 0
     name, *rest = arguments
     if name not in known:

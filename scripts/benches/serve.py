@@ -32,7 +32,7 @@ import httpx2
 import psutil
 
 from benches.shared.replies import by_turns, workloads
-from benches.shared.servers import free_port, healthy, own_command, own_environment, started
+from benches.shared.servers import answers, free_port, own_command, own_environment, started
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.events import Message
@@ -205,7 +205,7 @@ def running(side: Side) -> Iterator[None]:
     """
     own = "localspec" in side.command
     environment = own_environment() if own else dict(library.environment_of_others())
-    with started(side.command, lambda _: healthy(side.url), environment) as (side.pid, _):
+    with started(side.command, lambda _: answers(side.url), environment) as (side.pid, _):
         yield
 
 

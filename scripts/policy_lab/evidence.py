@@ -131,18 +131,6 @@ def _cut(source: Source, length: int) -> Source:
     return Copies(lengths, accepted, source.confidences[: int(lengths.sum())])
 
 
-def joined(replies: Sequence[Recorded], length: int) -> Recorded:
-    """One long reply made of several of equal temperature; its text changes its kind in between."""
-    first = replies[0]
-    sources: dict[str, Source] = {}
-    for name, source in first.sources.items():
-        others = [reply.sources[name] for reply in replies]
-        sources[name] = (
-            _joined_predictions(others) if isinstance(source, Predictions) else _joined(others)
-        )
-    return Recorded("long", first.temperature, first.prompt, sources).cut(length)
-
-
 def _joined_predictions(others: Sequence[Source]) -> Predictions:
     known = [o for o in others if isinstance(o, Predictions)]
     return Predictions(

@@ -51,21 +51,26 @@ def own_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], ready: Callable[[str], str], environment: Mapping[str, str]
+    command: Sequence[str],
+    ready: Callable[[str], str],
+    environment: Mapping[str, str],
+    log: Path | None = None,
+    seconds: float = _START_S,
 ) -> Iterator[tuple[int, str]]:
-    """A process's id and what ``ready`` made of its output, from when that is not empty on.
+    """A process's id and what ``ready`` made of its output, from when that is not empty on. The
+    output goes to the file ``log``, if there is one.
 
     Raises:
         SystemExit: it ends before, or takes too long; with what it said.
     """
-    with tempfile.TemporaryFile() as log:
+    with log.open("wb+") if log else tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
         try:
-            end = time.monotonic() + _START_S
+            end = time.monotonic() + seconds
             while True:
-                said = os.pread(log.fileno(), 1 << 16, 0).decode(errors="replace")
+                said = os.pread(output.fileno(), 1 << 16, 0).decode(errors="replace")
                 if where := ready(said):
                     break
                 if process.poll() is not None or time.monotonic() > end:
@@ -81,10 +86,10 @@ def started(
                 process.wait()
 
 
-def healthy(url: str) -> str:
+def answers(url: str, path: str = "/health") -> str:
     """The address, once the server there answers."""
     with contextlib.suppress(httpx2.TransportError):
-        if httpx2.get(f"{url}/health", timeout=5).status_code == httpx2.codes.OK:
+        if httpx2.get(f"{url}{path}", timeout=5).status_code == httpx2.codes.OK:
             return url
     return ""
 
