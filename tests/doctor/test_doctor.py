@@ -274,6 +274,19 @@ def test_a_drafted_check_that_accepts_nothing_gets_no_tick() -> None:
     assert busy.text.endswith("other programs are busy, so the speeds say nothing")
 
 
+@pytest.mark.parametrize(("verified", "seconds"), [(0, 1.5), (40, 1.8)])
+def test_a_device_that_answers_thousands_of_tokens_a_second_gets_no_advice(
+    verified: int, seconds: float
+) -> None:
+    emitted = STATS.emitted
+    plain = [stats(0, 0, emitted / 1800)] * 3
+    found = pair.speed_finding([stats(verified, verified, seconds * emitted / 1800)] * 3, plain, 16)
+    assert (found.status, found.fix) == ("note", None)
+    assert found.text.endswith("too short here to tell what drafts do for large models")
+    slow = pair.speed_finding([stats(40, 39, 3 * emitted / 1800)] * 3, plain, 16)
+    assert slow.fix == "localspec tune demo"
+
+
 def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:
     found = pair.speed_finding([stats(40, 39, 4.0), stats(40, 39, 1.0)], [stats(0, 0, 2.0)], 2)
     assert found.details["tokens_per_second"] == 60
