@@ -10,6 +10,7 @@ from picture_files import png
 from textual import events
 
 from tui.controllers import command_runner
+from tui.input import attachments
 from tui.input.attachments import Draft, attach, read
 
 
@@ -38,6 +39,53 @@ def test_a_name_in_an_attached_file_is_text(files):
 def test_a_name_in_code_is_text(files):
     code = "What does this do?\n```python\n@secret.txt\n@no/such.file(1)\n```\nAnd @d/a.txt?"
     assert attach(code) == f"{code}\n\nd/a.txt:\n```\nalpha\n```"
+
+
+def test_words_between_two_blocks_of_code_are_the_messages_own(files):
+    text = "Compare this:\n```\nfoo\n```\nwith @notes.txt please\n\nand:\n```\nbar\n```"
+    assert Draft(text).names() == ["notes.txt"]
+    fenced = attachments.Attachment("d/a.txt", "```\n@no.txt\n```\n\n@no.txt").block
+    assert Draft(f"Look @d/\n\n{fenced}\n\nand @cat.png").names() == ["d/", "cat.png"]
+    assert Draft(f"Look @d/\n\n{fenced}").has("d/")
+    assert not Draft(f"Look @d/\n\n{fenced}").has("d/a")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("text", "edited", "names"),
+    [
+        ("Example:\n```\nb\n```\nand then\n\n" * 35_000 + "@a", "", ["a"]),
+        ("```x\n" * 200_000 + "@a", "", ["a"]),
+        ("```\nb\n```\n@a\n" * 70_000, "", ["a"]),
+        (
+            "\n\n".join(f"f{n}:\n```\n\n```" for n in range(40_000)) + " @f9 @a",
+            "".join(f"@f{n} " for n in range(40_000)),
+            ["a"],
+        ),
+    ],
+)
+def test_names_in_a_megabyte_are_found_in_one_pass(text, edited, names):
+    """The limit of time is for what takes minutes: a pass for each fence, or each name."""
+    assert len(text) > 500_000
+    assert Draft(text, edited=edited).names() == names
+
+
+def test_patterns_read_a_message_once_and_none_without_a_name(monkeypatch):
+    read_texts = []
+
+    class Counted:
+        def finditer(self, text):
+            read_texts.append(text)
+            return iter(())
+
+    monkeypatch.setattr(attachments, "_BLOCK", Counted())
+    assert not Draft("no name").slow
+    assert not read_texts
+    question = " ".join(f"@w{n}" for n in range(600))
+    draft = Draft(f"{question} now", edited=question)
+    assert not draft.slow
+    assert read(draft, as_words=True).texts == []
+    assert len(read_texts) <= 5
 
 
 def test_a_name_in_a_pasted_text_is_text_and_one_beside_it_is_none(files):
@@ -100,7 +148,8 @@ def reading(monkeypatch):
     go = threading.Event()
 
     def slowly(draft, **how):
-        go.wait(60)
+        if draft.slow:
+            go.wait(60)
         return read(draft, **how)
 
     monkeypatch.setattr(command_runner, "read", slowly)
@@ -134,6 +183,51 @@ async def test_files_of_a_chat_that_was_closed_are_not_sent(chat, files, reading
         reading.set()
         await c.until(lambda: c.composer.text == "look at @d/")
         assert len(c.engine.asked) == 1
+
+
+async def test_what_cannot_come_back_is_not_said_to_be_sent_by_enter(chat, files, reading):
+    async with chat(Script("One."), size=(120, 40)) as c:
+        await c.ask("first")
+        await c.type("look at @d/ and @no.txt")
+        c.composer.insert("written since")
+        reading.set()
+        await c.until(lambda: "there is no file no.txt; Up in an empty line" in c.stats)
+        assert "Enter" not in c.stats
+        c.composer.text = ""
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "look at @d/ and @no.txt")
+        await c.pilot.press("enter")
+        await c.until(lambda: "no.txt; Enter again sends it as text" in c.stats)
+        assert c.composer.text == "look at @d/ and @no.txt"
+        assert len(c.engine.asked) == 1
+
+
+async def test_a_message_of_a_closed_chat_does_not_take_the_place_of_another(chat, files, reading):
+    async with chat(Script("One."), size=(120, 40)) as c:
+        await c.ask("first")
+        await c.type("look at @d/")
+        c.session.close()
+        c.composer.insert("written since")
+        reading.set()
+        await c.until(lambda: "its chat was closed; Up in an empty line" in c.stats)
+        assert c.composer.text == "written since"
+
+
+async def test_why_files_are_not_attached_is_said_in_the_chat_that_names_them(chat, files, reading):
+    async with chat(Script("One."), size=(120, 40)) as c:
+        await c.ask("first")
+        written = c.session.chat
+        await c.type("look at @d/ and @no.txt")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: c.session.chat is not written)
+        reading.set()
+        await c.until(lambda: written.typed)
+        await c.pilot.pause()
+        assert "no.txt" not in c.screen_text
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("there is no file no.txt")
+        assert c.composer.text == "look at @d/ and @no.txt"
+        assert "Enter again" not in c.screen_text
 
 
 async def test_a_changed_question_whose_files_take_long_takes_the_place_of_it(chat, files, reading):

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import sqlite3
 
 import pytest
@@ -12,6 +13,7 @@ from localspec.chats import saver as saver_module
 from localspec.chats import schema
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
+from localspec.chats.values import model_at
 from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
 from tui.session.engine_slot import Phase
@@ -427,6 +429,22 @@ async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, recorde
         await c.sees("one.json: ")
         await c.type(f"/import {tmp_path}/nothing")
         await c.sees("cannot read")
+
+
+@pytest.mark.parametrize("several", [False, True])
+async def test_an_import_says_whose_server_it_leaves_out(chat, recorder, tmp_path, several):
+    said = {"id": 1, "parent": None, "role": "user", "text": "Hi", "created": 1.0}
+    one = {"title": "far", "created": 1.0, "updated": 1.0, "messages": [said]}
+    one["model"] = model_at("http://10.0.0.9:8080", "m")
+    whole = {"format": "localspec-chats", "version": 1, "chats": [one] * (1 + several)}
+    file = tmp_path / "far.json"
+    file.write_text(json.dumps(whole), encoding="utf-8")
+    async with chat(recorder=recorder) as c:
+        await c.type(f"/import {file}")
+        if several:
+            await c.sees("Imported")
+            await c.leave()
+        await c.sees("'far' was answered at http://10.0.0.9:8080")
 
 
 async def test_up_brings_back_what_was_asked_in_an_earlier_session(chat, path, recorder):

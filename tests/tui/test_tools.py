@@ -113,11 +113,24 @@ async def test_a_key_that_is_held_down_answers_no_question_that_comes_up_meanwhi
     opened.question.drawn()
     for pause in (0.7, *[0.03] * 100):  # the key repeats
         clock.seconds += pause
-        assert "another question" in shelf.answer(opened, "once")
+        assert shelf.answer(opened, "once") == "answer again in a moment"
     clock.seconds += 1.0
     assert shelf.answer(opened, "no") == ""
     await made
     assert ran == ["s/read"]
+
+
+async def test_a_question_that_is_answered_too_soon_can_be_answered_a_moment_later(clock):
+    opened, shelf = OpenChat(Conversation(), ChatRecorder()), ToolShelf()
+    answer = asyncio.get_running_loop().create_future()
+    opened.question = open_chat.Question(OfferedTool("s", "read", "", {}), "{}", answer)
+    opened.question.drawn()
+    for _ in range(2):
+        clock.seconds += 0.35
+        assert shelf.answer(opened, "once") == "answer again in a moment"
+    clock.seconds += 0.35
+    assert shelf.answer(opened, "once") == ""
+    assert answer.result() == "once"
 
 
 PLAIN_START = """

@@ -232,14 +232,18 @@ class ChatLibrary:
 
     async def import_chats(self, name: str) -> None:
         """Add the chats of an export; show it where it has one chat."""
-        found = await self._feedback.result(self._archive.import_chats(paths.expand(name)))
+        lines: list[str] = []
+        path = paths.expand(name)
+        found = await self._feedback.result(self._archive.import_chats(path, lines.append))
         if not found:
             return
         if len(found) == 1:
             await self._switcher.resume(found[0].id)
-            return
-        rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
-        await self._feedback.show_list("Imported: /resume ID continues one", rows)
+        else:
+            rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
+            await self._feedback.show_list("Imported: /resume ID continues one", rows)
+        for line in lines:
+            self._session.tell(line)
 
     async def known(self) -> Known:
         """The chats that the composer can complete; none where they cannot be read."""

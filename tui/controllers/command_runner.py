@@ -23,6 +23,7 @@ from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 
 Action = Callable[[Value], Awaitable[None] | None]
+_AS_TEXT = "; Enter again sends it as text"
 
 
 class CommandRunner:
@@ -69,7 +70,7 @@ class CommandRunner:
             line = str(error)
             if isinstance(error, NoFileError):
                 self._no_file = text
-                line += "; Enter again sends it as text"
+                line += _AS_TEXT
             self._feedback.hint(line)
             return
         self._feedback.unhint()
@@ -89,16 +90,15 @@ class CommandRunner:
             found = await asyncio.to_thread(read, draft, as_words=as_words)
             await self._files.require_room(found.texts, chat)
         except AttachError as error:
-            self._no_file = text if isinstance(error, NoFileError) else None
-            line = str(error)
-            line = f"{line}; Enter again sends it as text" if self._no_file else line
-            self._give_back(text, chat, line)
+            no_file = isinstance(error, NoFileError)
+            put = self._give_back(text, chat, str(error), _AS_TEXT if no_file else "")
+            self._no_file = text if no_file and put else None
             return
         self._feedback.unhint()
 
         def ask() -> None:
             if chat not in self._session.chats.all:
-                self._give_back(text, chat, "its chat was closed: Enter sends the message here")
+                self._give_back(text, chat, "its chat was closed", ": Enter sends the message here")
                 return
             if chat is self._session.chat:
                 self._log.anchor()
@@ -106,14 +106,22 @@ class CommandRunner:
 
         self._run(ask)
 
-    def _give_back(self, text: str, chat: OpenChat, why: str) -> None:
-        """Put a message back where it was written, unless something else is written there."""
-        shown = chat is self._session.chat or chat not in self._session.chats.all
-        if shown and not self._composer.text:
+    def _give_back(self, text: str, chat: OpenChat, why: str, enter: str) -> bool:
+        """Put a message back where it was written, unless something else is written there, and say
+        why there; here also what ``enter`` does with it. Returns whether Enter sends it now.
+        """
+        here = chat is self._session.chat or chat not in self._session.chats.all
+        free = not (self._composer.text if here else chat.typed)
+        line = why if free else f"{why}; Up in an empty line brings the message back"
+        if not here:
+            chat.typed = chat.typed or text
+            self._feedback.unhint()
+            self._session.tell_in(chat, line)
+            return False
+        if free:
             self._composer.put(text)
-        elif not shown and not chat.typed:
-            chat.typed = text
-        self._feedback.hint(why)
+        self._feedback.hint(f"{why}{enter}" if free else line)
+        return free
 
     def offer(self, line: str) -> None:
         """Run a command of the palette; one that needs an argument is put into the composer."""

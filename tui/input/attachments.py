@@ -8,8 +8,11 @@ import os
 import re
 import shlex
 import urllib.parse
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from localspec.chats import pictures
@@ -20,9 +23,13 @@ from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 """A name with spaces is quoted."""
 _AFTER = ".,;:!?)'\""
-_BLOCK = re.compile(r"(?:\A|\n\n)([^\n]+):\n(`{3,})\n(?:.*?\n)?\2(?=\n\n|\s*\Z)", re.DOTALL)
-"""A file as it is attached, see `Attachment.block`."""
-_CODE = re.compile(r"^(`{3,})[^\n`]*\n(?:.*?\n)?\1`*[ \t]*$", re.DOTALL | re.MULTILINE)
+# Both end at the first line that begins with their fence, or are none. A pattern that looked for a
+# later end would take words between two blocks for a file, and read a long text once per fence.
+_BLOCK = re.compile(
+    r"(?:\A|\n\n)([^\n]+):\n(`{3,})\n(?:(?!\2)[^\n]*+\n)*+\2(?=\n\n|\s*\Z)",
+)
+"""A file as it is attached, see `Attachment.block`: its fence is longer than any in it."""
+_CODE = re.compile(r"^(`{3,})[^\n`]*\n(?:(?!\1)[^\n]*+\n)*+\1`*[ \t]*$", re.MULTILINE)
 _LARGEST = 1 << 20
 """Largest text file in bytes, and largest folder in characters; more fits into no context."""
 _MOST_FILES = 200
@@ -51,7 +58,7 @@ class Attachment:
         return f"{self.name}:\n{fenced(self.text)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is found once
 class Draft:
     """A message as it is written. Only its own words name files: none in pasted texts, in files
     that it has already, or in code; none of those in the question that it changes.
@@ -77,9 +84,12 @@ class Draft:
 
     def names(self) -> list[str]:
         """What it names as files, once each, with the punctuation after it."""
+        if "@" not in self.text:
+            return []
         known = {(m[1] or m[2]).rstrip(_AFTER) for m in _NAME.finditer(self.edited)}
         # A file that was taken out of it is wanted as it is now.
-        known = {name for name in known if self.has(name) or not Draft(self.edited).has(name)}
+        before = _attached(self.edited)
+        known = {name for name in known if self.has(name) or not _among(before, name)}
         names = dict.fromkeys(m[1] or m[2] for m in self.words(self.text))
         return [name for name in names if name.rstrip(_AFTER) not in known]
 
@@ -88,14 +98,30 @@ class Draft:
         quoted = [m.span() for pattern in (_BLOCK, _CODE) for m in pattern.finditer(text)]
         for pasted in filter(None, map(str.strip, self.pasted)):
             quoted += [m.span() for m in re.finditer(re.escape(pasted), text)]
+        quoted.sort()
+        ends = [0, *accumulate((end for _, end in quoted), max)]  # of all that begin before one
         found = _NAME.finditer(text)
-        return [m for m in found if not any(a < m.end() and m.start() < b for a, b in quoted)]
+        return [m for m in found if ends[bisect_left(quoted, (m.end(), 0))] <= m.start()]
 
     def has(self, name: str) -> bool:
         """Whether a file, or files of a folder, are attached to it already."""
-        folder = name.rstrip("/" + os.sep) + "/"
-        names = [m[1] for m in _BLOCK.finditer(self.text)]
-        return any(had == name or had.startswith(folder) for had in names)
+        return _among(self._had, name)
+
+    @cached_property
+    def _had(self) -> list[str]:
+        return _attached(self.text)
+
+
+def _attached(text: str) -> list[str]:
+    """The sorted names of the files that are in a message."""
+    return sorted(m[1] for m in _BLOCK.finditer(text))
+
+
+def _among(names: list[str], name: str) -> bool:
+    """Whether sorted names have one, or one below it as a folder."""
+    folder = name.rstrip("/" + os.sep) + "/"
+    at, below = bisect_left(names, name), bisect_left(names, folder)
+    return names[at : at + 1] == [name] or "".join(names[below : below + 1]).startswith(folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,9 @@ class ChatArchive:
         text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
         await asyncio.to_thread(transfer.write, path, text)
 
-    async def import_chats(self, path: Path) -> list[ChatInfo]:
-        """Add the chats of a JSON export under new ids.
+    async def import_chats(self, path: Path, tell: Callable[[str], None]) -> list[ChatInfo]:
+        """Add the chats of a JSON export under new ids. ``tell`` is called, in another thread, with
+        lines about what of it is left out.
 
         Raises:
             LocalspecError: the file cannot be read, is no export, or the chats cannot be saved.
@@ -72,7 +73,7 @@ class ChatArchive:
 
         text = await asyncio.to_thread(_text_of, path)
         try:
-            chats = await asyncio.to_thread(transfer.from_json, text)
+            chats = await asyncio.to_thread(transfer.from_json, text, tell)
         except ChatsFileError as error:
             raise ChatsFileError(f"{path}: {error}") from None
         await self._ask(lambda store: store.put_chats(chats))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +32,10 @@ READING = 0.75
 """Seconds between drawing a question and an answer to it: longer than any keyboard waits before it
 repeats a key that is held down.
 """
+APART = 0.3
+"""Seconds between two answers to it: a key that is held down repeats about every 0.03 s, one that
+is pressed again comes later.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +46,9 @@ class Question:
     arguments: str
     answer: asyncio.Future[Answer]
     _since: float | None = None
-    """When it was drawn, or answered too soon; None before."""
+    """When it was drawn; None before."""
+    _pressed: float = -math.inf
+    """When it was last answered too soon."""
 
     def drawn(self) -> None:
         """The user sees it from now on."""
@@ -52,10 +59,9 @@ class Question:
         """Give the answer; only the first one counts. Returns whether it could be meant: a key that
         is held down, from the question before, never is.
         """
-        if self._since is None:
-            return False
-        before, self._since = self._since, time.monotonic()
-        if self._since - before < READING:
+        now = time.monotonic()
+        before, self._pressed = self._pressed, now
+        if self._since is None or now - self._since < READING or now - before < APART:
             return False
         if not self.answer.done():
             self.answer.set_result(answer)

@@ -208,7 +208,7 @@ class ToolShelf:
         if chat.question is None:
             return "no tool asks to run"
         if not chat.question.reply(answer):
-            return "this is another question: read it, then answer"
+            return "answer again in a moment"
         return ""
 
     async def close(self) -> None:
