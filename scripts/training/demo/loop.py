@@ -120,9 +120,7 @@ class Loop:
                     break
 
     def _share(self, began: float) -> float:
-        if self.max_steps:
-            used = self.step / self.max_steps
-        else:
-            self.seconds = self.clock() - began
-            used = self.seconds / (60 * self.minutes)
+        self.seconds = self.clock() - began
+        by_clock = self.seconds / (60 * self.minutes) if self.minutes else 0.0
+        used = self.step / self.max_steps if self.max_steps else by_clock
         return self.begin + (1 - self.begin) * used
