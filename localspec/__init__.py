@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.core.errors import LocalspecError
     from localspec.core.events import (
         Finished,
         Loading,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
-    from localspec.errors import LocalspecError
     from localspec.runtime import Runtime
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ __all__ = [
 _HOMES = {
     "GREEDY": "core.sampling_params",
     "GrammarSpec": "core.grammar_spec",
-    "LocalspecError": "errors",
+    "LocalspecError": "core.errors",
     "Options": "core.options",
     "ReplyRequest": "core.reply_request",
     "Origin": "core.origin",

@@ -33,6 +33,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from localspec.core import codec
+from localspec.core.errors import ChatsError, UsageError
 from localspec.core.events import (
     Examination,
     Finished,
@@ -44,10 +45,10 @@ from localspec.core.events import (
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.options import Options
+from localspec.core.processes.activity import doing
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.sampling_params import Sampling
 from localspec.core.tokenized import Tokenized
-from localspec.errors import ChatsError, UsageError
 from localspec.generation.examine import examine
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
@@ -56,7 +57,6 @@ from localspec.loading.loader import LoadedPair
 from localspec.loading.loading_thread import load_in_thread
 from localspec.policy import Policy
 from localspec.prefix_cache.files import KvStore
-from localspec.processes.activity import doing
 
 
 class Runtime:
@@ -85,7 +85,7 @@ class Runtime:
         ``remeasure``, earlier measurements are not used: kernels are compared again.
 
         Raises:
-            LocalspecError: whatever prevents it, see `localspec.errors`.
+            LocalspecError: whatever prevents it, see `localspec.core.errors`.
         """
         options = options or Options()
         earlier = _earlier_texts() if options.remember else NO_TEXTS
@@ -203,7 +203,12 @@ class Runtime:
         return self.submit(_request(sampling, stop, prompt=text, **given))
 
     def tokenize(
-        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
+        self,
+        request: ReplyRequest,
+        *,
+        special: bool = True,
+        bos: bool = True,
+        interrupt: Interrupt | None = None,
     ) -> Tokenized:
         """The prompt of a request as text and tokens, however long it is: its messages through the
         chat template, its raw prompt, or its tokens.
@@ -213,9 +218,11 @@ class Runtime:
 
         Raises:
             UsageError: tokens that the vocabulary lacks, a template that refuses, or closed.
+            Interrupted: ``interrupt`` was set.
         """
         self._require_open()
-        return self._scheduler.tokenized(request, special=special, bos=bos)
+        ends = interrupt or Interrupt()
+        return self._scheduler.tokenized(request, ends.is_set, special=special, bos=bos)
 
     @property
     def failed(self) -> bool:

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from localspec.core.adapter_list import AS_LOADED, AdapterUse, Blend
+from localspec.core.errors import DecodeError, UsageError
 from localspec.core.events import FinishReason, Speculation
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
 from localspec.decode.request import StopRule
-from localspec.errors import DecodeError, UsageError
 from localspec.policy.costs import Costs
 
 Table = Callable[[Tokens], Logits]

@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 from benches.shared.servers import answers, free_port, own_environment, started
 
-from localspec.files.paths import cache_dir
+from localspec.core.files.paths import cache_dir
 
 _ROOT = Path(__file__).resolve().parents[1]
 _INSTALL_S, _TASK_S = 900, 180

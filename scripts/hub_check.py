@@ -99,7 +99,7 @@ class Expectations:
             raise DiffersError(f"{revision} is {found}")
 
     def what_is_not_there_is_said_so(self) -> None:
-        from localspec.errors import ModelNotFoundError
+        from localspec.core.errors import ModelNotFoundError
         from localspec.models.hub import api, client, error_messages
 
         try:
@@ -116,7 +116,8 @@ class Expectations:
             expect("no such file" in str(found), str(found))
 
     def half_a_file_is_continued(self) -> None:
-        from localspec.models.hub import download, hf_cache
+        from localspec.models.catalog import hf_cache
+        from localspec.models.hub import download
         from localspec.models.hub.connection_limit import ConnectionLimit
         from localspec.models.hub.download_jobs import DownloadProgress
 
@@ -136,7 +137,7 @@ class Expectations:
     def huggingface_hub_finds_what_we_fetched(self) -> None:
         from huggingface_hub import hf_hub_download
 
-        from localspec.models.hub import hf_cache
+        from localspec.models.catalog import hf_cache
 
         found = hf_hub_download(
             self.name, self.file, cache_dir=hf_cache.cache_folder(), local_files_only=True
@@ -146,7 +147,8 @@ class Expectations:
     def we_find_what_huggingface_hub_fetched(self) -> None:
         from huggingface_hub import hf_hub_download
 
-        from localspec.models.hub import client, hf_cache
+        from localspec.models.catalog import hf_cache
+        from localspec.models.hub import client
         from localspec.models.hub.download import is_whole
         from localspec.models.hub.download_jobs import DownloadProgress
 
@@ -172,7 +174,7 @@ def main() -> int:
     parser.add_argument("--repo", default=_REPO)
     parser.add_argument("--file", default=_FILE)
     options = parser.parse_args()
-    from localspec.errors import LocalspecError
+    from localspec.core.errors import LocalspecError
 
     with tempfile.TemporaryDirectory(prefix="hub-check-") as home:
         os.environ["HF_HUB_CACHE"] = str(Path(home, "hub"))

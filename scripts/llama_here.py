@@ -20,10 +20,10 @@ from llama_check import load_failure, prove
 from llama_engine import Place, make_sound
 from llama_ladder import Ladder
 
-from localspec.files import private
+from localspec.core.files import private
 
 LIBRARIES = "llama_cpp/lib"
-PACKAGES = Path(private.__file__).parents[2]
+PACKAGES = Path(private.__file__).parents[3]
 """Where localspec is imported from."""
 
 

@@ -32,8 +32,8 @@ from llama_time import expected, in_words
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the door to native code, of the standard library alone
 
-from localspec.errors import LocalspecError  # noqa: E402
-from localspec.files import native, private  # noqa: E402
+from localspec.core.errors import LocalspecError  # noqa: E402
+from localspec.core.files import native, private  # noqa: E402
 
 SETTINGS = ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
 RARE_SETTINGS = ("CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")

@@ -24,7 +24,7 @@ from bootstrap_steps import Failure, say
 from llama_backend import require_build_tools, this_machine
 from llama_ladder import Rung
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.kernels import build
 from localspec.kernels.headers import headers
 from localspec.kernels.instruction_sets import of_machine

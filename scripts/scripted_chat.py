@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "tui")]
 
 from fake_engine import INFO, FakeEngine, Script, calling  # noqa: E402
 
-from localspec.config import paths  # noqa: E402
+from localspec.core.files import paths  # noqa: E402
 from localspec.core.sampling_params import Sampling  # noqa: E402
 from tui.app import ChatApp  # noqa: E402
 from tui.in_terminal import run_app  # noqa: E402

@@ -13,12 +13,11 @@ from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
 from localspec.config import settings as config
-from localspec.errors import LocalspecError
-from localspec.files import native
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.kernels import build
-from localspec.llama import devices, threads
+from localspec.llama import devices, mtmd_library, threads
 from localspec.loading import loader, machine_speed, own_kernels
-from localspec.media import mtmd_library
 from localspec.models.catalog import catalog
 
 # Shared machines stall; a slow example is no failure. The examples are the same at every run: new
@@ -61,7 +60,7 @@ def mtmd(request: pytest.FixtureRequest, _own_home: None) -> None:
     if not native.is_stored(_MTMD / mtmd_library.NAME):
         if request.config.getoption("-m"):
             pytest.skip(
-                "the library for pictures is not compiled: python -m localspec.media.mtmd_library"
+                "the library for pictures is not compiled: python -m localspec.llama.mtmd_library"
             )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mtmd_library, "place", lambda: _MTMD)

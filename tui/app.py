@@ -18,9 +18,9 @@ from textual.screen import Screen
 
 from localspec.chats.values import Chat
 from localspec.config import edit
+from localspec.core.errors import LocalspecError
 from localspec.core.settings_schema import FIGURES
 from localspec.engine.port import Engine
-from localspec.errors import LocalspecError
 from tui.controllers.chat_actions import ThemeChosen
 from tui.input import keymap
 from tui.render.text import SafeLines
@@ -251,6 +251,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         await self.session.engine.client.close()
         await self.session.tools.close()
         self.session.presence.close()
+        for chat in self.session.chats.all:
+            chat.save_pending()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:

@@ -16,11 +16,11 @@ from localspec.chats.values import Chat
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
+from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
 from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES, TOOLS
 from localspec.engine.client import EngineClient
-from localspec.files import paths
 from tui.app import ChatApp
 from tui.input import keymap
 from tui.session.recorder import ChatRecorder
@@ -94,7 +94,7 @@ def configured() -> Configured:
         UsageError: one of them is refused.
     """
     found = config_settings.settings()
-    shelf = ToolShelf(allow_tools.names(found), allow_tools.save)
+    shelf = ToolShelf(allow_tools.names(found), allow_tools.add)
     shelf.only = allow_tools.offered(found)
     figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
     return Configured(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.speedup import Bench
-from localspec.files import paths
-from localspec.files.private import opener
+from localspec.core.files import paths
+from localspec.core.files.private import opener
 
 FORMAT = 1
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Reply
+from localspec.core.processes.activity import doing
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import LocalspecError
 from localspec.loading.loader import LoadedPair
 from localspec.loading.policy import OnPass
 from localspec.policy.costs import Costs
-from localspec.processes.activity import doing
 from localspec.runtime import Runtime
 
 

@@ -1,4 +1,4 @@
-"""Which layers of a target make a draft that pays, by measurement (`localspec.make_draft`)."""
+"""Which layers of a target make a draft that pays, by measurement; `draft_from_target` makes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localspec.bench.workloads import WORKLOADS
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
 from localspec.core.speed_formula import best_fixed
-from localspec.make_draft.from_target import layer_count, make
+from localspec.llama.draft_from_target import layer_count, make
 from localspec.runtime import Runtime
 
 _K = 4

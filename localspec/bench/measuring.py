@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 from localspec.bench.workloads import Workload
+from localspec.core.errors import Interrupted, LocalspecError
 from localspec.core.events import Finished, Message, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import Interrupted, LocalspecError
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.measured import RemoteMeasured, Timed, failed, measured

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localspec.bench.lab import Lab
+from localspec.core.errors import Interrupted
 from localspec.core.events import Message, Reply
 from localspec.core.logits import Sampling
 from localspec.core.media_rows import after, has_rows
@@ -16,10 +17,9 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
-from localspec.errors import Interrupted
+from localspec.decode.verifiers.near_tie import Choice
 from localspec.generation.processing import Processing
 from localspec.runtime import Runtime
-from localspec.verifiers.near_tie import Choice
 
 _SEQ = 0
 _TEXTS_PER_WIDTH = 2

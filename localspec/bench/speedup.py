@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from localspec.bench.lab import Lab
 from localspec.bench.scoring import message_of
 from localspec.bench.workloads import Workload
+from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import Sampling
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.speed_formula import best_fixed, expected_tokens
 from localspec.core.values import GRAMMAR
-from localspec.errors import Interrupted
 from localspec.runtime import Runtime
 
 _NOISY = 0.15

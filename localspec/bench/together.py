@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Reply
 from localspec.core.logits import Sampling
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import LocalspecError
 from localspec.generation.reply_stream import ReplyStream
 from localspec.runtime import Runtime
 

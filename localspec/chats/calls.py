@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from localspec.core import codec, json_text
+from localspec.core.errors import UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.picture import Picture
-from localspec.errors import UsageError
 
 CALLS, CALLS_AT = "calls", "calls_at"
 """Keys of a message's details."""

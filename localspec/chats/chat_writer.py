@@ -11,7 +11,7 @@ from pathlib import Path
 from localspec.chats.kept import ERASED, Kept, Part
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Written
-from localspec.errors import ChatRefusedError, ChatsError
+from localspec.core.errors import ChatRefusedError, ChatsError
 
 log = logging.getLogger("localspec.chats")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from localspec.chats import pictures
 from localspec.chats.schema import explained, transaction
-from localspec.errors import ChatsError
-from localspec.files import paths
+from localspec.core.errors import ChatsError
+from localspec.core.files import paths
 
 
 def erase_chats(db: sqlite3.Connection, path: Path, ids: Sequence[str]) -> None:

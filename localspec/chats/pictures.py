@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.core.errors import ChatsError
 from localspec.core.events import Message, Role
+from localspec.core.files import paths, private, whole_file
 from localspec.core.picture import Picture
-from localspec.errors import ChatsError
-from localspec.files import paths, private, whole_file
 
 _REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
 _UNSENT_S = 86400.0
@@ -89,7 +89,22 @@ def _restored(found: Reference) -> bool:
         data = _waiting.get(found.digest)
     if data is not None:
         _store(found.digest, data, found.name)
-    return found.path.is_file()
+    try:
+        return found.path.is_file()
+    except OSError:  # whoever reads it says what is wrong with the disk
+        return True
+
+
+def _picture(found: Reference, at: int) -> Picture | None:
+    """A picture of a request, ``at`` so many characters; None where it is not there any more. One
+    of a message that waits outlives its disk.
+    """
+    try:
+        there = _restored(found)
+    except ChatsError:  # and the saver says so, of the whole chat
+        with _lock:
+            return Picture(_waiting.get(found.digest, b""), at=at, name=found.name)
+    return Picture(path=str(found.path), at=at, name=found.name) if there else None
 
 
 def saved(texts: Iterable[str]) -> None:
@@ -113,9 +128,6 @@ def references(text: str) -> list[Reference]:
 def message(role: Role, text: str) -> Message:
     """A message whose text may refer to pictures. Those that are not there any more leave their
     names behind.
-
-    Raises:
-        ChatsError: one was erased while its message waited, and cannot be stored again.
     """
     if role != "user" or "](picture:" not in text:
         return Message(role, text)
@@ -123,8 +135,8 @@ def message(role: Role, text: str) -> Message:
     for found in references(text):
         said += text[begun : found.start]
         begun = found.end
-        if _restored(found):
-            pictures.append(Picture(path=str(found.path), at=len(said), name=found.name))
+        if (picture := _picture(found, len(said))) is not None:
+            pictures.append(picture)
         else:
             said += f"[{found.name}: not there any more]"
     return Message(role, said + text[begun:], pictures=tuple(pictures))
@@ -168,9 +180,20 @@ def erase(shown_by_erased: Iterable[str], shown: Container[str]) -> None:
 
 
 def of_texts(texts: Iterable[str]) -> dict[str, bytes]:
-    """The files that texts refer to, as far as they are there, by digest."""
-    found = {ref.digest: ref.path for text in texts for ref in references(text)}
-    return {digest: path.read_bytes() for digest, path in found.items() if path.is_file()}
+    """The files that texts refer to, as far as they are there, by digest.
+
+    Raises:
+        ChatsError: one is there and cannot be read.
+    """
+    files = dict[str, bytes]()
+    for found in (found for text in texts for found in references(text)):
+        try:
+            files[found.digest] = found.path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise ChatsError(f"{found.name} cannot be read: {error.strerror}") from None
+    return files
 
 
 def restore(files: dict[str, Any]) -> None:

@@ -53,8 +53,8 @@ class ChatRecord:
         ``reply`` returns the reply so far. It is called in the saver's thread until `end_reply`.
         ``question`` is None where an earlier one is answered again.
         """
-        if question is not None and not (self._stored or self.info.named):
-            self.info = dataclasses.replace(self.info, title=title_of(named(question.text)))
+        if question is not None:
+            self._name_by(question)
         self._stored = True
         begun = reply()
         self._touch(begun.id)
@@ -62,6 +62,18 @@ class ChatRecord:
             messages = (begun,) if question is None else (question, begun)
             self._saver.save(self.info, *messages)
             self._saver.follow(begun.id, lambda: (self.info.id, reply()))
+
+    def ask(self, question: ChatMessage) -> None:
+        """Save a question that is not answered yet."""
+        self._name_by(question)
+        self._stored = True
+        self._touch(question.id)
+        if self._saver is not None:
+            self._saver.save(self.info, question)
+
+    def _name_by(self, question: ChatMessage) -> None:
+        if not (self._stored or self.info.named):
+            self.info = dataclasses.replace(self.info, title=title_of(named(question.text)))
 
     def end_reply(self, reply: ChatMessage) -> None:
         """Save the finished reply."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.chats.values import ChatInfo, ChatMessage, new_message_id
-from localspec.errors import ChatRefusedError
+from localspec.core.errors import ChatRefusedError
 
 INFO = "id, title, named, system, model, leaf, created, updated, deleted, draft"
 MESSAGE = "id, parent, role, text, created, ended, details"

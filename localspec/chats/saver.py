@@ -15,7 +15,7 @@ from localspec.chats.chat_writer import ChatWriter
 from localspec.chats.kept import Kept, Part
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
-from localspec.errors import ChatsError
+from localspec.core.errors import ChatsError
 
 log = logging.getLogger("localspec.chats")
 

@@ -8,8 +8,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from localspec.errors import ChatRefusedError, ChatsError, ChatsFileError
-from localspec.files import paths
+from localspec.core.errors import ChatRefusedError, ChatsError, ChatsFileError
+from localspec.core.files import paths
 
 APPLICATION_ID = 0x6C737063
 """Marks the file as ours."""

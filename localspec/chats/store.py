@@ -18,7 +18,7 @@ from localspec.chats.erasing import erase_chats, erase_states
 from localspec.chats.rows import is_new
 from localspec.chats.schema import explained, transaction
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, Written
-from localspec.errors import ChatsError
+from localspec.core.errors import ChatsError
 
 log = logging.getLogger("localspec.chats")
 

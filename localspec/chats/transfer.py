@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -21,10 +22,12 @@ from localspec.chats.values import (
     date_of,
     new_chat_id,
     new_message_id,
+    split_model,
 )
 from localspec.core import codec
-from localspec.errors import ChatsError, ChatsFileError, UsageError
-from localspec.files import whole_file
+from localspec.core.errors import ChatsError, ChatsFileError, UsageError
+from localspec.core.files import whole_file
+from localspec.core.json_text import finite
 
 FORMAT = "localspec-chats"
 VERSION = 1
@@ -214,15 +217,18 @@ def read_file(path: Path) -> bytes:
         return read(file)
 
 
-def from_json(text: str) -> list[Chat]:
+def from_json(text: str, tell: Callable[[str], None] = lambda _: None) -> list[Chat]:
     """The chats of a file, with new ids: importing never changes a chat that is there.
+
+    The file may be a stranger's. The address of a server is left out, or `chat -c` would send the
+    user's key and the conversation there; ``tell`` is called with a line about it.
 
     Raises:
         ChatsFileError: it is not such a file; the message names the place.
         ChatsError: its pictures cannot be stored.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse)
+        data = json.loads(text, parse_constant=_refuse, parse_float=finite)
     except ValueError as error:
         raise ChatsFileError(f"not JSON: {error}") from None
     except RecursionError:
@@ -245,7 +251,7 @@ def from_json(text: str) -> list[Chat]:
                     f"not an export of localspec: chat {n}: the details of message {m.id} are "
                     "nested too deeply"
                 )
-    found = [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
+    found = [_imported(chat, f"chat {n}", tell) for n, chat in enumerate(whole.chats, 1)]
     pictures.restore(whole.pictures)
     return found
 
@@ -270,7 +276,19 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _imported(chat: _Chat, where: str) -> Chat:
+def _model_here(chat: _Chat, tell: Callable[[str], None]) -> str | None:
+    """The model of an imported chat, where that is none of a server."""
+    there = split_model(chat.model)
+    if there is None:
+        return chat.model
+    tell(
+        f"'{chat.title}' was answered at {there[0]}; which server continues it is yours to say: "
+        "--url or --connect"
+    )
+    return None
+
+
+def _imported(chat: _Chat, where: str, tell: Callable[[str], None]) -> Chat:
     tree = Tree()
     ids: dict[int, int] = {}
     messages = []
@@ -299,10 +317,11 @@ def _imported(chat: _Chat, where: str) -> Chat:
         title=chat.title,
         named=chat.named,
         system=chat.system,
-        model=chat.model,
+        model=_model_here(chat, tell),
         leaf=None if chat.leaf is None else ids[chat.leaf],
         created=chat.created,
-        updated=chat.updated,
+        # One of the future would stay the chat used last, whatever is used after it.
+        updated=min(chat.updated, time.time()),
         draft=chat.draft,
     )
     return Chat(info, tuple(messages))

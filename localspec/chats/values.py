@@ -125,6 +125,23 @@ def date_of(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
+_AT_SERVER = "#/"
+"""Separates an address and the name of a model there."""
+
+
+def model_at(server: str, model: str) -> str:
+    """The name of a model of a server, as chats save it."""
+    return f"{server}{_AT_SERVER}{model}"
+
+
+def split_model(name: str | None) -> tuple[str, str] | None:
+    """Server and model of such a name; None for a model of this machine."""
+    if name is None or not name.startswith(("http://", "https://", "unix:")):
+        return None
+    server, mark, model = name.partition(_AT_SERVER)
+    return (server, model) if mark else None
+
+
 class _Clock:
     """Ids that grow with time, also within a microsecond and when the clock is set back: what two
     windows then write below the same message gets different ids all the same.

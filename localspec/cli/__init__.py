@@ -17,8 +17,8 @@ import click
 from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError, say, say_block, tell
-from localspec.errors import LocalspecError
-from localspec.processes import activity, garbage
+from localspec.core.errors import LocalspecError
+from localspec.core.processes import activity, garbage
 
 _LONGEST_SUMMARY = 500
 """Characters of a defect in a line of the log."""
@@ -158,8 +158,8 @@ def report_defect(error: BaseException) -> str:
     """Write a fault of localspec to a log; the message for the user."""
     import traceback
 
-    from localspec.files import paths, whole_file
-    from localspec.files.private import without_secrets
+    from localspec.core.files import paths, whole_file
+    from localspec.core.files.private import without_secrets
 
     said = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]
     summary = said[:_LONGEST_SUMMARY]  # it may quote all that a client of the server sent
@@ -173,7 +173,7 @@ def report_defect(error: BaseException) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    from localspec.files.private import without_secrets
+    from localspec.core.files.private import without_secrets
 
     newline = activity.within_line() and sys.stderr.isatty()
     try:

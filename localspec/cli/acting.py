@@ -20,15 +20,15 @@ from localspec.cli.flags import chosen_preset
 from localspec.cli.output import tell
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
+from localspec.core.errors import Interrupted, UsageError
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
 from localspec.core.settings_schema import TOOLS
-from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from localspec.serve.replies.written_calls import WrittenCalls
     from localspec.tools.toolbox import RequestTools, Toolbox
     from localspec.tools.values import OfferedTool
+    from localspec.tools.written_calls import WrittenCalls
 
 T = TypeVar("T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -98,7 +98,7 @@ class Acting:
         """What reads the calls of a reply; None where it can make none."""
         if self.tools is None or request.tools is None:
             return None
-        from localspec.serve.replies.written_calls import WrittenCalls
+        from localspec.tools.written_calls import WrittenCalls
 
         return WrittenCalls(self.tools)
 
@@ -240,9 +240,7 @@ async def _all(
 
 
 async def _one(box: Toolbox, call: SavedCall, tool: OfferedTool, most: int) -> SavedCall:
-    from localspec.tools.toolbox import arguments_of
-
-    result = await box.call(tool, arguments_of(call.arguments), most)
+    result = await box.run(tool, call.arguments, most)
     return dataclasses.replace(
         call,
         state="failed" if result.failed else "done",

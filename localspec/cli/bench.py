@@ -16,7 +16,7 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
 from localspec.cli.working import Working
 from localspec.core.drafter_registry import computing
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -218,7 +218,7 @@ def _setting(runtime: Runtime) -> Setting:
 def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> Past | None:
     """The last run of these settings; the present one is added to the history."""
     from localspec.bench import history as bench_history
-    from localspec.files import paths
+    from localspec.core.files import paths
 
     book = paths.state_dir() / "bench" / "history.jsonl"
     asked = dataclasses.replace(options, model=info.target, draft=info.draft)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken

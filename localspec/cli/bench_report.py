@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import whole_file
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import whole_file
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past

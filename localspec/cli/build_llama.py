@@ -11,7 +11,7 @@ import click
 import localspec
 from localspec.cli.output import tell
 from localspec.compiling import own_build
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 _SCRIPT = Path(localspec.__file__).parent / "bootstrap" / "scripts" / "llama_here.py"
 """In an installation; a checkout has its own at its top."""

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from localspec.chats.calls import calls_as_text
 from localspec.chats.schema import default_path
+from localspec.chats.values import model_at, split_model
 from localspec.cli import complete, elsewhere, interface, race_shown
 from localspec.cli.acting import Acting, acting, require_alone, tool_flags
 from localspec.cli.containment import contain
@@ -32,10 +33,10 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
+from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
-from localspec.remote.address import model_at, split_model, split_path
+from localspec.remote.address import split_path
 
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from localspec.cli.screen_reader import Silent
     from localspec.remote.blocking import BlockingClient
     from localspec.runtime import Runtime
-    from localspec.serve.replies.written_calls import WrittenCalls
+    from localspec.tools.written_calls import WrittenCalls
 
 
 @click.command("chat")
@@ -260,7 +261,6 @@ def _answer_lines(
             try:
                 if voice.obeys(typed, talk):
                     continue
-                text = talk.said(text)
                 request = ReplyRequest(
                     sampling=talk.sampling,
                     seed=talk.seed,
@@ -269,7 +269,8 @@ def _answer_lines(
                     draft_memory=True,
                 )
                 act.begin()
-                goes_on = _reply(request, text, journal, act, runtime, voice)
+                with talk.saying(text) as message:
+                    goes_on = _reply(request, message, journal, act, runtime, voice)
                 while goes_on and not ctrl_c.pressed:
                     goes_on = _reply(request, None, journal, act, runtime, voice)
             except Leaving:
@@ -334,7 +335,7 @@ def _stream(
                 write(whole[shown:] + "\n")
                 journal.end(event.reply)
                 voice.answered(event.reply)
-    except RemoteError:
+    except LocalspecError:  # a server that is gone, a grammar that takes too long
         if begun:  # what had arrived is kept
             write("\n")
             journal.fail()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli import complete
-from localspec.cli.output import confirm, decode, say, write, write_json, write_line
+from localspec.cli.output import confirm, decode, say, tell, write, write_json, write_line
+from localspec.core.errors import ChatsError, ChatsFileError, UsageError
 from localspec.core.safe_text import safe_line
-from localspec.errors import ChatsError, ChatsFileError, UsageError
 
 if TYPE_CHECKING:
     from localspec.chats.store import ChatStore
@@ -164,7 +164,7 @@ def import_chats(file: str) -> None:
     except ChatsFileError as error:
         raise ChatsFileError(f"{file}: {error}") from None
     try:
-        chats = from_json(decode(raw, file))
+        chats = from_json(decode(raw, file), tell)
     except ChatsFileError as error:
         raise ChatsFileError(f"{file}: {error}") from None
     with _store() as store:

@@ -13,8 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from localspec.core.errors import LocalspecError
 from localspec.core.setting_spec import Kind, SettingSpec
-from localspec.errors import LocalspecError
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

@@ -10,8 +10,8 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from localspec.cli.output import tell, write
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
 
 _SHELLS: dict[str, type[ShellComplete]] = {
     "bash": BashComplete,

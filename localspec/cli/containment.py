@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localspec.processes import activity
+from localspec.core.processes import activity
 
 if TYPE_CHECKING:
     from localspec.cli.supervisor import Record
@@ -112,7 +112,7 @@ class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Print the text after an error or an interruption."""
         from localspec.cli.output import write
-        from localspec.errors import LocalspecError
+        from localspec.core.errors import LocalspecError
 
         text = self._text
         self.hold("")

@@ -16,7 +16,7 @@ from localspec.core.sampling_params import Sampling
 from localspec.core.units import size
 
 if TYPE_CHECKING:
-    from localspec.race.race import Lane, Race
+    from localspec.demo.race import Lane, Race
 
 _REFRESH_S = 0.1
 
@@ -40,7 +40,7 @@ def command(*, plain: bool) -> int:
 
 async def _in_lines(ctrl_c: CtrlC) -> int:
     """The race as text: each side as it arrives, then the result."""
-    from localspec.race.race import PROMPT, Race
+    from localspec.demo.race import PROMPT, Race
 
     race = Race()
     task = asyncio.create_task(race.run())
@@ -94,7 +94,7 @@ async def _follow(race: Race, lane: Lane) -> None:
 
 def _conclude(race: Race) -> None:
     """The result, and what to do next."""
-    from localspec.race.speeds import advice
+    from localspec.demo.speeds import advice
 
     plain, drafted = (race.speed(draft=draft) for draft in (False, True))
     if race.sure:

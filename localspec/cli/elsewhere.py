@@ -14,9 +14,9 @@ from localspec.cli import opening
 from localspec.cli.output import confirm
 from localspec.config import running_servers
 from localspec.core import settings_schema as schema
+from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
-from localspec.errors import AccessError, ModelNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer

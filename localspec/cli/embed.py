@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.output import decode, write_json
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.embedding.embedder import Embedder
+    from localspec.loading.embedder import Embedder
 
 _TOGETHER = 64
 """Lines that are computed together."""
@@ -35,9 +35,9 @@ def command(
     MODEL is an embedding model, or with --query a reranker: a path to a .gguf or user/repo[:QUANT].
     Empty lines are skipped.
     """
-    from localspec.embedding.embedder import Embedder
-    from localspec.files import paths
+    from localspec.core.files import paths
     from localspec.llama import library
+    from localspec.loading.embedder import Embedder
 
     if query is not None and not query.strip():
         raise UsageError("--query is empty; write what the lines are scored for")

@@ -22,11 +22,11 @@ from localspec.config import presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
-from localspec.errors import UsageError
-from localspec.files import paths
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _METAVARS = {Kind.NUMBER: "X", Kind.WHOLE: "N"}

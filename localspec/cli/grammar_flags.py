@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from localspec.core.errors import UsageError
 from localspec.core.events import Message
 from localspec.core.picture import LARGEST_FILE, Picture
-from localspec.errors import UsageError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.chats.journal import Journal
+from localspec.core.errors import ChatsError, LocalspecError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
-from localspec.errors import ChatsError, UsageError
 
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
 _HELP = """\
@@ -41,10 +42,19 @@ class Talk:
     images: list[str] = field(default_factory=list)
     """References to pictures in front of the next message."""
 
-    def said(self, text: str) -> str:
-        """A message with the pictures that were put in front of it."""
-        images, self.images = self.images, []
-        return "\n".join([*images, text])
+    @contextlib.contextmanager
+    def saying(self, text: str) -> Iterator[str]:
+        """A message with the pictures that were put in front of it. Where it fails and no reply to
+        it begins, they are in front of the next one.
+        """
+        before = self.journal.so_far
+        try:
+            yield "\n".join([*self.images, text])
+        except LocalspecError:
+            if self.journal.so_far != before:
+                self.images.clear()
+            raise
+        self.images.clear()
 
     def obey(self, line: str) -> str | None:
         """Run the command in ``line`` and return its answer; None if it is a message to the model.

@@ -13,8 +13,8 @@ from localspec.cli import complete
 from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, write_line
+from localspec.core.errors import UsageError
 from localspec.core.units import size
-from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.layer_search import Tried
@@ -88,11 +88,11 @@ def command(
 def _of_heads(
     source: Path, checkpoint: Path, kind: str, output: Path | None, *, force: bool
 ) -> Path:
-    from localspec.make_draft import from_medusa
+    from localspec.models.compat import medusa_checkpoint
 
-    where = output or from_medusa.destination(source)
+    where = output or medusa_checkpoint.destination(source)
     with CtrlC() as ctrl_c:
-        from_medusa.make(
+        medusa_checkpoint.make(
             source,
             checkpoint,
             where,
@@ -113,8 +113,8 @@ def _of_itself(
     force: bool,
 ) -> Path | None:
     """None where a search finds nothing that pays."""
-    from localspec.files.new_file import require_free
-    from localspec.make_draft import from_target
+    from localspec.core.files.new_file import require_free
+    from localspec.llama import draft_from_target
     from localspec.models.gguf.shards import shards
 
     with CtrlC() as ctrl_c:
@@ -135,8 +135,10 @@ def _of_itself(
             if best is None or best.gain <= 1:
                 return None
             kept = list(best.layers)
-        where = output or from_target.destination(source, bits, kept)
-        from_target.make(source, where, bits=bits, layers=kept, cancelled=cancelled, replace=force)
+        where = output or draft_from_target.destination(source, bits, kept)
+        draft_from_target.make(
+            source, where, bits=bits, layers=kept, cancelled=cancelled, replace=force
+        )
     return where
 
 

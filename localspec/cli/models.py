@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.output import tell, write, write_json, write_line
+from localspec.core.errors import LocalspecError
 from localspec.core.units import size
-from localspec.errors import LocalspecError
 from localspec.loading.offers import FIT_SHORT, best, of_pair
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import HubFile, Pair, PairFile

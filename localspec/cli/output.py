@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from localspec.core.errors import UsageError
+from localspec.core.processes import activity
 from localspec.core.safe_text import begun, escape_json, safe_line, safe_text
 from localspec.core.units import speed
-from localspec.errors import UsageError
-from localspec.processes import activity
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats

@@ -15,11 +15,11 @@ from localspec.cli.output import say, say_over, tell, write_json
 from localspec.cli.prompt_file import Around, PromptLine
 from localspec.cli.run_report import report
 from localspec.cli.scored_output import ScoredOutput
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Notice, Reply, Token
+from localspec.core.processes import activity
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.units import duration
-from localspec.errors import LocalspecError
-from localspec.processes import activity
 
 if TYPE_CHECKING:
     from localspec.runtime import Runtime

@@ -14,10 +14,10 @@ from pathlib import Path
 from localspec.cli.images import asking, read_images
 from localspec.cli.output import decode, lines_of, read_within, require_text
 from localspec.core import codec
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Message
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import LocalspecError, UsageError
 
 _IMAGES = "images"
 """Key of a JSON line: files of pictures in front of its last message."""

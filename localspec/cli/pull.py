@@ -15,12 +15,12 @@ from localspec.cli.models import labelled
 from localspec.cli.output import confirm, tell, write_json, write_line
 from localspec.cli.progress import Bars, Countdown
 from localspec.core import settings_schema as schema
+from localspec.core.errors import Interrupted, ModelFileError, ModelNotFoundError
 from localspec.core.units import size
-from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from localspec.models.pull.plan import PullPart, PullPlan
-    from localspec.models.pull.transfers import Fetched
+    from localspec.models.hub.pull_plan import PullPart, PullPlan
+    from localspec.models.hub.transfers import Fetched
 
 _ROLES = ("target", "draft", "projector")
 
@@ -55,7 +55,7 @@ def command(
     user/repo/FILE.gguf, or a link copied from the Hub. An interrupted pull continues where it
     stopped.
     """
-    from localspec.models.hub.environment import is_offline
+    from localspec.models.catalog.hub_environment import is_offline
 
     say = _Sayer(silent=as_json)
     done = _already_here(name, draft, offline=offline or is_offline(), sees=not no_mmproj)
@@ -74,8 +74,8 @@ def _pull(
     name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool, sees: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
-    from localspec.models.pull.plan import require_space
-    from localspec.models.pull.planner import prepare
+    from localspec.models.hub.pull_plan import require_space
+    from localspec.models.hub.pull_planner import prepare
 
     waits = Countdown()
     plan = prepare(name, draft, waits, sees=sees)
@@ -120,7 +120,7 @@ def _already_here(
     from localspec.models.catalog.pair import HubFile
     from localspec.models.catalog.reference import PairRef, reference
     from localspec.models.catalog.resolve import resolve
-    from localspec.models.pull.transfers import is_here
+    from localspec.models.hub.transfers import is_here
 
     ref = reference(name)
     pair = ref.pair if isinstance(ref, PairRef) else None
@@ -189,7 +189,7 @@ def _wants_draft(plan: PullPlan, *, ask: bool) -> bool:
 
 
 def _lines(plan: PullPlan) -> list[str]:
-    from localspec.models.pull.plan import disk
+    from localspec.models.hub.pull_plan import disk
 
     title = plan.name if plan.pair is None else f"{plan.name}: {plan.pair.about}"
     lines = [title, *(line for part in plan.parts for line in _part_lines(part))]
@@ -223,7 +223,7 @@ def _part_lines(part: PullPart) -> list[str]:
 
 
 def _fetch(plan: PullPlan) -> Fetched:
-    from localspec.models.pull.transfers import obtain_all
+    from localspec.models.hub.transfers import obtain_all
 
     with CtrlC() as ctrl_c:
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.errors import LocalspecError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 
 _NAME = "race-shown"
 """Name of an empty file in the folder of state."""

@@ -8,8 +8,8 @@ import click
 
 from localspec.cli import complete
 from localspec.cli.output import confirm, say, write_line
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.units import size
-from localspec.errors import LocalspecError, UsageError
 
 
 @click.command("rm")
@@ -21,7 +21,7 @@ def command(name: str, *, yes: bool) -> int:
     Lists the files and asks first. Files that another downloaded pair needs are kept, and so is
     content that other revisions share.
     """
-    from localspec.models.pull.remove import plan_removal
+    from localspec.models.hub.remove import plan_removal
 
     removal = plan_removal(name)
     for path in (*removal.files, *removal.partials):

@@ -30,16 +30,16 @@ from localspec.cli.prompt_file import Around, PromptLine, read_prompts
 from localspec.cli.run_report import Partial, calls_report, report
 from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.chats.calls import SavedCall
     from localspec.core.options import Options
-    from localspec.serve.replies.written_calls import WrittenCalls
+    from localspec.tools.written_calls import WrittenCalls
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})

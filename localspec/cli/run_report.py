@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.output import json_line
 from localspec.core.events import ModelInfo, Reply, ReplyEvent, Token
+from localspec.core.json_text import object_or_text
 from localspec.core.reply_tally import ReplyTally
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def calls_report(calls: Sequence[SavedCall]) -> dict[str, Any]:
         "calls": [
             {
                 "tool": call.place,
-                "arguments": json.loads(call.arguments),
+                "arguments": object_or_text(call.arguments),
                 "result": call.said,
                 "failed": call.state == "failed",
                 "seconds": call.seconds,

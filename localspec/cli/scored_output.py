@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from localspec.cli.output import decode, read_within
+from localspec.core.errors import UsageError
 from localspec.core.events import Finished, ReplyEvent, Token
 from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 
 _IMPOSSIBLE = -9999.0
 """Log-probability of what cannot come: JSON has no infinity, and OpenAI writes this number."""

@@ -27,9 +27,9 @@ from localspec.cli.flags import (
 from localspec.cli.output import say, tell
 from localspec.cli.serve_address import require_key_for
 from localspec.core import settings_schema as schema
-from localspec.errors import UsageError
-from localspec.files import paths
-from localspec.files.private import without_secrets
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
+from localspec.core.files.private import without_secrets
 
 if TYPE_CHECKING:
     from localspec.serve.backend.service import Service

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 
 def require_key_for(host: str) -> None:

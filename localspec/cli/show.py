@@ -14,8 +14,8 @@ from localspec.cli.models import describe, labelled
 from localspec.cli.output import write_json, write_line
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import Adapter, adapters
+from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.core.units import size
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.catalog.pair import Pair
@@ -114,9 +114,10 @@ def _cut_short(*files: ModelFile | None) -> str | None:
 def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the Hub cannot have that name."""
     from localspec.cli.progress import Countdown
+    from localspec.models.catalog import file_names
+    from localspec.models.catalog.hub_environment import is_offline
     from localspec.models.catalog.reference import on_hub
-    from localspec.models.hub import api, file_names
-    from localspec.models.hub.environment import is_offline
+    from localspec.models.hub import api
     from localspec.models.memory.fit import quick_verdict
 
     wanted = on_hub(ref)

@@ -7,7 +7,7 @@ from click.core import ParameterSource
 
 from localspec.config import presets, settings
 from localspec.config.presets import Preset
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 PRESET = "localspec.preset"
 """Key of a click context's ``meta``: the preset that the command was given."""

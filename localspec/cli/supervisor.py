@@ -12,9 +12,9 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import paths
-from localspec.processes import activity, crash
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
+from localspec.core.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""

@@ -13,7 +13,7 @@ from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import in_lines, json_line, tell, write
 from localspec.cli.working import UNFINISHED, Working
-from localspec.errors import Interrupted, UsageError
+from localspec.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from localspec.policy.costs import Costs

@@ -26,7 +26,7 @@ from localspec.cli.verify_report import closing_lines, incomplete_lines, report,
 from localspec.cli.verify_together import compare_together
 from localspec.cli.working import Working
 from localspec.core.endpoint import endpoints
-from localspec.errors import OutOfMemoryError, UsageError
+from localspec.core.errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.exactness import Comparing, Verification

@@ -15,9 +15,9 @@ from localspec.cli.flags import setting_option
 from localspec.cli.output import say, tell
 from localspec.core import settings_schema as schema
 from localspec.core.endpoint import DEFAULT_PORT, Endpoint
-from localspec.errors import UsageError
-from localspec.files import paths
-from localspec.models.memory.report import size_text
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
+from localspec.core.units import size_text
 
 
 @click.command("worker")
@@ -60,10 +60,10 @@ def command(
 
       ssh -N -L 50052:127.0.0.1:50052 USER@THIS-MACHINE
     """
+    from localspec.llama.rpc import plugin
+    from localspec.llama.rpc.serving import Serving, free_port
     from localspec.loading.soundness import required
     from localspec.models.memory.ask_machine import memory
-    from localspec.rpc import plugin
-    from localspec.rpc.serving import Serving, free_port
 
     endpoint = _address(bind, trusted=trusted)
     port = free_port(endpoint.host, endpoint.port)

@@ -7,8 +7,8 @@ import sys
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, tell
-from localspec.errors import Interrupted
-from localspec.processes import activity
+from localspec.core.errors import Interrupted
+from localspec.core.processes import activity
 
 UNFINISHED = "interrupted; what was measured is incomplete"
 

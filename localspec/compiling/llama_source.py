@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import paths
-from localspec.files.private import without_secrets
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
+from localspec.core.files.private import without_secrets
 
 VERSION = "0.3.36"
 """The pinned llama-cpp-python, see requirements/llama.lock."""

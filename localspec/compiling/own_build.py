@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from localspec.compiling.llama_source import VERSION
-from localspec.files import paths
+from localspec.core.files import paths
 
 VARIABLE = "LLAMA_CPP_LIB_PATH"
 """llama-cpp-python's own variable for the folder of its libraries; inherited by child processes."""
@@ -62,7 +62,7 @@ def note(folder: Path) -> None:
     Raises:
         OSError: this cannot be noted.
     """
-    from localspec.files import whole_file
+    from localspec.core.files import whole_file
 
     paths.make_parent(_place())
     whole_file.replace(_place(), [json.dumps({"folder": str(folder), "for": _machine()}).encode()])

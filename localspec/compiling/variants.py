@@ -11,9 +11,11 @@ import ctypes
 import os
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import native
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 
+_ANOTHER = "GGML_BACKEND_PATH"
+"""The variable by which ggml loads any library besides, wherever it is."""
 _PATTERN = "libggml-cpu-*.so"
 
 
@@ -37,6 +39,7 @@ def choose(libggml: ctypes.CDLL, folder: Path) -> None:
     if count():
         return
     folder = native.closed_libraries(folder)
+    os.environ.pop(_ANOTHER, None)  # a second library, which nobody has checked
     load = libggml.ggml_backend_load_all_from_path
     load.restype, load.argtypes = None, [ctypes.c_char_p]
     load(os.fsencode(folder))

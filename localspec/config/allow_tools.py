@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from localspec.config import edit
+from localspec.config import settings as config_settings
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.settings_schema import ALLOW_TOOLS, TOOLS
-from localspec.errors import UsageError
 
 _NAME = re.compile(r"[^/,]+/(?:\*|[A-Za-z0-9_.-]+)")
 
@@ -51,10 +53,12 @@ def checked(given: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def save(allowed: tuple[str, ...]) -> None:
-    """Write the list to config.toml.
+def add(name: str) -> None:
+    """Add a tool to the list in config.toml as it is now: another window may have added one, and
+    the user may have taken some back.
 
     Raises:
-        LocalspecError: it cannot be written.
+        LocalspecError: it cannot be read or written.
     """
-    edit.save({(ALLOW_TOOLS.name,): ", ".join(allowed) or None})
+    now = names(config_settings.read(paths.config_dir() / "config.toml"))
+    edit.save({(ALLOW_TOOLS.name,): ", ".join(sorted({*now, name}))})

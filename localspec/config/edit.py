@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec.config import settings as config_settings
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths, whole_file
 from localspec.core.setting_spec import Value
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths, whole_file
 
 Place = tuple[str, ...]
 """Names from the top down: ("temperature",) or ("presets", "brief", "system")."""

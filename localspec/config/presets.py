@@ -10,10 +10,10 @@ from pathlib import Path
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
 from localspec.config.edit import Place
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.setting_spec import Value
 from localspec.core.settings_schema import SETTINGS, TOOLS
-from localspec.errors import UsageError
-from localspec.files import paths
 
 KEYS = {spec.name: spec for spec in SETTINGS if spec.in_presets}
 """The settings that a preset may hold."""

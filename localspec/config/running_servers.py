@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core import codec
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
 
 _LARGEST = 1 << 16
 

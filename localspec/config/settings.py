@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from localspec.core.errors import UsageError
+from localspec.core.files.paths import config_dir
 from localspec.core.settings_schema import SETTINGS
-from localspec.errors import UsageError
-from localspec.files.paths import config_dir
 
 _LARGEST_TOML = 1 << 20
 """Largest size in bytes of config.toml and models.toml."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 _LARGEST = 100.0
 """Beyond it an adapter drowns the model."""

@@ -1,8 +1,9 @@
 """Frozen dataclasses to plain JSON values and back, checked strictly against their type hints.
 
-Missing fields take their default; unknown fields, wrong types and NaN are refused with a line that
-names the place. Infinities travel as the strings "inf" and "-inf", since JSON has no word for them,
-and bytes as base64. Of each type a decoder is made once: a server decodes in every request.
+Missing fields take their default; unknown fields, wrong types, whole numbers of more than 64 bits
+and NaN are refused with a line that names the place. Infinities travel as the strings "inf" and
+"-inf", since JSON has no word for them, and bytes as base64. Of each type a decoder is made once: a
+server decodes in every request.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any, Literal, TypeVar, Union
 T = TypeVar("T")
 
 _NONFINITE = {"inf": math.inf, "-inf": -math.inf}
+_WHOLE = 1 << 64
+"""Whole numbers are less than this: what is counted with others could be no float."""
 _Where = tuple[Any, ...]
 """A place: the one that it is in, and its own part of the name; () is none."""
 _Decoder = Callable[[object, _Where], Any]
@@ -133,18 +136,16 @@ def _mapping(kind: Any) -> _Decoder:
 def _scalar(kind: Any) -> _Decoder:
     if kind is Any:
         return lambda data, _: data
-    if kind is float:
-        return _float
-    if kind is bytes:
-        return _bytes
-    if kind is None or kind is type(None):
+    own: dict[Any, _Decoder] = {float: _float, int: _whole, bytes: _bytes, None: _null}
+    if kind in own:
+        return own[kind]
+    if kind is type(None):
         return _null
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _enum(kind)
-    name, known = getattr(kind, "__name__", str(kind)), kind in (bool, int, str)
+    name, known = getattr(kind, "__name__", str(kind)), kind in (bool, str)
 
     def decoded(data: object, where: _Where) -> Any:
-        # bool is a subclass of int, but true is no number here.
         if known and type(data) is kind:
             return data
         raise _refuse(where, name, data)
@@ -174,6 +175,15 @@ def _enum(kind: type[enum.Enum]) -> _Decoder:
             raise _wrong(where, f"no such {kind.__name__}") from None
 
     return decoded
+
+
+def _whole(data: object, where: _Where) -> int:
+    # bool is a subclass of int, but true is no number here.
+    if type(data) is not int:
+        raise _refuse(where, "int", data)
+    if not -_WHOLE <= data < _WHOLE:
+        raise _wrong(where, "a whole number of more than 64 bits")
+    return data
 
 
 def _float(data: object, where: _Where) -> float:

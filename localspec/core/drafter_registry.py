@@ -133,7 +133,7 @@ TABLE = (
     DrafterSpec(
         MTP,
         Family.HEAD,
-        f"{_OPENERS}.mtp:open_drafter",
+        f"{_OPENERS}.heads:open_mtp",
         file=MTP,
         tree=_HEAD_TREE,
         experimental=True,
@@ -146,7 +146,7 @@ TABLE = (
     DrafterSpec(
         EAGLE3,
         Family.HEAD,
-        f"{_OPENERS}.eagle3:open_drafter",
+        f"{_OPENERS}.heads:open_eagle3",
         file=EAGLE3,
         tree=_HEAD_TREE,
         experimental=True,
@@ -158,7 +158,7 @@ TABLE = (
     DrafterSpec(
         DFLASH,
         Family.HEAD,
-        f"{_OPENERS}.dflash:open_drafter",
+        f"{_OPENERS}.heads:open_dflash",
         file=DFLASH,
         experimental=True,
         described="a DFlash head",
@@ -169,7 +169,7 @@ TABLE = (
     DrafterSpec(
         MEDUSA,
         Family.HEAD,
-        f"{_OPENERS}.medusa:open_drafter",
+        f"{_OPENERS}.heads:open_medusa",
         file=MEDUSA,
         tree=TreeShape(leaves=8, branching=Branching(), always=True),
         described="a file of Medusa heads",

@@ -1,8 +1,13 @@
-"""What embedding models and rerankers are asked, and what they answer."""
+"""What embedding models and rerankers answer, and as JSON what a process with one does: one object
+a line.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,3 +52,25 @@ def normalized(vectors: Vectors) -> Vectors:
     lengths = np.sqrt(np.sum(vectors.astype(np.float64) ** 2, axis=1, keepdims=True))
     found: Vectors = (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
     return found
+
+
+def line(message: dict[str, Any]) -> bytes:
+    """The line of a message."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def packed(found: Embedded) -> dict[str, Any]:
+    """The fields of an answer."""
+    rows = np.ascontiguousarray(found.vectors, "<f4")
+    return {
+        "shape": list(rows.shape),
+        "vectors": base64.b64encode(rows.tobytes()).decode(),
+        "counts": list(found.counts),
+    }
+
+
+def unpacked(message: dict[str, Any]) -> Embedded:
+    """The answer that a message holds."""
+    raw = np.frombuffer(base64.b64decode(message["vectors"]), "<f4")
+    vectors = raw.reshape(message["shape"]).astype(np.float32)
+    return Embedded(vectors, tuple(message["counts"]))

@@ -6,7 +6,7 @@ import re
 import socket
 from dataclasses import dataclass
 
-from localspec.errors import UsageError, WorkerError
+from localspec.core.errors import UsageError, WorkerError
 
 DEFAULT_PORT = 50052
 """The port of llama.cpp's own rpc-server, too."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localspec.core import json_text
+from localspec.core.errors import UsageError
 from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
 from localspec.core.picture import Picture
-from localspec.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the user did."""
@@ -157,6 +157,8 @@ class Speedup:
     @property
     def verdict(self) -> Literal["faster", "slower", "same", "unknown"]:
         """The claim that the measurement supports; ``unknown`` where the machine was too noisy."""
+        if self.factor <= 0:  # no measurement, but what a server or a file may say
+            return "unknown"
         if self.factor > 1 + self.error:
             return "faster"
         if self.factor * (1 + self.error) < 1:
@@ -269,7 +271,7 @@ class Stats:
         """Estimated speed of plain decoding during this reply; its own speed where nothing was
         drafted, None where that is not known.
         """
-        if self.speedup is not None:
+        if self.speedup is not None and self.speedup.factor > 0:
             return self.tokens_per_second / self.speedup.factor
         if self.drafted or self.speculation.state == "unknown":
             return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from localspec.core import json_text
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 GrammarKind = Literal["schema", "json", "regex", "choice", "lark", "gbnf", "tools"]
 
@@ -77,7 +77,7 @@ class GrammarSpec:
             if not isinstance(data, Mapping):
                 raise UsageError("a JSON schema is an object in braces")
             require_shallow(data)
-            return cls("schema", json.dumps(data))
+            return cls("schema", json.dumps(data, allow_nan=False))
         except json.JSONDecodeError as error:
             raise UsageError(f"this schema is not JSON: {error}") from None
         except (TypeError, ValueError) as error:

@@ -5,9 +5,10 @@ Without numpy: an interface starts sooner that way.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Infill:
         if self.indent < 0:
             raise UsageError("the indentation of further lines must be 0 or more")
         for seconds in (self.predict_seconds, self.prompt_seconds):
-            if seconds is not None and not seconds > 0:
-                raise UsageError("a time limit must be more than 0 seconds")
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise UsageError("a time limit must be a number of seconds, more than 0")
 
     @property
     def before(self) -> str:

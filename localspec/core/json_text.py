@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from typing import Any
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 MOST_MARKS = 1 << 18
 """Most commas, colons and opening brackets of a text. Names are half of them at most, and the most
@@ -39,6 +40,43 @@ def read(text: str) -> Any:
         return float(_short(number))
 
     return json.loads(text, parse_int=lambda number: int(_short(number)), parse_float=fraction)
+
+
+def read_plain(text: str) -> Any:
+    """The value of a text, all of which can be written as JSON and as UTF-8 again.
+
+    Raises:
+        ValueError: it is no JSON, or holds a number beyond floating point or half a character.
+        RecursionError: it is nested too deep.
+    """
+    found = json.loads(text, parse_float=finite, parse_constant=finite)
+    if "\\u" in text:  # else there is no half of a character, unless it stands there as such
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def finite(number: str) -> float:
+    """A number that is not whole, for `json.loads`.
+
+    Raises:
+        ValueError: it is beyond floating point, or none.
+    """
+    found = float(number)
+    if not math.isfinite(found):
+        raise ValueError(f"{number} is a number beyond floating point")
+    return found
+
+
+def object_or_text(text: str) -> dict[str, Any]:
+    """The arguments of a call, for answers that hold them as JSON. Where Python has no value for
+    them that can be written again (`read_plain`), or they were cut, their text is under
+    "arguments".
+    """
+    try:
+        found = read_plain(text or "{}")
+    except (ValueError, RecursionError):
+        return {"arguments": text}
+    return found if isinstance(found, dict) else {"arguments": text}
 
 
 def _short(number: str) -> str:

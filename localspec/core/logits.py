@@ -20,13 +20,13 @@ import numpy as np
 
 from localspec.core import kernel, sampler_chain
 from localspec.core.constraint import Constraint, TokenMask
+from localspec.core.errors import NothingAllowedError, NotNumbersError, UsageError
 from localspec.core.noise import Noise
 from localspec.core.repetition import NO_BREAKERS, Breakers
 from localspec.core.sampler_chain import SamplerChain
 from localspec.core.sampling_params import GREEDY, Sampling
 from localspec.core.selection import allowed_ids, require_finite, top_ids
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
-from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
 
 _NOTHING = 1e-300
 """Tokens whose probability is below this share of the highest are left out: it might be 0 once

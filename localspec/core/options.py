@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import Adapter, adapters
 from localspec.core.endpoint import endpoints
+from localspec.core.errors import UsageError
 from localspec.core.setting_spec import Scope, names_of
 from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
-from localspec.errors import UsageError
 
 _SPECS = schema.of(Scope.LOAD)
 STRICT_KV_TYPES = ("f16", "bf16", "f32")

@@ -13,13 +13,13 @@ from localspec.core import json_text
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
+from localspec.core.errors import UsageError
 from localspec.core.events import Message, ReplyEvent
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 
 _NUMBER = 8
 """Characters of a number, roughly."""
@@ -148,10 +148,20 @@ class ReplyRequest:
         calls = (call for message in self.messages for call in message.calls)
         return (
             self.characters
-            + sum(len(message.reasoning) for message in self.messages)
-            + sum(len(call.arguments) for call in calls)
+            + sum(len(m.reasoning) + len(m.call_id) + len(m.name) for m in self.messages)
+            + sum(len(call.id) + len(call.name) + len(call.arguments) for call in calls)
             + len(self.tools or "")
             + len(self.template_arguments or "")
+        )
+
+    def reads_as(self, other: ReplyRequest) -> bool:
+        """Whether it has the prompt of another one."""
+        return (
+            self.messages == other.messages
+            and self.prompt == other.prompt
+            and self.prompt_tokens == other.prompt_tokens
+            and self.infill == other.infill
+            and self.adapters == other.adapters
         )
 
     @property
@@ -166,8 +176,9 @@ class ReplyRequest:
         pictures = (picture for message in self.messages for picture in message.pictures)
         return (
             self.written
+            + len(self.owner)
             + sum(map(len, self.stop))
-            + sum(len(picture.data) for picture in pictures)
+            + sum(len(picture.data) + len(picture.address) for picture in pictures)
             + (len(grammar.text) + sum(map(len, grammar.choices)) if grammar is not None else 0)
             + _NUMBER * (len(self.prompt_tokens or ()) + len(self.sampling.logit_bias))
         )

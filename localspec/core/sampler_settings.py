@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from localspec.core import json_text
+from localspec.core.errors import UsageError
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
-from localspec.errors import UsageError
 
 ORDER = (
     *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from localspec.core import sampler_settings as more
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
 from localspec.core.setting_spec import Scope
-from localspec.errors import UsageError
 
 LARGEST_BIAS = 1e30
 """With a bias of this size logits still fit into 32 bits, whatever the penalties."""

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import NotNumbersError
 from localspec.core.kernel import RowKernel
 from localspec.core.values import Ids, Logits
-from localspec.errors import NotNumbersError
 
 
 def require_finite(best: float, *, low: bool = False) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 Value = str | int | float | bool | None
 """A setting as config.toml and presets hold it; None is automatic."""

@@ -17,7 +17,7 @@ from localspec.core.setting_spec import Kind, Scope, SettingSpec
 DRAFTERS = drafter_registry.NAMES
 """Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
-"""Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
+"""Names that ``--verifier`` takes: those of `localspec.decode.verifiers`, which needs numpy."""
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 """Names that ``--kv-type`` takes: the ggml types that a KV cache can have."""
 MAX_K: Final = 62

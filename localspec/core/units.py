@@ -13,6 +13,13 @@ def size(n: int) -> str:
     raise AssertionError("the loop returns")
 
 
+def size_text(n: int) -> str:
+    """Bytes as `size`, with two digits where sizes of models are compared: 4.61 GB."""
+    if n >= 1e8:
+        return f"{n / 1e9:.2f} GB"
+    return f"{n / 1e6:.1f} MB" if n >= 1e5 else f"{n / 1e3:.0f} kB"
+
+
 def duration(seconds: float) -> str:
     """Minutes and seconds, with hours where there are any: 3:05 or 1:02:09."""
     whole = int(seconds + 0.5)

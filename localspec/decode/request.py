@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from localspec.core.errors import ContextFullError, Interrupted, NotNumbersError, ProposalError
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import TokenLogprobs
@@ -19,11 +20,10 @@ from localspec.core.values import ROOT, Draft, Emitted, Scores, Verdict, origins
 from localspec.decode.judged import CachedRows, Judged
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
+from localspec.decode.verifiers import Match, Verifier, require_exact
 from localspec.drafters.base import Ask
 from localspec.drafters.lookup.predicted_text import PredictedText
-from localspec.errors import ContextFullError, Interrupted, NotNumbersError, ProposalError
 from localspec.policy import Policy
-from localspec.verifiers import Match, Verifier, require_exact
 
 _T = TypeVar("_T")
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from localspec.core.errors import AuditError, ContextFullError, LocalspecError, PassRefusedError
 from localspec.core.plan import Outcome
 from localspec.core.target import Target, Work
 from localspec.core.values import Draft, Emitted, Scores, Verdict
@@ -19,7 +20,6 @@ from localspec.decode.judged import Judged
 from localspec.decode.request import Request
 from localspec.decode.routing import learn, planned, propose
 from localspec.drafters.base import Committed, Drafter
-from localspec.errors import AuditError, ContextFullError, LocalspecError, PassRefusedError
 from localspec.policy import Policy
 
 

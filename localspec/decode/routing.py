@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from localspec.core.errors import DecodeError, Interrupted
 from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
 from localspec.core.values import (
@@ -26,7 +27,6 @@ from localspec.core.values import (
 )
 from localspec.decode.request import Request
 from localspec.drafters.base import Ask, Drafter
-from localspec.errors import DecodeError, Interrupted
 from localspec.policy import Policy
 
 

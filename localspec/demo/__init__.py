@@ -1,7 +1,3 @@
-"""The embedded pair, a toy for tests and first steps; MODEL_CARD.md describes it."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-FOLDER = Path(__file__).parent
+"""The embedded pair, which MODEL_CARD.md describes, and the race of drafting against plain decoding
+with a model that is grown from it to the cost of a large one.
+"""

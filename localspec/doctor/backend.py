@@ -12,8 +12,8 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from localspec.compiling import own_build
+from localspec.core.units import size_text
 from localspec.doctor.findings import Finding, in_checkout
-from localspec.models.memory.report import size_text
 
 _VECTORS = {
     "avx2": "AVX2",

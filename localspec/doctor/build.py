@@ -9,9 +9,9 @@ from collections.abc import Generator
 
 from localspec.compiling import own_build
 from localspec.core import kernel
+from localspec.core.errors import LocalspecError
 from localspec.core.kernel import build as build_kernel
 from localspec.doctor.findings import Finding
-from localspec.errors import LocalspecError
 from localspec.loading import build_record, own_kernels, soundness
 from localspec.loading.build_record import Build
 from localspec.loading.soundness import Soundness

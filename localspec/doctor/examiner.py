@@ -15,10 +15,10 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 
+from localspec.core.processes import activity, crash
+from localspec.core.processes.children import command
 from localspec.doctor import backend, pair
 from localspec.doctor.findings import Finding
-from localspec.processes import activity, crash
-from localspec.processes.children import command
 
 BACKEND, SPEED, FIT = "backend", "speed", "fit"
 _PATIENCE = {BACKEND: 60.0, SPEED: 120.0, FIT: 60.0}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import localspec
-from localspec.files.private import without_secrets
+from localspec.core.files.private import without_secrets
 
 Status = Literal["ok", "note", "broken"]
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from localspec import __version__
 from localspec.config import settings
+from localspec.core.errors import LocalspecError
 from localspec.doctor.findings import Finding
-from localspec.errors import LocalspecError
 from localspec.models.hub.error_messages import why_unreachable
 
 _HUB = "https://huggingface.co"

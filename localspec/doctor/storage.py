@@ -8,12 +8,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from localspec.config import settings
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
+from localspec.core.units import size_text
 from localspec.doctor.findings import Finding
-from localspec.errors import LocalspecError
-from localspec.files import paths
 from localspec.models.catalog.catalog import catalog
-from localspec.models.hub.hf_cache import PARTIAL_SUFFIX, cache_folder
-from localspec.models.memory.report import size_text
+from localspec.models.catalog.hf_cache import PARTIAL_SUFFIX, cache_folder
 
 _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
 

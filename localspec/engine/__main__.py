@@ -1,6 +1,6 @@
 """``python -m localspec.engine``: the engine as a child process; see `localspec.engine.main`."""
 
-from localspec.processes import garbage
+from localspec.core.processes import garbage
 
 garbage.collect_rarely()  # before the imports
 

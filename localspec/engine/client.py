@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
@@ -39,7 +40,6 @@ from localspec.engine.events import (
 )
 from localspec.engine.reply import EngineReply, Inbox
 from localspec.engine.spawn import exit_error, spawn
-from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -202,7 +202,7 @@ class EngineClient:
     async def tokenize(
         self, request: ReplyRequest, *, special: bool = True, bos: bool = True
     ) -> Tokenized:
-        """`Runtime.tokenize`, beside the replies that run.
+        """`Runtime.tokenize`, beside the replies that run. Cancelled as `examine` is.
 
         Raises what that raises, or EngineError when the process dies.
         """
@@ -236,7 +236,7 @@ class EngineClient:
                 case event:
                     return event
         except asyncio.CancelledError:
-            if isinstance(command, ExamineCommand):
+            if not isinstance(command, AdapterCommand):
                 self.interrupt_reply(command.id)
                 await inbox.get()
             raise
@@ -289,12 +289,10 @@ class EngineClient:
         Raises:
             UsageError: the command is larger than the engine would take.
         """
+        if isinstance(command, ReplyCommand | ExamineCommand | TokenizeCommand):
+            _require_short(command.request.written)  # its line is longer, and takes time to write
         line = protocol.encode(command)
-        if len(line) > protocol.MAX_LINE:
-            raise UsageError(
-                f"the conversation is too long to be sent to the engine: {len(line) >> 20} MB, and "
-                f"{protocol.MAX_LINE >> 20} MB is the most; shorten the message"
-            )
+        _require_short(len(line))
         process = self._process
         if process is not None and process.stdin is not None and not process.stdin.is_closing():
             process.stdin.write(line)
@@ -337,3 +335,16 @@ class EngineClient:
     def _replies_fail(self, error: EngineError) -> None:
         for inbox in self._replies.values():
             inbox.fail(error)
+
+
+def _require_short(size: int) -> None:
+    """Refuse a command of so many bytes, or more, where the engine would not take it.
+
+    Raises:
+        UsageError: it would not.
+    """
+    if size > protocol.MAX_LINE:
+        raise UsageError(
+            f"the conversation is too long to be sent to the engine: {size >> 20} MB, and "
+            f"{protocol.MAX_LINE >> 20} MB is the most; shorten the message"
+        )

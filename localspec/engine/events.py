@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from localspec import errors
+from localspec.core import errors
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.tokenized import Tokenized
-from localspec.errors import EngineError, LocalspecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class FailedEvent:
         return cls(id, type(error).__name__, str(error), error.exit_code)
 
     def exception(self) -> LocalspecError:
-        """The error as an exception: of its class in `localspec.errors`, or EngineError."""
+        """The error as an exception: of its class in `localspec.core.errors`, or EngineError."""
         kind = getattr(errors, self.error, None)
         if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
             kind = EngineError

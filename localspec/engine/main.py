@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from localspec.core.files.private import without_secrets
+from localspec.core.processes.parent import end_with_parent
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent
 from localspec.engine.outbox import INTERVAL, Outbox
 from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
-from localspec.files.private import without_secrets
-from localspec.processes.parent import end_with_parent
 
 log = logging.getLogger("localspec.engine")
 RUNTIME = "localspec.runtime:open_from_fields"

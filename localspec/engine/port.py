@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from localspec.core.errors import EngineError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
-from localspec.errors import EngineError
 
 if TYPE_CHECKING:
     from localspec.core.options import Options

@@ -25,7 +25,8 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      uses it; see localspec.runtime.Runtime.load_adapter. Answered
                                      by adapted or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
-                                     ends with finished (finish_reason "interrupt")
+                                     ends with finished (finish_reason "interrupt"). examine and
+                                     tokenize end with failed, unless they are done before
     close                            stop what runs, unload and exit with status 0
 
 Messages of the engine (`localspec.engine.events`)::
@@ -50,7 +51,7 @@ Messages of the engine (`localspec.engine.events`)::
     adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
-                                     a class name of localspec.errors, message one line for the
+                                     a class name of localspec.core.errors, message one line for the
                                      user. The engine goes on with the next command
 
 Replies and other questions run side by side, replies as many at a time as ``parallel`` of ModelInfo
@@ -69,6 +70,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from localspec.core import codec
+from localspec.core.errors import EngineError, LocalspecError, UsageError
 from localspec.engine.commands import (
     AdapterCommand,
     CloseCommand,
@@ -91,7 +93,6 @@ from localspec.engine.events import (
     TokenizedEvent,
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
-from localspec.errors import EngineError, LocalspecError, UsageError
 
 VERSION = 10
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with

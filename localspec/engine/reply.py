@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from localspec.core.errors import EngineError
 from localspec.core.events import Finished, ReplyEvent
 from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
-from localspec.errors import EngineError
 
 
 class Inbox:

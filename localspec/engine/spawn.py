@@ -9,17 +9,17 @@ import signal
 from asyncio.subprocess import Process
 from pathlib import Path
 
-from localspec.engine import protocol
-from localspec.errors import (
+from localspec.core.errors import (
     DeviceLostError,
     DeviceMemoryError,
     EngineError,
     LocalspecError,
     WorkerLostError,
 )
-from localspec.files import paths
-from localspec.files.private import opener
-from localspec.processes import children
+from localspec.core.files import paths
+from localspec.core.files.private import opener
+from localspec.core.processes import children
+from localspec.engine import protocol
 
 _LOG_BYTES = 1 << 20
 _LOG_TAIL = 1 << 16
@@ -70,7 +70,7 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     message = exit_message(status, log, doing)
     if status != -signal.SIGABRT:
         return EngineError(message)
-    from localspec.processes import crash  # rarely needed, and it compiles expressions
+    from localspec.core.processes import crash  # rarely needed, and it compiles expressions
 
     llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
     failure = crash.device_failure(llama_log, crash.recent_lines(log))
@@ -103,7 +103,7 @@ def exit_message(status: int, log: Path, doing: str = "") -> str:
 
 def _last_words(log: Path) -> str:
     """The native message before the last crash in a log; "" if there is none."""
-    from localspec.processes import crash
+    from localspec.core.processes import crash
 
     try:
         with log.open("rb") as file:

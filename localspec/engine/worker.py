@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
+from localspec.core.processes import garbage
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
@@ -41,8 +43,6 @@ from localspec.engine.events import (
 )
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
-from localspec.errors import EngineError, LocalspecError
-from localspec.processes import garbage
 
 log = logging.getLogger("localspec.engine")
 
@@ -74,7 +74,14 @@ class EngineRuntime(Protocol):
         interrupt: Interrupt | None = None,
     ) -> Examination: ...
 
-    def tokenize(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized: ...
+    def tokenize(
+        self,
+        request: ReplyRequest,
+        *,
+        special: bool,
+        bos: bool,
+        interrupt: Interrupt | None = None,
+    ) -> Tokenized: ...
 
     def load_adapter(self, path: Path) -> None: ...
 
@@ -87,6 +94,9 @@ class EngineRuntime(Protocol):
     @property
     def failed(self) -> bool: ...
 
+
+_Answered = TypeVar("_Answered", ExamineCommand, TokenizeCommand, AdapterCommand)
+"""Commands that are answered by one message."""
 
 Factory = Callable[
     [dict[str, Any], Callable[[Loading], None], Callable[[], bool]],
@@ -109,7 +119,7 @@ class EngineWorker:
         self._lock = threading.Lock()  # guards the two below
         self._runtime: EngineRuntime | None = None
         self._interrupts: dict[int, Interrupt] = {}
-        """One for each reply and examination that runs or waits."""
+        """One for each reply, examination and text to be split that runs or waits."""
         self._answering: set[threading.Thread] = set()
         """Threads that examine or tokenize."""
         self._rested = True
@@ -178,7 +188,7 @@ class EngineWorker:
         elif isinstance(command, CloseCommand):
             self._leave()
         else:
-            if isinstance(command, ReplyCommand | ExamineCommand):
+            if isinstance(command, ReplyCommand | ExamineCommand | TokenizeCommand):
                 with self._lock:
                     self._interrupts[command.id] = Interrupt()
             self._commands.put(command)
@@ -211,18 +221,27 @@ class EngineWorker:
         elif isinstance(command, AdapterCommand):
             self._spawn(self._adapt, command)
 
-    def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
-        """Do something while other commands are executed."""
+    def _spawn(self, work: Callable[[_Answered], None], command: _Answered) -> None:
+        """Answer a command while others are executed."""
 
         def run() -> None:
-            work(*arguments)
+            with self._reporting(command.id):
+                work(command)
+            over()
+
+        def over() -> None:
+            self._end(command.id)
             with self._lock:
                 self._answering.discard(thread)
 
-        thread = threading.Thread(target=run, name="answers", daemon=True)
+        thread: threading.Thread = threading.Thread(target=run, name="answers", daemon=True)
         with self._lock:
             self._answering.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread for it now
+            self._report(command.id, error)
+            over()
 
     @contextlib.contextmanager
     def _reporting(self, id: int | None) -> Iterator[None]:  # noqa: A002 - the protocol's field
@@ -301,28 +320,25 @@ class EngineWorker:
 
     def _examine(self, command: ExamineCommand) -> None:
         interrupt = self._interrupts[command.id]
-        with self._reporting(command.id):
-            found = self._opened().examine(
-                command.request, command.tokens, command.rival, interrupt
-            )
-            self._outbox.send(ExaminedEvent(command.id, found))
-        self._end(command.id)
+        found = self._opened().examine(command.request, command.tokens, command.rival, interrupt)
+        self._outbox.send(ExaminedEvent(command.id, found))
 
     def _tokenize(self, command: TokenizeCommand) -> None:
-        with self._reporting(command.id):
-            found = self._opened().tokenize(
-                command.request, special=command.special, bos=command.bos
-            )
-            self._outbox.send(TokenizedEvent(command.id, found))
+        found = self._opened().tokenize(
+            command.request,
+            special=command.special,
+            bos=command.bos,
+            interrupt=self._interrupts[command.id],
+        )
+        self._outbox.send(TokenizedEvent(command.id, found))
 
     def _adapt(self, command: AdapterCommand) -> None:
-        with self._reporting(command.id):
-            runtime, path = self._opened(), Path(command.path)
-            if command.load:
-                runtime.load_adapter(path)
-            else:
-                runtime.unload_adapter(path)
-            self._outbox.send(AdaptedEvent(command.id))
+        runtime, path = self._opened(), Path(command.path)
+        if command.load:
+            runtime.load_adapter(path)
+        else:
+            runtime.unload_adapter(path)
+        self._outbox.send(AdaptedEvent(command.id))
 
 
 class _Forwards:

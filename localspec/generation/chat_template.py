@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from localspec.core.errors import UnsupportedModelError, UsageError
 from localspec.core.events import Message
-from localspec.errors import UnsupportedModelError, UsageError
 from localspec.generation import template_process, tool_probe
 from localspec.generation.template_messages import for_template, one_by_one, told_in_text
 from localspec.generation.template_process import TooMuchError

@@ -10,14 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from localspec.core.events import Candidate, Examination, Token
-from localspec.core.interrupt import Interrupt
-from localspec.core.logits import LogitsProcessor
-from localspec.core.noise import Noise
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.values import Distribution, Logits
-from localspec.drafters.base import Drafter
-from localspec.errors import (
+from localspec.core.errors import (
     ContextError,
     Interrupted,
     NothingAllowedError,
@@ -25,10 +18,17 @@ from localspec.errors import (
     QueueFullError,
     UsageError,
 )
+from localspec.core.events import Candidate, Examination, Token
+from localspec.core.interrupt import Interrupt
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.values import Distribution, Logits
+from localspec.decode.verifiers.near_tie import Choice
+from localspec.drafters.base import Drafter
 from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.scheduler import Scheduler
-from localspec.verifiers.near_tie import Choice
 
 _CANDIDATES = 8
 _TRIES = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message
-from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import Cancelled, Template, never
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Tokenize

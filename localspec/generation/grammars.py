@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from localspec.core.constraint import Constraint
+from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import QueueFullError, UsageError
 from localspec.grammar.tool_families import Family, family_of
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Infill
-from localspec.errors import ContextError, UsageError
 
 WINDOW = 2048
 """Most tokens around the cursor: llama-server's ``n_batch``."""

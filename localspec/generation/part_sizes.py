@@ -47,7 +47,7 @@ class PartSizes:
         """Tokens that are read in about ``seconds``."""
         if not self._rate:
             return FIRST_PART
-        return max(LEAST_PART, min(PART, int(seconds * self._rate) // _GROUP * _GROUP))
+        return max(LEAST_PART, int(min(PART, max(0.0, seconds * self._rate))) // _GROUP * _GROUP)
 
     @staticmethod
     def of(left: int, most: int) -> int:

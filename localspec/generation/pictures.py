@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from localspec.core.errors import MediaError, QueueFullError
 from localspec.core.events import Message
 from localspec.core.picture import LEFT_OUT, MOST_PICTURES, UNSEEN, Decoded, Picture
-from localspec.errors import MediaError, QueueFullError
 
 _OPENS, _CLOSES = "\ufdd2", "\ufdd3"
 """Noncharacters: Unicode keeps them for uses inside a program."""

@@ -10,13 +10,13 @@ import numpy as np
 
 from localspec.core import media_rows
 from localspec.core.adapter_list import Blend
+from localspec.core.errors import AuditError, LocalspecError, QueueFullError
 from localspec.core.events import Notice, ReplyEvent
 from localspec.core.logprobs import PromptScored
 from localspec.core.target import ServingTarget, Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
-from localspec.errors import AuditError, LocalspecError, QueueFullError
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
 from localspec.prefix_cache.cache import PrefixCache

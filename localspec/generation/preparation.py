@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
+from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor
@@ -15,8 +16,8 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import ServingTarget
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import DraftRules
+from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.lookup.predicted_text import PredictedText
-from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.infill import InfillPrompts
@@ -32,7 +33,6 @@ from localspec.grammar.thinking import begun, markers
 from localspec.grammar.tool_families import FAMILIES
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Conversation
-from localspec.verifiers import Verifier, verifier
 
 _LONGEST_TOKEN = 64
 """Characters of a prediction for each token of the context: more of it cannot be of use."""

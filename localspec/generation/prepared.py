@@ -13,10 +13,10 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import ANY_DRAFT, DraftRules, Request
+from localspec.decode.verifiers import Verifier
 from localspec.generation.fitting import Prompt
 from localspec.generation.stop_condition import StopCondition
 from localspec.policy import Policy
-from localspec.verifiers import Verifier
 
 
 def new_seed() -> int:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from localspec.core.errors import ContextError, MediaError, UsageError
 from localspec.core.events import Message, Reply
 from localspec.core.media_rows import is_row
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
-from localspec.errors import ContextError, MediaError, UsageError
 from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, never
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown
@@ -188,14 +188,17 @@ class PromptBuilder:
             raise MediaError("nothing follows the last picture; write a question after it")
         return replace(found, held=held)
 
-    def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
+    def whole(
+        self, request: ReplyRequest, cancelled: Callable[[], bool] = never
+    ) -> tuple[str, list[int]]:
         """Text and tokens of a conversation, whether it fits into the context or not.
 
         Raises:
             UsageError: the template refuses it.
+            Interrupted: ``cancelled`` returned true.
         """
-        messages, _ = self._messages(request)
-        text = self._template_of(request).render(messages)
+        messages, _ = self._messages(request, cancelled)
+        text = self._template_of(request).render(messages, cancelled)
         return shown(plain(text)), self._transcripts.of(request.owner).encode(text)
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:

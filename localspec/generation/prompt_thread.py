@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from localspec.errors import Interrupted, UsageError
+from localspec.core.errors import Interrupted, UsageError
 from localspec.generation.preparation import Preparation
 from localspec.generation.prepared import Prepared
 from localspec.generation.reply_job import Job
@@ -103,8 +103,9 @@ class PromptThread:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="localspec prompts", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="localspec prompts", daemon=True)
+            thread.start()  # may fail, and is tried again with the next prompt
+            self._thread = thread
 
     def close(self) -> None:
         """Wait until the prompts begun are made or given up; the taker must be closed."""
@@ -132,24 +133,24 @@ class PromptThread:
     def _begin(self, job: Job) -> None:
         """Prepare a job here, or have it done where it may take its time."""
         try:
-            long = self._preparation.takes_long(job.request)
+            if long := self._preparation.takes_long(job.request):
+                with self._lock:
+                    self._put_long(job)
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
             job.fail(error)
             return
         if not long:
             self._prepare(job)
-            return
-        with self._lock:
-            self._put_long(job)
 
     def _put_long(self, task: Job | _Call) -> None:
         """Have it done in a thread for what may take long; the lock is held."""
+        if min(self._busy + 1, _SLOW) > len(self._slow):
+            name = "localspec long prompts"
+            thread = threading.Thread(target=self._run_long, name=name, daemon=True)
+            thread.start()
+            self._slow.append(thread)
         self._busy += 1
         self._long.put(task)
-        if min(self._busy, _SLOW) > len(self._slow):
-            name = "localspec long prompts"
-            self._slow.append(threading.Thread(target=self._run_long, name=name, daemon=True))
-            self._slow[-1].start()
 
     def _run_long(self) -> None:
         while (task := self._long.get()) is not None:

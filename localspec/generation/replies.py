@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, ReplyEvent
+from localspec.core.processes.activity import doing
 from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Off
-from localspec.errors import Interrupted
 from localspec.generation.delivery import Deliveries, Delivery
 from localspec.generation.generation import Generation
 from localspec.generation.grammars import incomplete
@@ -27,7 +28,6 @@ from localspec.generation.prompt_thread import Ready
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.turns import Turns
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.processes.activity import doing
 
 log = logging.getLogger("localspec.replies")
 

@@ -10,13 +10,13 @@ from localspec.core.adapter_list import Blend
 from localspec.core.events import Notice
 from localspec.core.interrupt import StopSignal
 from localspec.core.target import ServingTarget
+from localspec.decode.verifiers import Verifier
 from localspec.drafters.base import Drafter
 from localspec.generation.grammars import GrammarModel
 from localspec.generation.pictures import Sight
 from localspec.generation.prompt import Tokenizer
 from localspec.generation.stop_condition import Pieces
 from localspec.policy import Policy
-from localspec.verifiers import Verifier
 
 
 class RunnableModel(Tokenizer, Pieces, GrammarModel, Protocol):

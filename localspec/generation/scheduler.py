@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 from localspec.core.tokenized import Tokenized
-from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
@@ -143,7 +143,12 @@ class Scheduler:
             self._start()
             self._jobs.add(job)
         interrupt.watch(job)
-        self._prompts.prepare(job)
+        try:
+            self._prompts.prepare(job)
+        except BaseException:  # without a thread it does not wait either
+            with self._lock:
+                self._jobs.discard(job)
+            raise
 
     def call(
         self,
@@ -211,8 +216,9 @@ class Scheduler:
         if self._closed:
             raise UsageError("this runtime is closed")
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="localspec models", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="localspec models", daemon=True)
+            thread.start()  # may fail, and is tried again with the next task
+            self._thread = thread
             atexit.register(self.close)  # llama.cpp must not compute while the process ends
 
     # -- the thread ----------------------------------------------------------------------------
@@ -297,16 +303,19 @@ class Scheduler:
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
+    def tokenized(
+        self, request: ReplyRequest, cancelled: Callable[[], bool], *, special: bool, bos: bool
+    ) -> Tokenized:
         """See `localspec.generation.tokenizing`; not held up by replies.
 
         Raises:
             UsageError: closed, or as `Tokenizing.tokenized`.
+            Interrupted: as that.
         """
         known = self.preparation
         tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
         return self.prepare(
-            request, lambda: tokenizing.tokenized(request, special=special, bos=bos)
+            request, lambda: tokenizing.tokenized(request, cancelled, special=special, bos=bos)
         )
 
     def prepare(self, request: ReplyRequest, work: Callable[[], _T]) -> _T:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from localspec.core.processes.bounded_child import answer_lines, limit_memory
 from localspec.generation.template_program import BrokenTemplateError, Program, RefusedError
-from localspec.processes.bounded_child import answer_lines, limit_memory
 
 MEMORY = 768 << 20
 """Bytes of address space."""

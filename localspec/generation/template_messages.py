@@ -120,23 +120,28 @@ def told_in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     if tools:
         lines = (json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
         found.append(Message("system", _TOLD.format(tools="\n".join(lines))))
+    results: list[str] = []
+    """Of calls, since the last other message: they are one message of the user."""
+
+    def told() -> None:
+        if results:
+            found.append(Message("user", "\n".join(results)))
+            results.clear()
+
     for message in messages:
+        if message.role == "tool" and not message.calls:
+            results.append(f"<tool_response>\n{message.content}\n</tool_response>")
+            continue
+        told()
         if message.calls:
             parts = [
                 message.content,
                 *(_quoted(call.name, call.arguments) for call in message.calls),
             ]
             found.append(Message("assistant", "\n".join(filter(None, parts)), message.reasoning))
-        elif message.role == "tool":
-            result = f"<tool_response>\n{message.content}\n</tool_response>"
-            before = found[-1] if found else None
-            if before is not None and before.role == "user" and before.call_id:
-                result = f"{before.content}\n{result}"
-                found.pop()
-            found.append(Message("user", result, call_id="results"))
         else:
             found.append(message)
-    found = [Message("user", m.content) if m.call_id else m for m in found]
+    told()
     n = next((i for i, m in enumerate(found) if m.role not in SYSTEM), len(found))
     # The client's own system message first: it says who the model is.
     return [*found[1:n], found[0], *found[n:]] if tools else found

@@ -1,7 +1,7 @@
 """The processes that render chat templates, as the one who needs a prompt sees them.
 
 A template comes with a downloaded file and is a program: it runs within limits of time and memory,
-see `localspec.processes.bounded`.
+see `localspec.core.processes.bounded`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import atexit
 import functools
 
-from localspec.generation.template_child import MEMORY, SECONDS
-from localspec.processes.bounded import (
+from localspec.core.processes.bounded import (
     STARTING_SECONDS,
     BoundedPool,
     BoundedProcess,
     Bounds,
     TooMuchError,
 )
+from localspec.generation.template_child import MEMORY, SECONDS
 
 _STARTING_SECONDS = STARTING_SECONDS
 _MOST = 3

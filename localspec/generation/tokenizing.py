@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from localspec.core.errors import Interrupted, UsageError
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import UsageError
+from localspec.generation.chat_template import never
 from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
@@ -24,7 +27,14 @@ class Tokenizing:
         self._prompts = prompts
         self._infills = infills
 
-    def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
+    def tokenized(
+        self,
+        request: ReplyRequest,
+        cancelled: Callable[[], bool] = never,
+        *,
+        special: bool,
+        bos: bool,
+    ) -> Tokenized:
         """The prompt of a request, which may be longer than the context: its messages through the
         chat template, its raw prompt, its tokens, or those of its text with a gap.
 
@@ -34,7 +44,11 @@ class Tokenizing:
         Raises:
             UsageError: tokens that the vocabulary lacks, a template that refuses, or a text of more
                 than `MOST_BYTES`.
+            Interrupted: ``cancelled`` returned true, before the work or in a template that may take
+                long.
         """
+        if cancelled():
+            raise Interrupted("nobody waits for these tokens any more")
         _require_few(request.characters)  # before any work
         model = self._model
         if request.prompt_tokens is not None:
@@ -53,7 +67,7 @@ class Tokenizing:
             tokens = self._infills.prompt(request.infill, request.max_tokens, request.owner).tokens
             text = None
         else:
-            text, tokens = self._prompts.whole(request)
+            text, tokens = self._prompts.whole(request, cancelled)
             _require_few(_size(text))
         raw = [self._piece(token) for token in tokens]
         _require_few(sum(map(len, raw)))

@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from localspec.core import json_text
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar import numbers
 from localspec.grammar.tool_families import FAMILIES, JSON_STYLE, Family, family_of
 
@@ -127,7 +128,7 @@ def _written(spec: GrammarSpec) -> str:
 
     match spec.kind:
         case "schema":
-            schema = json.loads(spec.text)
+            schema = json.loads(spec.text, parse_float=json_text.finite)
             if isinstance(schema, dict):
                 (schema,) = numbers.bounded([schema])
             return str(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_STYLE))

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-from localspec.errors import GrammarError, QueueFullError
+from localspec.core.errors import GrammarError, QueueFullError
 
 MOST_LEFT = 4
 """Threads left behind that still compute, until which further grammars are followed."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import AuditError, GrammarError, LocalspecError
 from localspec.core.token_view import TokenView
 from localspec.core.values import Draft
-from localspec.errors import AuditError, GrammarError, LocalspecError
 from localspec.grammar.place import Place
 from localspec.grammar.thinking import Thinking
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import GrammarError
+from localspec.core.errors import GrammarError
 from localspec.grammar.compiling import limits, one_line, refuse
 from localspec.grammar.guard import Guard
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import MAX_TEXT, GrammarSpec
-from localspec.errors import UsageError
 
 
 def schema(text: str) -> GrammarSpec:

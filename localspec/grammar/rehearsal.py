@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar.compiling import compiled, limits, one_line, refuse
 from localspec.grammar.tool_families import FAMILIES
 

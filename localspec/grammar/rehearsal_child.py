@@ -13,10 +13,10 @@ import itertools
 import os
 from typing import Any
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
+from localspec.core.processes.bounded_child import address_space, answer_lines, limit_memory
 from localspec.grammar.rehearsal import rehearse, single_bytes, tokenizer
-from localspec.processes.bounded_child import address_space, answer_lines, limit_memory
 
 MEMORY = 1 << 30
 """Bytes of the process, with the largest vocabularies."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec, require_shallow
-from localspec.errors import UsageError
 from localspec.grammar.tool_families import (
     FAMILIES,
     JSON_STYLE,
@@ -52,11 +52,12 @@ class Choice:
         """The content of a spec.
 
         Raises:
-            UsageError: no tools, or no such tool or family.
+            UsageError: it is none, no tools, or no such tool or family.
         """
-        data = json.loads(spec.text)
+        data = _read(spec.text)
         tools = tuple(
-            Tool(tool["name"], tool["parameters"], tool["strict"]) for tool in data["tools"]
+            Tool(tool["name"], tool["parameters"], tool["strict"])
+            for tool in map(_tool, data["tools"])
         )
         wanted = data["choice"]
         if wanted not in {"auto", "required"}:
@@ -67,6 +68,38 @@ class Choice:
             raise UsageError(f"no such way to call tools: {data['family']!r}")
         answer = data.get("answer")
         return cls(tools, wanted != "auto", data["several"], data["family"], answer)
+
+
+_FIELDS: dict[str, Any] = {
+    "tools": list,
+    "choice": str,
+    "several": bool,
+    "family": str | None,
+    "answer": dict | None,
+}
+"""Of a spec of the kind "tools", see `spec` and `with_answer`."""
+
+
+def _read(text: str) -> dict[str, Any]:
+    """The fields of a spec of the kind "tools".
+
+    Raises:
+        UsageError: it has not these.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = None
+    given = {"answer": None, **data} if isinstance(data, dict) else {}
+    for name, kind in _FIELDS.items():
+        if name not in given or not isinstance(given[name], kind):
+            raise UsageError(
+                f'a grammar of the kind "tools" is a JSON object with {", ".join(_FIELDS)}; '
+                f"{name} is missing, or of a wrong type"
+            )
+    if not all(isinstance(tool, dict) for tool in given["tools"]):
+        raise UsageError("the tools are not objects")
+    return given
 
 
 def spec(

@@ -22,8 +22,8 @@ from pathlib import Path
 from localspec.compiling import cxx
 from localspec.compiling.llama_source import VERSION, Source
 from localspec.compiling.variants import variants
-from localspec.errors import LocalspecError
-from localspec.files import native, paths, private, whole_file
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native, paths, private, whole_file
 from localspec.kernels.headers import FILES, INCLUDED, headers
 from localspec.kernels.instruction_sets import InstructionSet, of_machine
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.compiling import variants
-from localspec.errors import LocalspecError, NoKernelError
-from localspec.files import native
+from localspec.core.errors import LocalspecError, NoKernelError
+from localspec.core.files import native
 
 ABI = 1
 BUFFER = "CPU_LOCALSPEC"

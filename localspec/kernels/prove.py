@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.kernels.formats import FORMATS, Format, Numbers
 from localspec.kernels.library import Floats, KernelLibrary
 

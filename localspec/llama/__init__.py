@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from localspec.compiling import own_build
-from localspec.files.native import closed_libraries
+from localspec.core.files.native import closed_libraries
 
 
 def _require_trusted_library() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.adapter_list import AS_LOADED, MOST, Adapter, AdapterUse, Blend
-from localspec.errors import ModelFileError, UsageError
+from localspec.core.errors import ModelFileError, UsageError
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.models.gguf.fingerprint import fingerprint

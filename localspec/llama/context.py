@@ -11,14 +11,15 @@ import numpy as np
 
 from localspec.core import kernel
 from localspec.core.adapter_list import Blend
-from localspec.core.values import Logits, Tokens
-from localspec.errors import (
+from localspec.core.errors import (
     ContextFullError,
     Interrupted,
     LocalspecError,
     PassRefusedError,
     UsageError,
 )
+from localspec.core.processes.activity import doing
+from localspec.core.values import Logits, Tokens
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
 from localspec.llama.devices import accelerators, backend, has_matrix_library
@@ -32,7 +33,6 @@ from localspec.llama.projector import Piece
 from localspec.llama.sequences import Sequences, Span
 from localspec.llama.team import team
 from localspec.llama.tree_layout import Tree
-from localspec.processes.activity import doing
 
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.adapter_list import Adapter
+from localspec.core.errors import UsageError
 from localspec.core.values import Logits, Tokens
-from localspec.errors import UsageError
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.models.compat.control_vector import DIRECTION

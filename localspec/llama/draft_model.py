@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core.errors import ContextFullError, DecodeError
 from localspec.core.media_rows import has_rows, runs
 from localspec.core.values import Logits, Tokens
-from localspec.errors import ContextFullError, DecodeError
 from localspec.llama import library
 from localspec.llama import state as saved
 from localspec.llama.context import Context

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from localspec.core.embedded import Vectors
-from localspec.errors import ModelFileError, UnsupportedModelError, UsageError
+from localspec.core.errors import ModelFileError, UnsupportedModelError, UsageError
 from localspec.llama.batch import Batch
 from localspec.llama.devices import physical_cores
 from localspec.llama.library import c_api

@@ -29,9 +29,10 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
+from localspec.core.files import paths
 from localspec.core.picture import Decoded, Pixels, Samples
-from localspec.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
-from localspec.files import paths
+from localspec.core.processes import children, parent
 from localspec.llama import library, mtmd, own_kernels
 from localspec.llama.file_errors import load_error
 from localspec.llama.heads.tensors import mapped
@@ -39,7 +40,6 @@ from localspec.llama.library import c_api
 from localspec.llama.load_file import load
 from localspec.llama.mtmd import IMAGE, TEXT, InputText
 from localspec.models.gguf.model_file import ModelFile
-from localspec.processes import children, parent
 
 LOG = "encoder.log"
 """llama.cpp's log of these processes, in the state folder."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.core.errors import DecodeError, LocalspecError
+from localspec.core.files import paths
+from localspec.core.files.private import opener
 from localspec.core.picture import Decoded, Samples
-from localspec.errors import DecodeError, LocalspecError
-from localspec.files import paths
-from localspec.files.private import opener
+from localspec.core.processes import children
 from localspec.llama import own_kernels
-from localspec.processes import children
 
 MODULE = "localspec.llama.encoder_child"
 LOG = "encoder-process.log"

@@ -12,7 +12,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.errors import UnsupportedModelError
+from localspec.core.errors import UnsupportedModelError
 from localspec.llama import library
 from localspec.llama.library import c_api
 

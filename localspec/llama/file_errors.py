@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from localspec.errors import (
+from localspec.core.errors import (
     ModelFileError,
     ModelNotFoundError,
     OutOfMemoryError,

@@ -23,8 +23,8 @@ import llama_cpp
 import llama_cpp.llama_cpp as c_api
 
 from localspec.compiling import variants
+from localspec.core.files.private import opener
 from localspec.core.safe_text import safe_text
-from localspec.files.private import opener
 
 __all__ = [
     "brief",

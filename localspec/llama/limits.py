@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from localspec.errors import (
+from localspec.core.errors import (
     ContextFullError,
     DecodeError,
     Interrupted,
     LocalspecError,
     PassRefusedError,
 )
+from localspec.core.processes import crash
 from localspec.llama import library
-from localspec.processes import crash
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
 """ggml types that a KV cache can have."""

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
+from localspec.core.processes.activity import doing
 from localspec.llama.library import c_api, libggml, load_backends
 from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import EXPERTS
-from localspec.processes.activity import doing
 
 _WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
 _EXTRA = re.compile(r"AMX|CPU_(?!Mapped$)\w+")

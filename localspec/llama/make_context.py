@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.errors import OutOfMemoryError
+from localspec.core.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, OUTPUTS_EACH

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import OutOfMemoryError
+from localspec.core.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api

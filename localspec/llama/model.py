@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import (
+from localspec.core.errors import (
     Interrupted,
     ModelFileError,
     UnsupportedModelError,

@@ -9,8 +9,8 @@ from ctypes import c_bool, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint32
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
-from localspec.files import native
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.llama import library
 
 TEXT, IMAGE, AUDIO = 0, 1, 2

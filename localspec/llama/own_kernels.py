@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.kernels.library import KernelLibrary
 from localspec.llama import library
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 
+from localspec.core.errors import LocalspecError, PassRefusedError
 from localspec.core.media_rows import runs
 from localspec.core.values import Tokens
-from localspec.errors import LocalspecError, PassRefusedError
 from localspec.llama.context import Context
 from localspec.llama.projector import Piece, Projector, Source
 

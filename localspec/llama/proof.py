@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from localspec.core.errors import DecodeError, LocalspecError
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.values import Logits, Tokens
-from localspec.demo import FOLDER
-from localspec.errors import DecodeError, LocalspecError
 from localspec.kernels.formats import FORMATS
 from localspec.llama import numpy_llama, own_kernels
 from localspec.llama.context import Context
@@ -124,7 +124,7 @@ def cases(folder: Path, kinds: Sequence[str] = TYPES) -> Iterator[Case]:
         tokens = rng.integers(0, VOCABULARY, n).tolist()
         yield Case(kind, path, tokens, numpy_llama.logits(path, tokens), RANDOM_TOLERANCE)
     for name in ("target", "draft"):
-        path = FOLDER / f"{name}.gguf"
+        path = DEMO_DIR / f"{name}.gguf"
         tokens = _text_tokens(path)[:n]
         expected = numpy_llama.logits(path, tokens)
         yield Case(f"the embedded {name}", path, tokens, expected, TRAINED_TOLERANCE)
@@ -134,7 +134,7 @@ def _text_tokens(path: Path) -> Tokens:
     report(at=f"loading {path.name}")
     model = Model(path, gpu_layers=0, extra_buffers=False)
     try:
-        text = (FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
+        text = (DEMO_DIR / "MODEL_CARD.md").read_text(encoding="utf-8")
         return model.tokenize(text)
     finally:
         model.close()

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import WorkerError
+from localspec.core.errors import WorkerError
+from localspec.core.processes.activity import doing
 from localspec.llama import library
 from localspec.llama.devices import accelerators
 from localspec.llama.library import libggml
-from localspec.processes.activity import doing
-from localspec.rpc.handshake import Worker
-from localspec.rpc.plugin import trusted
-from localspec.rpc.watch import Watch
+from localspec.llama.rpc.handshake import Worker
+from localspec.llama.rpc.plugin import trusted
+from localspec.llama.rpc.watch import Watch
 
 _P, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _MEMORY = ctypes.CFUNCTYPE(None, _P, ctypes.POINTER(_SIZE), ctypes.POINTER(_SIZE))
@@ -111,12 +111,6 @@ def serve(
     array = (_P * len(handles))(*handles)
     folder = None if cache is None else str(cache).encode()
     start(address.encode(), folder, threads, len(handles), array)
-
-
-def served() -> list[str]:
-    """Descriptions of the devices that `serve` offers."""
-    found = [f"{device.name}, {device.description}" for device in accelerators()]
-    return found or ["the processor"]
 
 
 @functools.cache

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from localspec.errors import Interrupted, LocalspecError
-from localspec.files.new_file import unfinished
-from localspec.processes import children, crash
+from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.files.new_file import unfinished
+from localspec.core.processes import children, crash
 
 TYPES = {2: 10, 3: 11, 4: 2}
 """Bits a weight, roughly, to llama.cpp's file types: Q2_K, Q3_K_S, Q4_0."""

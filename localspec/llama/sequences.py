@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from localspec.errors import AuditError, DecodeError
+from localspec.core.errors import AuditError, DecodeError
 from localspec.llama.batch import Batch
 from localspec.llama.library import brief, c_api
 from localspec.llama.model import Model

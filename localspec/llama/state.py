@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.errors import DecodeError
+from localspec.core.errors import DecodeError
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.sequences import Span

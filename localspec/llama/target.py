@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from localspec.core.adapter_list import AdapterUse, Blend
+from localspec.core.errors import AuditError, LocalspecError, PassRefusedError
 from localspec.core.media_rows import has_rows, runs
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
-from localspec.errors import AuditError, LocalspecError, PassRefusedError
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.core.processes.activity import doing
 from localspec.llama.context import Context
 from localspec.llama.heads.dflash import Blocks, block_seconds
 from localspec.llama.heads.medusa import Medusa
 from localspec.llama.passes import Passes, ordinary_tokens
-from localspec.processes.activity import doing
 
 _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14, 63, 48)
 """In the order of what is most worth knowing when time runs out."""

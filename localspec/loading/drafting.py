@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DrafterSpec, Family
-from localspec.core.values import Proposal
-from localspec.drafters.base import Drafter
-from localspec.drafters.lookup.common import LookupTexts
-from localspec.errors import (
+from localspec.core.errors import (
     DraftIncompatibleError,
     LocalspecError,
     ModelFileError,
     OutOfMemoryError,
     UnsupportedModelError,
 )
+from localspec.core.values import Proposal
+from localspec.drafters.base import Drafter
+from localspec.drafters.lookup.common import LookupTexts
 from localspec.llama import experimental
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features

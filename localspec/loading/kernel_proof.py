@@ -19,14 +19,14 @@ from pathlib import Path
 
 from localspec.compiling import cxx
 from localspec.core import codec
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
+from localspec.core.processes import neighbours
+from localspec.core.processes.children import ask, command
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.loading import soundness
 from localspec.loading.soundness import Prover
-from localspec.processes import neighbours
-from localspec.processes.children import ask, command
 
 _PRODUCTS, _MODELS, _SPEED = (
     "localspec.kernels.prove",

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import psutil
 
+from localspec.core.errors import Interrupted, OutOfMemoryError
+from localspec.core.files import paths
+from localspec.core.files.measured import name_of, write
 from localspec.core.speed_formula import best_fixed
-from localspec.errors import Interrupted, OutOfMemoryError
-from localspec.files import paths
-from localspec.files.measured import name_of, write
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
 from localspec.llama.adapters import facts_of

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.core import drafter_registry
+from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
+from localspec.core.files import paths
 from localspec.core.options import Options
+from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
-from localspec.errors import OutOfMemoryError, UsageError
-from localspec.files import paths
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
@@ -43,7 +44,6 @@ from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
 from localspec.prefix_cache.memory import MB, default_limit
-from localspec.verifiers import Verifier, verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def load(
     not used. Drafters that copy from text also read ``earlier`` texts.
 
     Raises:
-        LocalspecError: see `localspec.errors`; nothing stays loaded.
+        LocalspecError: see `localspec.core.errors`; nothing stays loaded.
     """
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
-from localspec.files.holes import keeps_holes
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
+from localspec.core.files.holes import keeps_holes
+from localspec.core.processes import neighbours
+from localspec.core.processes.children import ask, ask_async
 from localspec.loading import own_kernels, soundness
 from localspec.models.memory.speed import MachineSpeed
-from localspec.processes import neighbours
-from localspec.processes.children import ask, ask_async
 
 _MODULE = "localspec.loading.machine_speed"
 _INVALID = (KeyError, TypeError, ValueError, AttributeError)

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.core.errors import LocalspecError
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.units import size
-from localspec.demo import FOLDER
-from localspec.errors import LocalspecError
 from localspec.loading import machine_speed
+from localspec.models.catalog import file_names
 from localspec.models.catalog.catalog import catalog, uncatalogued
+from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import MTP_EMBEDDED, NOT_STATED, HubFile, Pair
-from localspec.models.hub import file_names
-from localspec.models.hub.links import HubRef
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import (
@@ -72,7 +72,7 @@ class Offer:
     @property
     def embedded(self) -> bool:
         """Whether it is the toy that comes with localspec."""
-        return self.target.startswith(str(FOLDER))
+        return self.target.startswith(str(DEMO_DIR))
 
     @property
     def n_bytes(self) -> int | None:
@@ -254,7 +254,7 @@ def after_the_toy(target: str) -> str:
     """What is to be said after a reply that names a model to pull, where the embedded target wrote
     it; else "". The toy has learnt one name by heart, whatever machine it runs on. Blocks.
     """
-    if Path(target).parent != FOLDER:
+    if Path(target).parent != DEMO_DIR:
         return ""
     best = recommended()
     if best is None:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localspec.core.errors import LocalspecError, NoKernelError
 from localspec.core.safe_text import safe_line
-from localspec.errors import LocalspecError, NoKernelError
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.kernels.instruction_sets import title

@@ -6,8 +6,8 @@ import contextlib
 from dataclasses import dataclass
 
 from localspec.core.drafter_registry import MODEL, MTP, Family, by_file, get
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
 from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header

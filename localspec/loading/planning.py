@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from localspec.core.errors import OutOfMemoryError
 from localspec.core.settings_schema import SPARE_JOBS
-from localspec.errors import OutOfMemoryError
 from localspec.llama.remote import RemoteDevices
 from localspec.loading.selection import Selection
 from localspec.loading.sight import projector_bytes

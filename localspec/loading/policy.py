@@ -9,9 +9,9 @@ from pathlib import Path
 
 from localspec.core.adapter_list import Blend
 from localspec.core.drafter_registry import PREDICTION, Branching
+from localspec.core.files import paths
+from localspec.core.files.measured import name_of
 from localspec.decode.exercise import Exercise
-from localspec.files import paths
-from localspec.files.measured import name_of
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver

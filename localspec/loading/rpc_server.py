@@ -1,7 +1,7 @@
 """The process of a worker that has the devices: ``python -m localspec.loading.rpc_server``.
 
-Its parent, `localspec.rpc.serving`, reads what it prints, tells the user, and starts it again when
-it dies: llama.cpp aborts on requests that it cannot carry out.
+Its parent, `localspec.llama.rpc.serving`, reads what it prints, tells the user, and starts it again
+when it dies: llama.cpp aborts on requests that it cannot carry out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
+from localspec.core.processes.parent import end_with_parent
 from localspec.llama import library, remote
+from localspec.llama.rpc import connections
 from localspec.models.memory.machine import host_only
-from localspec.processes.parent import end_with_parent
-from localspec.rpc import connections
 
 _LOOK_S = 1.0
 _UNREAD_S = 120

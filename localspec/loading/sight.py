@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from localspec.core.errors import Interrupted, LocalspecError, MediaError
 from localspec.core.options import Options
-from localspec.errors import Interrupted, LocalspecError, MediaError
 from localspec.llama.devices import backend
 from localspec.llama.projector import Projector
 from localspec.llama.target import LlamaTarget
@@ -109,7 +109,7 @@ class ModelSight:
                 "beside it; if its repository has one, `localspec pull` fetches it, and --mmproj "
                 "FILE names one elsewhere; or choose a model that does (demo-sees is a toy)"
             )
-        from localspec.media import mtmd_library
+        from localspec.llama import mtmd_library
 
         told = -1.0
 

@@ -27,10 +27,10 @@ from typing import Any
 from localspec.compiling import cxx
 from localspec.compiling.own_build import processor
 from localspec.core import codec
-from localspec.errors import LocalspecError, UnsoundBuildError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError, UnsoundBuildError
+from localspec.core.files import paths
+from localspec.core.processes.children import command
 from localspec.loading.build_record import rebuild_command
-from localspec.processes.children import command
 
 PROOF = "localspec.llama.proof"
 PATIENCE_S = 3600.0

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.adapter_list import Blend
+from localspec.core.errors import StrictError
 from localspec.core.events import Loading
-from localspec.errors import StrictError
-from localspec.files import paths
-from localspec.files.measured import name_of, write
+from localspec.core.files import paths
+from localspec.core.files.measured import name_of, write
 from localspec.llama import library, own_kernels
 from localspec.llama.devices import backend, devices, driver
 from localspec.llama.limits import STRICT_BATCH

@@ -8,9 +8,8 @@ from localspec.llama.context import Context
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
-from localspec.loading.device_notices import left_device
 from localspec.loading.kernels import NOT_COMPARED, OWN, Kernels, Trials
-from localspec.loading.resources import Parts
+from localspec.loading.resources import Parts, left_device
 from localspec.loading.selection import Selection
 from localspec.loading.strict import StrictLoading
 from localspec.loading.workers import where
@@ -51,7 +50,7 @@ class TargetLoading:
 
         Raises:
             CacheOnHostError: load again with an f16 KV cache.
-            LocalspecError: see `localspec.errors`.
+            LocalspecError: see `localspec.core.errors`.
         """
         selection, parts, fit = self.selection, self.parts, self.parts.fit
         file = self.file.path

@@ -12,8 +12,8 @@ from localspec.llama import remote
 from localspec.llama.devices import backend
 from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
+from localspec.llama.rpc import handshake, plugin
 from localspec.loading.resources import Progress
-from localspec.rpc import handshake, plugin
 
 SOURCE = "LOCALSPEC_LLAMA_SOURCE"
 """Variable with a folder or archive of llama-cpp-python's source, to compile the plugin from."""

@@ -1,1 +1,1 @@
-"""Pictures of prompts: decoded in a child, and the library of llama.cpp that encodes them."""
+"""Pictures, sounds and documents of prompts, each decoded in a process of its own."""

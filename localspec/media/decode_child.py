@@ -18,7 +18,7 @@ from typing import Any
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from localspec.core.picture import is_sound
-from localspec.processes.bounded_child import answer_lines, limit_memory
+from localspec.core.processes.bounded_child import answer_lines, limit_memory
 
 MEMORY = 1 << 30
 """Bytes of address space."""

@@ -8,10 +8,10 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
+from localspec.core.errors import MediaError
+from localspec.core.files import regular
 from localspec.core.picture import LARGEST_FILE, Decoded, Picture, Pixels, Samples
-from localspec.errors import MediaError
-from localspec.files import regular
-from localspec.processes.bounded import (
+from localspec.core.processes.bounded import (
     STARTING_SECONDS,
     BoundedPool,
     BoundedProcess,

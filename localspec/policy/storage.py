@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import decode
 
-from localspec.files import measured
+from localspec.core.files import measured
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
 from localspec.policy.costs import Costs
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from localspec.core.errors import AuditError, DecodeError
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
-from localspec.errors import AuditError, DecodeError
 from localspec.prefix_cache.disk import DAMAGED, DiskStates
 from localspec.prefix_cache.files import DamagedError, KvStore
 from localspec.prefix_cache.memory import MemoryStates

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.prefix_cache.files import DamagedError, KvStore, Saved
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
 

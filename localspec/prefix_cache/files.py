@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localspec.files import paths
+from localspec.core.files import paths
 from localspec.prefix_cache.file_format import (
     DIGEST,
     DamagedError,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from localspec.core.errors import DecodeError
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
-from localspec.errors import DecodeError
 from localspec.prefix_cache.disk import DiskStates
 from localspec.prefix_cache.files import Saved
 from localspec.prefix_cache.states import (

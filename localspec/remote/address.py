@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from localspec.core.errors import UsageError
 from localspec.core.safe_text import is_safe_name
-from localspec.errors import UsageError
 
 _UNIX = "unix:"
 _EXAMPLE = "write it as http://127.0.0.1:8080/v1"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +64,17 @@ def parse(text: str, *, path: str = "/v1") -> Address:
     host = parts.hostname or ""
     shown = f"[{host}]" if ":" in host else host
     root = f"{parts.scheme.lower()}://{shown}" + (f":{port}" if port is not None else "")
-    loopback = host in _LOOPBACK or host.endswith(".localhost") or host.startswith("127.")
-    return Address(root, parts.path.rstrip("/") or path, loopback=loopback)
+    return Address(root, parts.path.rstrip("/") or path, loopback=_is_here(host))
 
 
-_MODEL = "#/"
-"""Separates an address and the name of a model there."""
-
-
-def model_at(server: str, model: str) -> str:
-    """The name of a model of a server, as chats save it."""
-    return f"{server}{_MODEL}{model}"
-
-
-def split_model(name: str | None) -> tuple[str, str] | None:
-    """Server and model of such a name; None for a model of this machine."""
-    if name is None or not name.startswith(("http://", "https://", _UNIX)):
-        return None
-    server, mark, model = name.partition(_MODEL)
-    return (server, model) if mark else None
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine: by its address, since 127.0.0.1.example is any machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def split_path(server: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection, Patience
 from localspec.remote.keys import Key

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Generic, Self, TypeVar
 
+from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Reply, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.port import Engine, ReplyHandle
-from localspec.errors import Interrupted
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Engine)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.errors import LocalspecError, RemoteError, UsageError
 from localspec.core.origin import Origin
-from localspec.errors import LocalspecError, RemoteError, UsageError
 from localspec.remote.address import Address
 from localspec.remote.faults import excerpt, message_in
 from localspec.remote.keys import Key
@@ -20,6 +20,8 @@ _HALVES = re.compile("[\ud800-\udfff]")
 """Half characters, which no file and no request can hold."""
 DONE = b"[DONE]"
 """Data of the last event."""
+_SHOWN = 80
+"""Characters of data that is none."""
 _ENDINGS = {
     "stop": "stop",
     "eos": "stop",
@@ -112,7 +114,7 @@ def _figures_only(event: Mapping[str, Any]) -> bool:
 
 
 def _malformed(address: Address, data: bytes, key: Key) -> RemoteError:
-    beginning = excerpt(data[:80].decode("utf-8", "replace"), key)
+    beginning = excerpt(data, key, _SHOWN)
     return RemoteError(f"{address} sent something that is not part of a reply: {beginning!r}")
 
 

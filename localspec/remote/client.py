@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import Examination, Loading, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.engine.port import OnLoading
-from localspec.errors import RemoteError, UsageError
 from localspec.remote import request_body
 from localspec.remote.address import Address
 from localspec.remote.connection import Patience

@@ -13,19 +13,20 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from localspec.core import codec
-from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
+from localspec.core.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
+from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
 from localspec.engine import protocol
 from localspec.engine.commands import ExamineCommand, ReplyCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.engine.port import OnLoading
-from localspec.errors import EngineError, ModelNotFoundError, RemoteError, UsageError
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
-from localspec.remote.lines import Lines
+from localspec.remote.keys import Key
+from localspec.remote.lines import MAX_LINE, Lines
 from localspec.remote.reply import RemoteReply
 from localspec.remote.server_client import ServerClient
 
@@ -33,6 +34,8 @@ _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/exa
 _LOAD_SECONDS = 600.0
 """The server may load its model when it is asked what it has."""
 _LINES = "application/x-ndjson"
+_MOST_EVENTS = 1 << 22
+"""Events of a reply: two for each token of the longest context that there is."""
 _TOO_LONG = "the conversation is too long to be sent; shorten the message"
 
 
@@ -49,6 +52,7 @@ class NativeReply:
         self._request = request
         self._body = b"" if request.sees else _fields(ReplyCommand(0, request), "request")
         self._tally = ReplyTally(request.seed)
+        self._received = self._characters = 0
 
     async def events(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
         """The events until the reply ends.
@@ -60,21 +64,33 @@ class NativeReply:
         if not self._body:
             seeing = await asyncio.to_thread(_with_pictures, self._request)
             self._body = _fields(ReplyCommand(0, seeing), "request")
-        address, patience = connection.address, connection.patience
+        address, key = connection.address, connection.key
         async with connection.stream(_REPLY, self._body, waiting) as response:
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if kind != _LINES:
-                raise RemoteError(f"{address} answers with {excerpt(kind)}, not with a reply")
-            async for line in Lines(response, address, patience.first, patience.later):
+                raise RemoteError(f"{address} answers with {excerpt(kind, key)}, not with a reply")
+            async for line in Lines(response, connection):
                 if not line:
                     continue
-                for event in _events(line, address):
+                for event in _events(line, address, key):
+                    self._count(event)
                     tally.take(event)
                     yield event
                     if isinstance(event, Finished):
                         return
         kept = "what had arrived is kept" if tally.begun else "nothing of it had arrived"
         raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
+
+    def _count(self, event: ReplyEvent) -> None:
+        """Refuse a reply without end: all of its events are kept until it ends.
+
+        Raises:
+            RemoteError: it is longer than any context.
+        """
+        self._received += 1
+        self._characters += len(event.text) if isinstance(event, Token) else 0
+        if self._received > _MOST_EVENTS or self._characters > MAX_LINE:
+            raise RemoteError(f"{self._connection.address} sent a reply longer than any context")
 
     def interrupted(self) -> Finished:
         """The end of an interrupted reply, with the part that had arrived."""
@@ -110,7 +126,7 @@ def _fields(command: ReplyCommand | ExamineCommand, *names: str) -> bytes:
     return found
 
 
-def _events(line: bytes, address: Address) -> Sequence[ReplyEvent]:
+def _events(line: bytes, address: Address, key: Key) -> Sequence[ReplyEvent]:
     """The events in a line.
 
     Raises:
@@ -120,13 +136,13 @@ def _events(line: bytes, address: Address) -> Sequence[ReplyEvent]:
         message = protocol.decode_event(line)
     except EngineError as error:
         raise RemoteError(
-            f"{address} sent something that is not part of a reply: {error}"
+            f"{address} sent something that is not part of a reply: {excerpt(str(error), key)}"
         ) from None
     match message:
         case ReplyEvents(_, events):
             return events
         case FailedEvent():
-            raise RemoteError(excerpt(message.message))
+            raise RemoteError(excerpt(message.message, key))
     raise RemoteError(f"{address} sent a message {message.type} in a reply")
 
 
@@ -153,16 +169,19 @@ class ConnectedClient(ServerClient):
                     f"{self.server} is not a `localspec serve`; reach another server with --url"
                 ) from None
             raise
-        version = data.get("version") if isinstance(data, dict) else None
+        key, version = self.connection.key, data.get("version") if isinstance(data, dict) else None
         if version != protocol.VERSION:
             raise RemoteError(
-                f"{self.server} speaks protocol version {excerpt(str(version))}, this localspec "
-                f"version {protocol.VERSION}; use --url {self.server}/v1, or the same localspec"
+                f"{self.server} speaks protocol version {excerpt(str(version), key)}, this "
+                f"localspec version {protocol.VERSION}; use --url {self.server}/v1, or the same "
+                "localspec"
             )
         try:
             return codec.decode(ModelInfo, data.get("info"), "info")
         except codec.CodecError as error:
-            raise RemoteError(f"{self.server} does not say what it has loaded: {error}") from None
+            raise RemoteError(
+                f"{self.server} does not say what it has loaded: {excerpt(str(error), key)}"
+            ) from None
 
     def reply(self, request: ReplyRequest) -> RemoteReply:
         """Have a request answered; several may be answered at the same time.
@@ -187,13 +206,11 @@ class ConnectedClient(ServerClient):
         command = ExamineCommand(0, request, tuple(tokens), rival)
         body = _fields(command, "request", "tokens", "rival")
         async with self.connection.stream(_EXAMINE, body, lambda _: None) as response:
-            patience = self.connection.patience
-            lines = Lines(response, self.connection.address, patience.first, patience.later)
-            async for line in lines:
+            async for line in Lines(response, self.connection):
                 try:
                     message = protocol.decode_event(line)
                 except EngineError as error:
-                    raise RemoteError(str(error)) from None
+                    raise RemoteError(excerpt(str(error), self.connection.key)) from None
                 if isinstance(message, ExaminedEvent):
                     return message.examination
         raise RemoteError(f"{self.server} gave no answer about this token")

@@ -7,20 +7,22 @@ import contextlib
 import json
 import math
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
 from localspec import __version__
-from localspec.errors import RemoteError
+from localspec.core.errors import RemoteError
 from localspec.remote.address import Address
 from localspec.remote.faults import RetryableError, excerpt, may_pass, refused, unreachable
 from localspec.remote.keys import Key
 
 _LARGEST_ANSWER = 4 << 20
 """Bytes of an answer that is read whole: lists of models, figures of a server, errors."""
+_BEGINNING = 60
+"""Characters of an answer that is something else."""
 _CONNECTIONS = 64
 _SPREAD = 1.25
 """By up to so much a pause is longer, so that clients do not all ask again at once."""
@@ -48,8 +50,7 @@ class Answer:
     """An answer that was read whole."""
 
     status: int
-    server: str
-    """Header Server."""
+    headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
@@ -81,7 +82,7 @@ class Connection:
                 # A SOCKS proxy without its package, a proxy that is no address, no certificates.
                 raise RemoteError(
                     f"{self.address} cannot be asked with the proxy and certificate settings of "
-                    f"the environment: {excerpt(str(error))}"
+                    f"the environment: {excerpt(str(error), self.key)}"
                 ) from None
         return self._client
 
@@ -130,13 +131,14 @@ class Connection:
         """
         answer = await self._short("GET" if body is None else "POST", path, body, seconds)
         if answer.status != 200:
-            found = refused(self.address, answer.status, {}, answer.body, self.key)
+            found = refused(self.address, answer.status, answer.headers, answer.body, self.key)
             raise found.error if isinstance(found, RetryableError) else found
         data = answer.json()
         if data is None:
+            begins = excerpt(answer.body, self.key, _BEGINNING)
             raise RemoteError(
-                f"{self.address}{path} answers with {excerpt(_beginning(answer.body))!r}, not with "
-                "JSON; is the address right? it usually ends in /v1"
+                f"{self.address}{path} answers with {begins!r}, not with JSON; is the address "
+                "right? it usually ends in /v1"
             )
         return data
 
@@ -155,12 +157,12 @@ class Connection:
                     method, f"{self.address.root}{path}", headers=self.key.headers, json=body
                 ) as response,
             ):
-                server = response.headers.get("Server", "")
-                return Answer(response.status_code, server, await _whole(response, self.address))
+                whole = await _whole(response, self.address)
+                return Answer(response.status_code, response.headers, whole)
         except TimeoutError:
             raise RemoteError(f"{self.address} does not answer within {limit:.0f} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise unreachable(self.address, error) from None
+            raise unreachable(self.address, error, self.key) from None
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -233,7 +235,7 @@ class Connection:
                 "running?"
             ) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            found = unreachable(self.address, error)
+            found = unreachable(self.address, error, self.key)
             if may_pass(error):
                 raise RetryableError(found) from None
             raise found from None
@@ -247,7 +249,8 @@ class Connection:
         if response.status_code == 200:
             coding = response.headers.get("Content-Encoding", "identity")
             if coding.lower() != "identity":
-                raise RemoteError(f"{self.address} sends a reply compressed ({excerpt(coding)})")
+                how = excerpt(coding, self.key)
+                raise RemoteError(f"{self.address} sends a reply compressed ({how})")
             return
         try:
             async with asyncio.timeout(self.patience.question):
@@ -271,7 +274,3 @@ async def _whole(response: httpx2.Response, address: Address) -> bytes:
                 f"{address} answered a small question with more than {_LARGEST_ANSWER >> 20} MB"
             )
     return bytes(body)
-
-
-def _beginning(body: bytes) -> str:
-    return body[:60].decode("utf-8", "replace")

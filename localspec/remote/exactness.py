@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.scores import GreedyReply, Score, greedy, prompt_ids, scored

@@ -10,28 +10,32 @@ from typing import Any
 
 import httpx2
 
-from localspec.core.safe_text import safe_line
-from localspec.errors import (
+from localspec.core.errors import (
     AccessError,
     LocalspecError,
     ModelNotFoundError,
     RemoteError,
     UsageError,
 )
+from localspec.core.safe_text import safe_line
 from localspec.remote.address import Address
 from localspec.remote.keys import OWN, Key
 
 _LONGEST = 200
 """Characters of a text of the server that a message repeats."""
+_READ = 1 << 14
+"""Characters of it that are looked at."""
 _ABSENT = frozenset({404, 405, 410})
 _BUSY = frozenset({429, 502, 503, 504})
 """Answers that may be others a moment later."""
 
 
-def excerpt(text: str, key: Key | None = None) -> str:
-    """A text of the server, short and harmless, without our key."""
-    line = " ".join(safe_line(key.hidden(text) if key is not None else text).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
+def excerpt(text: str | bytes, key: Key, most: int = _LONGEST) -> str:
+    """A text of the server, harmless, without our key, and cut after ``most`` characters."""
+    begins = text[:_READ]
+    shown = begins.decode("utf-8", "replace") if isinstance(begins, bytes) else begins
+    line = " ".join(safe_line(key.hidden(shown)).split())  # before it is cut: half a key is one
+    return line if len(line) <= most else f"{line[:most]}…"
 
 
 class RetryableError(Exception):
@@ -44,9 +48,9 @@ class RetryableError(Exception):
         self.after = after
 
 
-def unreachable(address: Address, error: Exception) -> RemoteError:
+def unreachable(address: Address, error: Exception, key: Key) -> RemoteError:
     """Why a request could not be sent, or its answer not be read."""
-    text = excerpt(str(error)) or type(error).__name__
+    text = excerpt(str(error), key) or type(error).__name__
     said = f"the connection to {address} broke: {text}"
     if isinstance(error, httpx2.ConnectTimeout):
         said = f"{address} does not answer; check the address and the network"
@@ -56,7 +60,7 @@ def unreachable(address: Address, error: Exception) -> RemoteError:
         match cause:
             case ssl.SSLError():
                 reason = getattr(cause, "verify_message", "") or cause.reason or "it is not valid"
-                said = f"the certificate of {address} is refused: {excerpt(reason)}"
+                said = f"the certificate of {address} is refused: {excerpt(reason, key)}"
             case socket.gaierror():
                 said = f"no host has the name in {address}"
             case ConnectionRefusedError():
@@ -113,8 +117,10 @@ def refused(
             f"does not know this request ({status}); is the address right? it usually ends in /v1"
         )
     elif 300 <= status < 400:
-        to = excerpt(headers.get("Location", "")) or "nowhere"
-        what = f"sends requests on to {to}; give that address, if it is right"
+        to = excerpt(headers.get("Location", ""), key)
+        what = "sends requests on, and does not say where to"
+        if to:
+            what = f"sends requests on to {to}; give that address, if it is right"
     return RemoteError(f"{address} {what}{tail}")
 
 

@@ -6,12 +6,13 @@ A key is held in memory only. It is never part of an error, a log or a file of o
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 
 from localspec.config import settings as config_settings
 from localspec.core import settings_schema as schema
-from localspec.errors import AccessError, UsageError
+from localspec.core.errors import AccessError, UsageError
 from localspec.remote.address import Address
 
 OWN = "LOCALSPEC_API_KEY"
@@ -44,8 +45,10 @@ class Key:
         return {"Authorization": f"Bearer {self._text}"} if self._text is not None else {}
 
     def hidden(self, text: str) -> str:
-        """A text of the server without the key, which it may repeat."""
-        return text.replace(self._text, "(the key)") if self._text is not None else text
+        """A text of the server without the key, which it may repeat, also in other letters."""
+        if not self._text:
+            return text
+        return re.sub(re.escape(self._text), "(the key)", text, flags=re.IGNORECASE)
 
 
 def find(address: Address) -> Key:

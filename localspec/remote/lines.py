@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from localspec.errors import RemoteError
-from localspec.remote.address import Address
+from localspec.core.errors import RemoteError
+from localspec.remote.connection import Connection
 from localspec.remote.faults import unreachable
 
 MAX_LINE = 16 * 1024 * 1024
@@ -18,13 +18,12 @@ MAX_LINE = 16 * 1024 * 1024
 class Lines(AsyncIterator[bytes]):
     """The lines of an answer without their ends; a last line without an end counts too."""
 
-    def __init__(
-        self, response: httpx2.Response, address: Address, first: float, later: float
-    ) -> None:
-        """``first`` and ``later`` are the seconds to wait for the first bytes and for others."""
+    def __init__(self, response: httpx2.Response, connection: Connection) -> None:
+        """An answer that came by this connection."""
         self._chunks = response.aiter_raw().__aiter__()
-        self._address = address
-        self._seconds, self._later = first, later
+        self._address, self._key = connection.address, connection.key
+        patience = connection.patience
+        self._seconds, self._later = patience.first, patience.later
         self._buffer = bytearray()
         self._searched = 0
         self._over = False
@@ -72,8 +71,23 @@ class Lines(AsyncIterator[bytes]):
                 f"{self._address} has sent nothing for {self._seconds:.0f} s; is it still running?"
             ) from None
         except httpx2.HTTPError as error:
-            raise unreachable(self._address, error) from None
+            raise unreachable(self._address, error, self._key) from None
         self._seconds = self._later
+
+
+async def whole(lines: AsyncIterator[bytes]) -> bytes:
+    """An answer that comes in one piece.
+
+    Raises:
+        RemoteError: it is larger than any reply.
+    """
+    found, size = list[bytes](), 0
+    async for line in lines:
+        size += len(line) + 1
+        if size > MAX_LINE:
+            raise RemoteError(f"the server sent an answer of more than {MAX_LINE >> 20} MB")
+        found.append(line)
+    return b"\n".join(found)
 
 
 async def server_sent(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -93,7 +107,7 @@ async def server_sent(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         name, _, value = line.partition(b":")
         if name == b"data":
             part = value.removeprefix(b" ")
-            size += len(part)
+            size += len(line) + 1  # an empty one takes its place too
             if size > MAX_LINE:
                 raise RemoteError(f"the server sent an event of more than {MAX_LINE >> 20} MB")
             data.append(part)

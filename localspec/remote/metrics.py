@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.remote.connection import Connection
 from localspec.remote.reported import Reported
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx2
 
+from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import Finished, Message, Notice, ReplyEvent
-from localspec.errors import RemoteError, UsageError
 from localspec.remote import metrics, picture_parts
 from localspec.remote.chunk import DONE, parse
 from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
-from localspec.remote.lines import Lines, server_sent
+from localspec.remote.lines import Lines, server_sent, whole
 from localspec.remote.tally import Tally
 
 _STREAM, _JSON = "text/event-stream", "application/json"
@@ -104,18 +104,17 @@ class OpenAIReply:
 
     async def _read(self, response: httpx2.Response) -> AsyncIterator[ReplyEvent]:
         connection, tally = self._connection, self._tally
-        address, key, patience = connection.address, connection.key, connection.patience
-        lines = Lines(response, address, patience.first, patience.later)
+        address, key = connection.address, connection.key
+        lines = Lines(response, connection)
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind == _JSON:  # a server, or a proxy, that does not stream
-            whole = b"\n".join([line async for line in lines])
-            for event in tally.take(parse(whole, address, key, begun=tally.begun)):
+            for event in tally.take(parse(await whole(lines), address, key, begun=tally.begun)):
                 yield event
             return
         if kind not in {_STREAM, ""}:
             raise RemoteError(
-                f"{address} answers with {excerpt(kind)}, not with a reply; is the address right? "
-                "it usually ends in /v1"
+                f"{address} answers with {excerpt(kind, key)}, not with a reply; is the address "
+                "right? it usually ends in /v1"
             )
         done = False
         async for data in server_sent(lines):

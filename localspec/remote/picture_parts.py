@@ -6,9 +6,9 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+from localspec.core.errors import MediaError
 from localspec.core.events import Message
 from localspec.core.picture import Picture, is_sound, picture_type
-from localspec.errors import MediaError
 from localspec.media.decoding import called, file_of
 
 MOST_BYTES = 64 << 20

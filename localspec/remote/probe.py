@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Speculation
 from localspec.core.safe_text import safe_line
-from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.remote import dialects, metrics
 from localspec.remote.connection import Connection
 from localspec.remote.dialects import Dialect

@@ -9,10 +9,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from localspec.core import sampler_settings
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 from localspec.remote.dialects import Dialect
 
 LARGEST_SEED = (1 << 31) - 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.errors import RemoteError
+from localspec.core.errors import RemoteError
 from localspec.remote import metrics
 from localspec.remote.client import RemoteClient
 from localspec.remote.faults import excerpt
@@ -18,6 +18,8 @@ _ANSWER_SECONDS = 600.0
 _TOP = 20
 """Alternatives that are asked for: OpenAI's most."""
 _LOWEST = -1e9
+_SHOWN = 80
+"""Characters of an answer that is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ def _token(entry: Mapping[str, Any]) -> str:
 def _logprob(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return max(float(value), _LOWEST) if value <= 0 else 0.0
+    return float(max(value, _LOWEST)) if value <= 0 else 0.0
 
 
 def _ids(value: object) -> tuple[int, ...]:
@@ -191,6 +193,6 @@ def _ids(value: object) -> tuple[int, ...]:
 
 
 def _malformed(client: RemoteClient, data: object) -> RemoteError:
-    return RemoteError(
-        f"{client.connection.address} answered with no reply: {excerpt(repr(data)[:80])}"
-    )
+    connection = client.connection
+    said = excerpt(repr(data), connection.key, _SHOWN)
+    return RemoteError(f"{connection.address} answered with no reply: {said}")

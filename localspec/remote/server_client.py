@@ -6,9 +6,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from localspec.core.errors import EngineError, Interrupted, LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.engine.port import Engine, OnLoading
-from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection, Patience
 from localspec.remote.keys import Key

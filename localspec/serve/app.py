@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import GoneError, JSONAnswer
 from localspec.serve.http.body_budget import BodyBudget

@@ -17,7 +17,7 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from localspec.errors import LocalspecError, UsageError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.serve.http.connections import protocol_with
 from localspec.serve.http.settings import ServeSettings
 

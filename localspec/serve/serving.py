@@ -12,14 +12,14 @@ from typing import Protocol
 
 from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
+from localspec.core.errors import EngineError, LocalspecError
+from localspec.core.files import paths
 from localspec.core.options import Options
-from localspec.embedding.process import EmbeddingProcess
+from localspec.core.processes import garbage
 from localspec.engine.client import EngineClient
+from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.errors import EngineError, LocalspecError
-from localspec.files import paths
 from localspec.models.catalog.portable import portable
-from localspec.processes import garbage
 from localspec.serve.app import build_app
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots

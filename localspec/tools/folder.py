@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.documents import reading
-from localspec.errors import ToolError
+from localspec.core.errors import ToolError
+from localspec.media import documents
 from localspec.tools.values import OfferedTool
 
 _MOST_ENTRIES = 200
@@ -90,6 +90,8 @@ class Folder:
             return calls[tool](arguments)
         except OSError as error:
             raise ToolError(f"cannot read it: {error.strerror}") from None
+        except (TypeError, ValueError, OverflowError) as error:  # no grammar made them
+            raise ToolError(f"these are no arguments of {tool}: {error}") from None
 
     def _place(self, arguments: Mapping[str, Any]) -> Path:
         """The file or folder that the arguments name.
@@ -133,8 +135,8 @@ class Folder:
         if not place.is_file():
             raise ToolError(f"{self._name(place)} is not a file; list_files shows what is in it")
         try:
-            text = reading.text_of(place)
-        except reading.UnreadableError as error:
+            text = documents.text_of(place)
+        except documents.UnreadableError as error:
             raise ToolError(str(error)) from None
         lines = text.splitlines()
         first = max(1, int(arguments.get("first_line") or 1))

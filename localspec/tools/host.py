@@ -26,7 +26,7 @@ from typing import Any
 from mcp import Client, MCPError
 from mcp_types import CONNECTION_CLOSED
 
-from localspec.processes.bounded_child import address_space, limit_memory
+from localspec.core.processes.bounded_child import address_space, limit_memory
 from localspec.tools import transports
 from localspec.tools.results import as_text, prompt_text, resource_text
 from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS

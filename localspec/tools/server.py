@@ -13,9 +13,9 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from localspec.core.errors import ToolError
+from localspec.core.processes import children
 from localspec.core.safe_text import safe_line
-from localspec.errors import ToolError
-from localspec.processes import children
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.values import (
     OfferedTool,
@@ -59,7 +59,7 @@ class ServerProcess:
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._told = asyncio.Event()
-        """Set when the server is ready, or has failed."""
+        """Set when the server is ready, has failed, or was ended."""
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
@@ -76,6 +76,8 @@ class ServerProcess:
             except OSError as error:
                 self._fail(f"its process cannot be started: {error.strerror}")
             await self._told.wait()
+            if self.state.phase not in ("ready", "failed"):  # switched off, or closed, meanwhile
+                await self._end()
 
     async def _start(self) -> None:
         command, environment = children.command("localspec.tools.host")
@@ -121,7 +123,7 @@ class ServerProcess:
         if self.state.phase != "ready":
             await self.open()
         if self.state.phase != "ready":
-            raise ToolError(f"the server {self.spec.name} does not run: {self.state.error}")
+            raise ToolError(f"the server {self.spec.name} does not run: {self._why_not}")
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
@@ -142,6 +144,10 @@ class ServerProcess:
             raise ToolError(safe_line(str(answer["error"])))
         return answer
 
+    @property
+    def _why_not(self) -> str:
+        return self.state.error or "it is switched off"
+
     async def close(self) -> None:
         """End the process and all that it started."""
         await self._end()
@@ -154,8 +160,8 @@ class ServerProcess:
             self.state = ServerState("waiting") if self.state.phase == "off" else self.state
             await self.open()
         else:
+            self._become(ServerState("off"))  # first: who waits for its start sees why that ended
             await self._end()
-            self._become(ServerState("off"))
 
     def kill(self) -> None:
         """End the process at once, where nobody waits for it any more."""
@@ -168,6 +174,7 @@ class ServerProcess:
                     process.kill()
 
     async def _end(self) -> None:
+        self._told.set()  # nobody waits for a start that was ended
         process, self._process = self._process, None
         reading, self._reading = self._reading, None
         if process is None:
@@ -248,7 +255,8 @@ class ServerProcess:
 
     def _fail(self, why: str) -> None:
         # Its tools stay offered: the next call of one starts it again.
-        self._become(dataclasses.replace(self.state, phase="failed", error=why))
+        if self.state.phase != "off":
+            self._become(dataclasses.replace(self.state, phase="failed", error=why))
         self._told.set()
         self._fail_calls(why)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths, private, whole_file
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths, private, whole_file
 
 _LARGEST = 1 << 20
 """Bytes of the file."""
@@ -99,18 +99,21 @@ def read(raw: bytes) -> tuple[ServerSpec, ...]:
 
 
 def _table(raw: bytes) -> Mapping[str, Any]:
+    whole, form = _whole(raw)
+    table: Mapping[str, Any] = whole[form]
+    return table
+
+
+def _whole(raw: bytes) -> tuple[Mapping[str, Any], str]:
+    """All of a file, and the key of its table."""
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"not JSON: {error}") from None
-    table = next((data[key] for key in _FORMS if key in data), None) if _is_map(data) else None
-    if not isinstance(table, Mapping):
+    found = [key for key in _FORMS if key in data] if isinstance(data, Mapping) else []
+    if not found or not isinstance(data[found[0]], Mapping):
         raise UsageError('there is no table "mcpServers"')
-    return table
-
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping)
+    return data, found[0]
 
 
 def _spec(name: str, entry: Any) -> ServerSpec:
@@ -217,6 +220,20 @@ def offer_once() -> str:
     return found
 
 
+def _mine() -> tuple[Mapping[str, Any], str]:
+    """All of the user's file, and the key of its table; a new one where there is no file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return _whole(path().read_bytes())
+    except FileNotFoundError:
+        return {}, _FORMS[0]
+    except OSError as error:
+        raise UsageError(f"cannot read {path()}: {error.strerror}") from None
+
+
 def take_over() -> tuple[list[str], list[str]]:
     """Add the servers of other programs to the user's file: the names that were added, and a line
     for each that was not. Names that the file has stay as they are.
@@ -225,12 +242,8 @@ def take_over() -> tuple[list[str], list[str]]:
         UsageError: the file of the user cannot be read.
         LocalspecError: it cannot be written.
     """
-    try:
-        table = dict(_table(path().read_bytes()))
-    except FileNotFoundError:
-        table = {}
-    except OSError as error:
-        raise UsageError(f"cannot read {path()}: {error.strerror}") from None
+    whole, form = _mine()
+    table = dict(whole.get(form, {}))
     added, refused = [], []
     for program, file in elsewhere().items():
         try:
@@ -246,10 +259,13 @@ def take_over() -> tuple[list[str], list[str]]:
             except UsageError as error:
                 refused.append(f"{program}: {error}")
                 continue
+            if len(table) >= MOST_SERVERS:
+                refused.append(f"{program}: {name} would be more than {MOST_SERVERS} servers")
+                continue
             table[name] = entry
             added.append(name)
     if added:
-        text = json.dumps({"mcpServers": table}, ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps({**whole, form: table}, ensure_ascii=False, indent=2) + "\n"
         try:
             paths.make_parent(path())
             whole_file.replace(path(), [text.encode()])

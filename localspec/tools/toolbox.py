@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core import json_text
+from localspec.core.errors import LocalspecError, ToolError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import LocalspecError, ToolError, UsageError
+from localspec.core.safe_text import safe_line
 from localspec.tools.folder import Folder
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
@@ -99,6 +101,14 @@ class Toolbox:
         """The tool that a call names; None where there is none, or not any more."""
         return next((tool for tool in self.offered if tool.name == name), None)
 
+    async def run(self, tool: OfferedTool, arguments: str, most: int) -> ToolResult:
+        """`call` with arguments as the model wrote them."""
+        try:
+            given = arguments_of(arguments)
+        except ToolError as error:
+            return ToolResult(quoted(f"Error: {error}", most), failed=True)
+        return await self.call(tool, given, most)
+
     async def call(
         self, tool: OfferedTool, arguments: Mapping[str, Any], most: int = LARGEST_RESULT
     ) -> ToolResult:
@@ -147,12 +157,14 @@ def arguments_of(text: str) -> dict[str, Any]:
     """The arguments of a call.
 
     Raises:
-        ToolError: they are not a JSON object.
+        ToolError: they are not a JSON object, or a server would get others than were shown.
     """
     try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        raise ToolError("the arguments are not JSON") from None
+        found = json_text.read_plain(text or "{}")
+    except UnicodeEncodeError:
+        raise ToolError("the arguments hold half a character") from None
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the arguments are not JSON: {safe_line(str(error))[:200]}") from None
     if not isinstance(found, dict):
         raise ToolError("the arguments are not a JSON object")
     return found

@@ -99,7 +99,11 @@ async def program(
         async with sent:
             with contextlib.suppress(ConnectionError, OSError):
                 async for message in sent:
-                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    try:
+                        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    except ValueError as error:  # half a character, for example
+                        ending.over(f"a message to it cannot be written: {error}"[:200])
+                        return
                     process.stdin.write(text.encode() + b"\n")
                     await process.stdin.drain()
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from localspec.core.errors import ToolError
 from localspec.core.safe_text import safe_line, safe_text
-from localspec.errors import ToolError
 
 LARGEST_NAME = 64
 """Characters of the name by which a model calls a tool; servers elsewhere allow no more."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from localspec import Options, Runtime
 from localspec.bench.speedup import Bench, bench
 from localspec.bench.workloads import WORKLOADS
-from localspec.errors import LocalspecError
-from localspec.files.paths import cache_dir
+from localspec.core.errors import LocalspecError
+from localspec.core.files.paths import cache_dir
 
 _TEMPERATURES = (0.0, 1.0)
 

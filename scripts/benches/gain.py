@@ -22,7 +22,7 @@ from benches.shared.replies import workloads
 from benches.shared.taking_turns import Side, answer_all, sides
 from localspec import Options, Runtime, Sampling
 from localspec.bench.speedup import answer
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.loading.own_kernels import LLAMA, OWN
 
 

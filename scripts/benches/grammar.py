@@ -29,7 +29,7 @@ import jsonschema
 from localspec import GREEDY, GrammarSpec, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.peers import Peer, Question, Setting
 from localspec.bench.peers.llama_server import running
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 ATTEMPTS = 3
 _TASKS = Path(__file__).with_name("shared") / "grammar_tasks.jsonl"

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from benches.shared.taking_turns import Side, answer_all, sides
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.kernels import build
 from localspec.kernels.formats import FORMATS
 from localspec.llama import weight_speed

@@ -17,8 +17,7 @@ import numpy as np
 from demo.files import copy_keys, finish, put, value
 from heads.compose import compose_mtp
 
-from localspec.demo import FOLDER
-from localspec.files.paths import cache_dir
+from localspec.core.files.paths import DEMO_DIR, cache_dir
 
 
 def grow_eagle(head: Path, small: Path, width: int, n_bytes: int, out: Path) -> None:
@@ -139,7 +138,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("big", type=Path, help="the target, grown by `scripts/bench make_pair`")
-    parser.add_argument("--small", type=Path, default=FOLDER / "target.gguf")
+    parser.add_argument("--small", type=Path, default=DEMO_DIR / "target.gguf")
     parser.add_argument("--eagle", type=Path, default=data / "eagle3.gguf")
     parser.add_argument("--block", type=Path, default=data / "mtp-block.gguf")
     parser.add_argument("--medusa", type=Path, default=data / "medusa.gguf")

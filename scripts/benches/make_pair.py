@@ -9,9 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from localspec.demo import FOLDER
-from localspec.errors import LocalspecError
-from localspec.files.paths import cache_dir
+from localspec.core.errors import LocalspecError
+from localspec.core.files.paths import DEMO_DIR, cache_dir
 from localspec.models.gguf.growth import SmallModel
 
 
@@ -24,8 +23,9 @@ def main() -> None:
     parser.add_argument(
         "--draft-gb", type=float, default=0.06, help="draft's weights, in 10^9 bytes"
     )
-    parser.add_argument("--target", type=Path, default=FOLDER / "target.gguf", help="small target")
-    parser.add_argument("--draft", type=Path, default=FOLDER / "draft.gguf", help="small draft")
+    target, draft = DEMO_DIR / "target.gguf", DEMO_DIR / "draft.gguf"
+    parser.add_argument("--target", type=Path, default=target, help="small target")
+    parser.add_argument("--draft", type=Path, default=draft, help="small draft")
     parser.add_argument(
         "--out", type=Path, default=cache_dir() / "bench", help="folder to write to"
     )

@@ -28,12 +28,12 @@ from localspec.core.target import Work
 from localspec.core.values import Logits, Scores
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.llama.team import team
 from localspec.policy import Plain, Policy
 from localspec.testing import Fixed
-from localspec.verifiers import verifier
 
 _ROWS = 64
 _DRAFTS = (0, 1, 3, 7, 15)

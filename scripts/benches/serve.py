@@ -36,7 +36,7 @@ from benches.shared.servers import answers, free_port, own_command, own_environm
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.events import Message
-from localspec.files.paths import cache_dir
+from localspec.core.files.paths import cache_dir
 from localspec.llama import library
 
 PROMPTS = by_turns(WORKLOADS)

@@ -25,7 +25,7 @@ from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.verify_prompts import VERIFY
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.events import Finished, Message
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.generation.reply_stream import ReplyStream
 from localspec.llama.library import c_api, start
 
@@ -77,14 +77,14 @@ def rewritten(source: Path, destination: Path, file_type: int) -> Path:
 
 def options(folder: Path, weights: str, drafter: str, together: int) -> Options:
     """The pair of a cell."""
-    target = FOLDER / "target.gguf"
+    target = DEMO_DIR / "target.gguf"
     if drafter == "mtp":
         whole = folder / "target-mtp.gguf"
         if not whole.is_file():
             compose_mtp(target, _HEADS / "mtp-block.gguf", whole)
         target = whole
     target = rewritten(target, folder / f"{target.stem}-{weights}.gguf", WEIGHTS[weights])
-    draft = {"model": FOLDER / "draft.gguf", "eagle3": _HEADS / "eagle3.gguf"}.get(drafter)
+    draft = {"model": DEMO_DIR / "draft.gguf", "eagle3": _HEADS / "eagle3.gguf"}.get(drafter)
     return Options(
         model=str(target),
         draft="none" if draft is None and drafter == "suffix" else draft and str(draft),

@@ -14,8 +14,8 @@ from device.rows import Row, finding, judged
 from localspec import GREEDY, Runtime, Sampling
 from localspec.bench.exactness import Verification, verify
 from localspec.bench.verify_prompts import VERIFY
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
 
 _SETTINGS = (GREEDY, Sampling(temperature=1.0))

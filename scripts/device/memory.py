@@ -16,8 +16,8 @@ from device.rows import Row, finding, judged, skipped
 from localspec import GREEDY, Runtime
 from localspec.bench.exactness import verify
 from localspec.bench.verify_prompts import VERIFY
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
 from localspec.llama import library
 from localspec.loading.loader import load
 from localspec.models.memory import fit as fitting

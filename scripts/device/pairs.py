@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.options import Options
-from localspec.demo import FOLDER
 from localspec.models.gguf.growth import SmallModel
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -77,7 +77,7 @@ def grown(case: Case, folder: Path) -> Case:
 
 def trained(folder: Path) -> dict[str, Case]:
     """The embedded pair and the trained heads of its target; ``folder`` takes the composed file."""
-    target, draft = FOLDER / "target.gguf", FOLDER / "draft.gguf"
+    target, draft = DEMO_DIR / "target.gguf", DEMO_DIR / "draft.gguf"
     sys.path.insert(0, str(ROOT / "scripts" / "training"))
     from heads.compose import compose_mtp
 

@@ -14,7 +14,7 @@ from device.machine import on_device, software
 from device.pairs import ALL, PARTLY, Case
 from device.rows import Row, finding, judged, ok, skipped
 from localspec import GREEDY, Finished, Message, Runtime
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.llama.context import Context
 from localspec.llama.devices import backend
 from localspec.llama.model import Model

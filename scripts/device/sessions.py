@@ -19,10 +19,10 @@ from device.pairs import ALL, PARTLY, Case, Placement
 from device.rows import Row, finding, judged, ok, skipped
 from localspec import GREEDY, Finished, Message, Reply, Runtime
 from localspec.bench.lab import Lab
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Reading, Round
 from localspec.core.target import Work
 from localspec.core.values import no_draft
-from localspec.errors import LocalspecError
 from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import State, token_ids
 

@@ -18,10 +18,10 @@ from benches.shared.replay_texts import texts
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.workloads import WORKLOADS
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
-from localspec.demo import FOLDER
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
@@ -165,7 +165,7 @@ def main() -> None:
         {name: copies(kind(), text, n_vocab) for name, kind in _LOOKUPS.items()} for text in known
     ]
     with tempfile.TemporaryDirectory() as folder:
-        target = FOLDER / "target.gguf"
+        target = DEMO_DIR / "target.gguf"
         close, bad = Path(folder, "close.gguf"), Path(folder, "bad.gguf")
         drafts = {"model": None, "close": close, "bad": bad}
         for path, bits, drop in ((close, 2, ()), (bad, None, (2, 3))):

@@ -25,8 +25,8 @@ from localspec.bench.peers import (
 )
 from localspec.bench.workloads import Workload
 from localspec.cli import bench_against
+from localspec.core.errors import PeerError, UsageError
 from localspec.core.logits import Sampling
-from localspec.errors import PeerError, UsageError
 
 SHORT = Workload("short", ("abc abc abc abc", "what is this?"))
 QUESTION = Question(

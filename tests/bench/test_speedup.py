@@ -16,7 +16,7 @@ from localspec.bench.speedup import Bench, Measured, answer, bench
 from localspec.bench.tool_workloads import TOOL_WORKLOADS
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli import bench_report
-from localspec.files import paths
+from localspec.core.files import paths
 from localspec.loading.policy import MeasuredControl
 
 SHORT = Workload("short", ("abc abc abc abc", "what is this?"))

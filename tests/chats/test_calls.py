@@ -5,9 +5,9 @@ import pytest
 from localspec.chats.calls import calls_as_text, reply_messages
 from localspec.core.events import Message, MessageCall, ReplyFormat, Token
 from localspec.core.picture import Picture
-from localspec.serve.replies.written_calls import WrittenCalls
 from localspec.tools.toolbox import RequestTools
 from localspec.tools.values import OfferedTool
+from localspec.tools.written_calls import WrittenCalls
 
 
 def test_calls_and_results_are_told_in_the_text():

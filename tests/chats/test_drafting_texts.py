@@ -12,7 +12,7 @@ from localspec.chats.drafting_texts import earlier_texts
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.core.events import Finished, Message, Reply
-from localspec.files import paths
+from localspec.core.files import paths
 
 TEXT = "the owl sleeps by day and hunts by night"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -14,8 +16,8 @@ import pytest
 from localspec.chats import pictures, transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
-from localspec.errors import ChatsFileError
-from localspec.files import paths
+from localspec.core.errors import ChatsError, ChatsFileError
+from localspec.core.files import paths
 
 CAT, DOG = b"a cat", b"a dog"
 
@@ -120,6 +122,32 @@ def test_a_picture_that_was_never_sent_goes_with_the_next_chat_after_a_day() -> 
         store.put_chat(other)
         store.erase(other.info.id)
     assert kept() == {CAT}
+
+
+def test_a_picture_of_a_message_that_waits_outlives_its_disk() -> None:
+    text = f"{pictures.keep(CAT, 'cat.png')}\nWhat?"
+    shutil.rmtree(paths.data_dir())
+    paths.data_dir().write_text("the disk is gone")
+    (found,) = pictures.message("user", text).pictures
+    assert (found.data, found.name, found.at) == (CAT, "cat.png", 0)
+    assert pictures.of_texts([text]) == {}
+
+
+def test_a_picture_that_cannot_be_read_is_named_by_who_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = f"{pictures.keep(CAT, 'cat.png')}\nWhat?"
+    with ChatStore() as store:
+        store.put_chat(chat(text))
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "stat", broken)
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    assert pictures.message("user", text).pictures[0].path  # reading it is an error with its name
+    with pytest.raises(ChatsError, match=r"cat\.png cannot be read: Input/output error"):
+        pictures.of_texts([text])
 
 
 def test_an_export_brings_its_pictures_along() -> None:

@@ -19,7 +19,7 @@ from localspec.chats import schema
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import ChatMessage, new_message_id, started
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.core.errors import ChatsError, ChatsFileError
 
 ROOT = Path(__file__).parents[2]
 

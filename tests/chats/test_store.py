@@ -17,8 +17,8 @@ import pytest
 from localspec.chats import schema, transfer, values
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
-from localspec.errors import ChatsError, ChatsFileError
-from localspec.files import paths
+from localspec.core.errors import ChatsError, ChatsFileError
+from localspec.core.files import paths
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import string
+import time
 from dataclasses import replace
 
 import pytest
@@ -14,11 +15,11 @@ from hypothesis import strategies as st
 from localspec.chats import transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.tree import Tree
-from localspec.chats.values import Chat, ChatInfo, ChatMessage, new_message_id, started
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.chats.values import Chat, ChatInfo, ChatMessage, model_at, new_message_id, started
+from localspec.core.errors import ChatsError, ChatsFileError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-TIME = st.floats(0, 4e9)
+TIME = st.floats(0, 1.7e9)
 
 
 @st.composite
@@ -129,12 +130,35 @@ def test_a_file_with_only_what_must_be_there_is_imported():
             "created of message 2 is 1e.300",
         ),
         (changed(lambda d: d["chats"][0].update(updated=math.nan)), "NaN is not a number"),
+        (
+            changed(lambda d: d["chats"][0]["messages"][1].update(details={"x": 0.5})).replace(
+                "0.5", "1e999"
+            ),
+            "1e999 is a number beyond floating point",
+        ),
     ],
 )
 def test_anything_else_is_refused_in_one_line(text, reason):
     with pytest.raises(ChatsFileError, match=reason) as caught:
         transfer.from_json(text)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("there", ["http://h.example/v1", "https://h.example", "unix:/tmp/s"])
+def test_a_file_names_no_server_for_the_next_message(there):
+    said = []
+    text = changed(lambda d: d["chats"][0].update(model=model_at(there, "m")))
+    (chat,) = transfer.from_json(text, said.append)
+    assert chat.info.model is None
+    assert [there in line for line in said] == [True]
+    said.clear()
+    (chat,) = transfer.from_json(changed(lambda d: d["chats"][0].update(model="demo")), said.append)
+    assert (chat.info.model, said) == ("demo", [])
+
+
+def test_no_imported_chat_was_used_in_the_future():
+    (chat,) = transfer.from_json(changed(lambda d: d["chats"][0].update(updated=250000000000.0)))
+    assert chat.info.updated <= time.time()
 
 
 def test_markdown_names_the_model_of_each_reply_where_there_were_several():

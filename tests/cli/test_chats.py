@@ -17,9 +17,8 @@ from conftest import Files
 from localspec import cli
 from localspec.chats import schema
 from localspec.chats.store import ChatStore
-from localspec.chats.values import Chat, ChatMessage, new_message_id, started
+from localspec.chats.values import Chat, ChatMessage, model_at, new_message_id, started
 from localspec.cli.chat import draft_of
-from localspec.remote.address import model_at
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -219,6 +218,19 @@ def test_a_chat_of_a_server_that_is_gone_says_how_it_goes_on_here() -> None:
     done = plain_chat("-c", stdin=b"and then?\n")
     assert done.returncode == 1
     assert b"`localspec chat MODEL -c` continues this chat" in done.stderr
+
+
+def test_an_imported_chat_asks_no_server_that_the_file_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    put("On owls", "why?", "Because.", model=model_at("http://127.0.0.1:9/v1", "m"))
+    shown(capsys, "export", "--all", "-o", str(tmp_path / "chats.json"))
+    with ChatStore() as store:
+        store.erase(store.last().id)
+    assert cli.call(["chats", "import", str(tmp_path / "chats.json")]) == 0
+    assert "answered at http://127.0.0.1:9/v1" in capsys.readouterr().err
+    with ChatStore() as store:
+        assert store.last().model is None
 
 
 def test_a_draft_that_is_gone_stops_no_chat(capsys: pytest.CaptureFixture[str]) -> None:

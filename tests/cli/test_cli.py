@@ -19,7 +19,7 @@ from conftest import Files
 
 from localspec import cli
 from localspec.config import settings as config
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -497,8 +497,8 @@ def test_the_interface_starts_without_numpy() -> None:
 
 
 def test_options_name_every_verifier() -> None:
-    from localspec import verifiers
     from localspec.core import settings_schema
+    from localspec.decode import verifiers
 
     assert tuple(verifiers.VERIFIERS) == settings_schema.VERIFIERS
 

@@ -17,7 +17,7 @@ from localspec.chats.values import started
 from localspec.cli import foreign
 from localspec.cli import run as run_command
 from localspec.config import settings as config_settings
-from localspec.files import paths, whole_file
+from localspec.core.files import paths, whole_file
 
 
 def completed(*words: str) -> list[str]:

@@ -21,8 +21,8 @@ from localspec.cli import call, chat, elsewhere
 from localspec.config import running_servers
 from localspec.config import settings as config
 from localspec.config.running_servers import RunningServer
-from localspec.errors import AccessError, UsageError
-from localspec.files import paths
+from localspec.core.errors import AccessError, UsageError
+from localspec.core.files import paths
 from localspec.remote import keys
 from localspec.remote.address import parse
 

@@ -8,7 +8,7 @@ import pytest
 
 from localspec import cli
 from localspec.cli.grammar_flags import take_grammar
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 NONE = {"schema": None, "json_object": False, "regex": None, "choice": None, "grammar": None}
 

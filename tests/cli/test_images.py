@@ -11,8 +11,8 @@ from picture_files import drawn, png, write_seeing
 from localspec import cli
 from localspec.cli.images import asking, read_images
 from localspec.cli.prompt_file import Around, PromptLine
+from localspec.core.errors import UsageError
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 
 
 def test_a_picture_stands_in_front_of_the_text(tmp_path: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from localspec.chats.journal import Journal
+from localspec.cli.chat import _stream
 from localspec.cli.line_commands import Leaving, Talk
-from localspec.cli.screen_reader import Announcer
+from localspec.cli.screen_reader import Announcer, Silent
+from localspec.core.errors import DecodeError, GrammarError, LocalspecError, RemoteError, UsageError
+from localspec.core.events import ReplyEvent, Token
+from localspec.core.origin import Origin
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 
 
 @pytest.fixture
@@ -60,14 +65,36 @@ def test_a_picture_goes_in_front_of_the_next_message(talk: Talk, tmp_path: Path)
     path = tmp_path / "cat.png"
     path.write_bytes(b"a cat")
     assert talk.obey(f"/image {path}") == "picture cat.png, in front of the next message"
-    said = talk.said("What is it?")
-    (shown,) = talk.journal.messages(said)[-1].pictures
+    with pytest.raises(RemoteError), talk.saying("What is it?"):
+        raise RemoteError("the server is gone")
+    with talk.saying("What is it?") as said:
+        (shown,) = talk.journal.messages(said)[-1].pictures
     assert (shown.name, Path(shown.path).read_bytes()) == ("cat.png", b"a cat")
-    assert talk.said("And now?") == "And now?"
+    with talk.saying("And now?") as said:
+        assert said == "And now?"
+    talk.obey(f"/image {path}")
+    with contextlib.suppress(RemoteError), talk.saying("What is it?") as said:
+        talk.journal.begin(said)
+        raise RemoteError("the server is gone")
+    assert not talk.images  # the question is part of the chat
     with pytest.raises(UsageError, match="cannot be read"):
         talk.obey("/image nowhere.png")
     with pytest.raises(UsageError, match="needs a file"):
         talk.obey("/image")
+
+
+@pytest.mark.parametrize("kind", [RemoteError, GrammarError, DecodeError])
+def test_a_reply_that_fails_in_the_middle_has_ended(
+    talk: Talk, kind: type[LocalspecError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def events() -> Iterator[ReplyEvent]:
+        yield Token(1, "Be", Origin.PLAIN, None)
+        raise kind("it takes too long")
+
+    with pytest.raises(kind):
+        _stream(events(), "Why?", talk.journal, Silent(), None)
+    assert capsys.readouterr().out == "Be\n"
+    assert [(m.text, m.end) for m in talk.journal._messages] == [("Why?", None), ("Be", "failed")]
 
 
 def test_leaving(talk: Talk) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from localspec.cli import opening, output
+from localspec.core.errors import ModelNotFoundError
 from localspec.core.events import Loading
 from localspec.core.options import Options
-from localspec.errors import ModelNotFoundError
 from localspec.runtime import Runtime
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.chats.calls import SavedCall
 from localspec.cli import run
-from localspec.cli.output import write
+from localspec.cli.output import json_line, write
+from localspec.cli.run_report import calls_report
 from localspec.core.events import Finished, Notice, Reply, Speculation, Stats, Token
 from localspec.core.origin import Origin
 
@@ -73,3 +76,9 @@ def test_notices_do_not_cut_a_line_of_the_reply(monkeypatch: pytest.MonkeyPatch)
     assert screen.buffer.getvalue().decode().splitlines() == [
         "localspec: before", "one two", "localspec: between", "localspec: after",
     ]  # fmt: skip
+
+
+def test_a_call_that_json_cannot_hold_is_reported_as_it_was_written() -> None:
+    call = SavedCall("1", "calc__add", '{"x": 1e999}', "calc/add", "failed", "Error")
+    (found,) = json.loads(json_line(calls_report([call])))["calls"]
+    assert found["arguments"] == {"arguments": '{"x": 1e999}'}

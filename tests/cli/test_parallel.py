@@ -15,10 +15,10 @@ from localspec import cli
 from localspec.cli import parallel
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.prompt_file import Around, read_prompts
+from localspec.core.errors import UsageError
 from localspec.core.events import Message
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 
 
 def written(folder: Path, *lines: object) -> str:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from localspec.cli.progress import Bars, duration
-from localspec.models.hub import rate
+from localspec.models.hub import download_jobs
 from localspec.models.hub.download_jobs import DownloadProgress
 
 
@@ -31,7 +31,7 @@ def test_a_bar_a_file_with_rate_and_time_left(
 ) -> None:
     clock = [100.0]
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(rate.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(download_jobs.time, "monotonic", lambda: clock[0])
     bars = Bars(live=True)
     files = [
         DownloadProgress("a" * 60 + ".gguf", 10**9, state="fetching"),

@@ -8,8 +8,8 @@ import pytest
 
 from localspec.compiling import cxx
 from localspec.kernels import build
-from localspec.media import mtmd_library
-from localspec.rpc import plugin
+from localspec.llama import mtmd_library
+from localspec.llama.rpc import plugin
 
 
 def test_builds_that_name_their_libraries_otherwise_share_nothing(

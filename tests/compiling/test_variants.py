@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 
 from localspec.compiling import variants
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 
 _GGML = r"""
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 static size_t count;
 size_t ggml_backend_reg_count(void) { return count; }
 void ggml_backend_load_all_from_path(const char * folder) {
     char path[4096];
     snprintf(path, sizeof path, "%s/libggml-cpu-best.so", folder);
     if (dlopen(path, RTLD_NOW | RTLD_LOCAL)) count++;
+    const char * another = getenv("GGML_BACKEND_PATH");  // as ggml has it
+    if (another && dlopen(another, RTLD_NOW | RTLD_LOCAL)) count++;
 }
 """
 _LEVEL = "int localspec_test_level(void) { return 7; }\n"
@@ -62,6 +65,15 @@ def test_what_llama_cpp_chose_is_shared_with_what_is_loaded_later(folder):
         ctypes.CDLL(str(plugin))
     assert variants.share(folder).name == "libggml-cpu-best.so"
     assert ctypes.CDLL(str(plugin)).answer() == 42
+
+
+def test_a_library_that_only_the_environment_names_is_not_loaded(folder, tmp_path, monkeypatch):
+    another = tmp_path / "elsewhere"
+    another.mkdir()
+    monkeypatch.setenv("GGML_BACKEND_PATH", str(compiled(another, "libother.so", _LEVEL)))
+    ggml = ctypes.CDLL(str(compiled(folder, "libggml.so", _GGML)))
+    variants.choose(ggml, folder)
+    assert ggml.ggml_backend_reg_count() == 1
 
 
 def test_a_processor_that_none_of_them_suits_is_an_error(folder):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.config import edit, settings
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths
+from localspec.config import allow_tools, edit, settings
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths
 
 MINE = """\
 # My settings.
@@ -114,3 +114,14 @@ def test_whatever_is_saved_is_read_again(rounds):
         for name in place:
             found = (found or {}).get(name)
         assert found == value
+
+
+def test_a_tool_is_added_to_the_list_that_the_file_has_now():
+    path = written('allow_tools = "git/log"\n')
+    assert allow_tools.names(settings.settings()) == ("git/log",)
+    path.write_text('allow_tools = "wiki/*"\n')  # another window, and the user's own hand
+    allow_tools.add("time/now")
+    assert allow_tools.names(settings.settings()) == ("time/now", "wiki/*")
+    path.write_text("")
+    allow_tools.add("time/now")
+    assert allow_tools.names(settings.settings()) == ("time/now",)

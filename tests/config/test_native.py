@@ -17,11 +17,11 @@ import pytest
 from waiting import until
 
 from localspec.core import kernel
+from localspec.core.errors import Interrupted, LocalspecError, WorkerError
+from localspec.core.files import native, paths, private
 from localspec.core.kernel import build
-from localspec.errors import Interrupted, LocalspecError, WorkerError
-from localspec.files import native, paths, private
 from localspec.llama import remote
-from localspec.rpc import plugin
+from localspec.llama.rpc import plugin
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and owners of POSIX")
@@ -342,10 +342,10 @@ OPENS = re.compile(
 )
 MAKES = re.compile(r"\.mkdir\(|makedirs\(")
 MAKERS = {
-    Path("localspec/files/private.py"): "makes them all",
+    Path("localspec/core/files/private.py"): "makes them all",
     Path("localspec/cli/completion.py"): "the folders of shells",
     Path("localspec/models/hub/download.py"): "the Hub's cache, shared with other programs",
-    Path("localspec/models/hub/hf_cache.py"): "likewise",
+    Path("localspec/models/catalog/hf_cache.py"): "likewise",
     Path("localspec/compiling/llama_source.py"): "below a temporary folder",
 }
 

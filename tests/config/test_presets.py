@@ -9,8 +9,8 @@ from localspec import cli
 from localspec.cli import flags
 from localspec.config import allow_tools, presets
 from localspec.config import settings as config_settings
-from localspec.errors import UsageError
-from localspec.files import paths
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 
 CALM = """\
 temperature = 0.9

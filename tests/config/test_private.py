@@ -13,9 +13,9 @@ import pytest
 from localspec.bench import history
 from localspec.bench.speedup import Bench
 from localspec.cli import call
-from localspec.errors import LocalspecError
-from localspec.files import paths, whole_file
-from localspec.files.private import opener, without_secrets
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths, whole_file
+from localspec.core.files.private import opener, without_secrets
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl
 from localspec.policy.storage import Knowledge

@@ -17,13 +17,13 @@ from localspec.cli import flags
 from localspec.config import settings as config_settings
 from localspec.core import sampler_settings as samplers
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
 from localspec.core.events import Message
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Kind, Scope, names_of
-from localspec.errors import UsageError
-from localspec.files import paths
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 
 import localspec
-from localspec import errors
+from localspec.core import errors
 
 ELSEWHERE = {"RevisionGoneError", "PausedError", "NotLoadedError"}
 """A case of `ModelNotFoundError` that never leaves the code that talks with the Hub, and two errors
@@ -23,7 +23,7 @@ def test_every_error_is_defined_and_drawn_in_one_place() -> None:
             importlib.import_module(module.name)
     found = {e for e in every(errors.LocalspecError) if e.__module__.startswith("localspec")}
     found = {e for e in found if e.__name__ not in ELSEWHERE}
-    assert {e.__module__ for e in found} == {"localspec.errors"}
+    assert {e.__module__ for e in found} == {"localspec.core.errors"}
     for line in (errors.__doc__ or "").splitlines():
         name, *code = [word for word in line.split() if word.isalnum()][:2] or [""]
         if name.endswith("Error") and code and code[0].isdigit():

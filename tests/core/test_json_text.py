@@ -4,12 +4,20 @@ import json
 
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.events import MessageCall
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.json_text import LONGEST_NUMBER, MOST_FRACTIONS, MOST_MARKS, read
+from localspec.core.json_text import (
+    LONGEST_NUMBER,
+    MOST_FRACTIONS,
+    MOST_MARKS,
+    object_or_text,
+    read,
+    read_plain,
+)
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampler_settings import read_breakers
-from localspec.errors import UsageError
+from localspec.grammar.compiling import compiled
 
 COSTLY = {
     "names": ("{" + ",".join(f'"{i}":""' for i in range(200_000)) + "}", "commas, colons"),
@@ -42,3 +50,36 @@ def test_what_looks_alike_is_read():
     assert read(json.dumps({"a": numbers})) == {"a": numbers}
     fractions = [0.25] * MOST_FRACTIONS
     assert read(json.dumps(fractions)) == fractions
+
+
+UNWRITABLE = {
+    "a number beyond floating point": '{"x": 1e999}',
+    "no number": '{"x": NaN}',
+    "half a character": '{"x": "\\ud800"}',
+    "half a character in a name": '{"\\udc00": 1}',
+    "the beginning of a call": '{"x": ',
+    "a long number": '{"x": ' + "9" * 5000 + "}",
+}
+
+
+@pytest.mark.parametrize("kind", UNWRITABLE)
+def test_what_cannot_be_written_again_stays_the_text_that_was_shown(kind):
+    text = UNWRITABLE[kind]
+    with pytest.raises(ValueError):
+        read_plain(text)
+    assert object_or_text(text) == {"arguments": text}
+
+
+def test_what_can_be_written_again_is_read():
+    found = {"x": [1, 0.5, "\U0001f989 é", None]}
+    assert read_plain(json.dumps(found)) == object_or_text(json.dumps(found)) == found
+    assert object_or_text("") == {}
+    assert object_or_text("[]") == {"arguments": "[]"}
+
+
+def test_a_schema_has_no_number_that_it_cannot_be_written_with():
+    with pytest.raises(UsageError, match="cannot be written as JSON"):
+        GrammarSpec.schema('{"const": 1e400}')
+    with pytest.raises(UsageError, match="1e400 is a number beyond floating point"):
+        compiled(GrammarSpec("schema", '{"const": 1e400}'))
+    MessageCall("1", "f", '{"x": 1e400}')  # a model wrote it, and the conversation goes on

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.core import kernel
+from localspec.core.errors import LocalspecError, NotNumbersError
 from localspec.core.kernel import RowKernel, build
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Distribution, Logits
 from localspec.drafters.model.proposal import confidence
-from localspec.errors import LocalspecError, NotNumbersError
 
 pytestmark = pytest.mark.skipif(build.compiler({}) is None, reason="there is no C compiler")
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.core.errors import DecodeError, NotNumbersError, UsageError
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.values import Distribution
-from localspec.errors import DecodeError, NotNumbersError, UsageError
 
 V = 5_000
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import NothingAllowedError, NotNumbersError
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
-from localspec.errors import NothingAllowedError, NotNumbersError
 
 SAMPLINGS = [
     GREEDY,

@@ -19,13 +19,13 @@ import pytest
 
 from localspec.core import repetition, sampler_chain
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import UsageError
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.repetition import Breakers, Repetitions, breakers_of
 from localspec.core.sampler_chain import SamplerChain, mirostat_start, zipf_cut
 from localspec.core.sampler_settings import read_breakers, read_samplers
 from localspec.core.values import one_hot
-from localspec.errors import UsageError
 
 V = 3_000
 OFF = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)

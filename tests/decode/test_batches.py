@@ -9,6 +9,13 @@ import numpy as np
 import pytest
 import tables
 
+from localspec.core.errors import (
+    ContextFullError,
+    LocalspecError,
+    NothingAllowedError,
+    NotNumbersError,
+    ProposalError,
+)
 from localspec.core.events import Speculation
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
@@ -16,20 +23,13 @@ from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.values import Draft, Logits, Proposal, Tokens, chain_parents
 from localspec.decode.request import NEVER, Request, StopRule
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import (
-    ContextFullError,
-    LocalspecError,
-    NothingAllowedError,
-    NotNumbersError,
-    ProposalError,
-)
 from localspec.policy import Plain, Policy
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 9
 TABLE = tables.random_table(41, v=V)

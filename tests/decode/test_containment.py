@@ -13,6 +13,7 @@ import tables
 from ruled import Ruled
 
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import AuditError, DecodeError, NotNumbersError, PassRefusedError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
@@ -31,14 +32,13 @@ from localspec.decode import request as request_module
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import JUDGING, NEVER, Request, StopRule
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import AuditError, DecodeError, NotNumbersError, PassRefusedError
 from localspec.policy import Plain, Policy
 from localspec.testing import Fixed, TableModel, TableTarget
-from localspec.verifiers import Match, Verifier
 
 V = 8
 TABLE = tables.random_table(81, v=V)

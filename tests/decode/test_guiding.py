@@ -18,6 +18,7 @@ from localspec.core.plan import DraftPlan, Evidence, RequestState
 from localspec.core.values import Draft, Proposal, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.drafters.grammar import GrammarDrafter
 from localspec.drafters.lookup.lookahead import Lookahead
@@ -25,7 +26,6 @@ from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.testing import Fixed, TableModel, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 4
 TARGET = tables.random_table(21, v=V, sharpness=1.0)

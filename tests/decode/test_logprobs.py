@@ -10,6 +10,7 @@ import pytest
 import tables
 from ruled import Ruled, turns
 
+from localspec.core.errors import NotNumbersError
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.logprobs import LogprobsMode, TokenLogprobs
 from localspec.core.noise import Noise
@@ -18,15 +19,14 @@ from localspec.core.values import Logits
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.grammar import GrammarDrafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.errors import NotNumbersError
 from localspec.policy import Plain
 from localspec.testing import Fixed, StopAt, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 7
 TABLE = tables.random_table(71, V)

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import tables
 
+from localspec.core.errors import AuditError, NotNumbersError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.values import Logits, Origin, Proposal, Tokens
 from localspec.decode import round as decode
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import AuditError, NotNumbersError
 from localspec.policy import FixedLength, Plain
 from localspec.policy.costs import Costs
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 TABLE = tables.random_table(21, v=5)
 

@@ -20,11 +20,11 @@ from localspec.core.plan import (
 )
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.testing import Fixed, TableModel, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 5
 TABLE = tables.random_table(7, v=V)

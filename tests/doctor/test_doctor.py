@@ -54,8 +54,8 @@ def demo(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(source, folder / name)
         lines.append(f"{hashlib.sha256(source.read_bytes()).hexdigest()}  {name}\n")
     (folder / "SHA256SUMS").write_text("".join(lines))
-    monkeypatch.setattr(pair, "FOLDER", folder)
-    monkeypatch.setattr(toml_file, "FOLDER", folder)
+    monkeypatch.setattr(pair, "DEMO_DIR", folder)
+    monkeypatch.setattr(toml_file, "DEMO_DIR", folder)
     catalog.catalog.cache_clear()
     return folder
 
@@ -272,6 +272,19 @@ def test_a_drafted_check_that_accepts_nothing_gets_no_tick() -> None:
     busy = pair.speed_finding([replace(stats(0, 0), speculation=why)], plain, 2, busy=True)
     assert (busy.status, busy.fix) == ("note", "localspec doctor, when they are not")
     assert busy.text.endswith("other programs are busy, so the speeds say nothing")
+
+
+@pytest.mark.parametrize(("verified", "seconds"), [(0, 1.5), (40, 1.8)])
+def test_a_device_that_answers_thousands_of_tokens_a_second_gets_no_advice(
+    verified: int, seconds: float
+) -> None:
+    emitted = STATS.emitted
+    plain = [stats(0, 0, emitted / 1800)] * 3
+    found = pair.speed_finding([stats(verified, verified, seconds * emitted / 1800)] * 3, plain, 16)
+    assert (found.status, found.fix) == ("note", None)
+    assert found.text.endswith("too short here to tell what drafts do for large models")
+    slow = pair.speed_finding([stats(40, 39, 3 * emitted / 1800)] * 3, plain, 16)
+    assert slow.fix == "localspec tune demo"
 
 
 def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:

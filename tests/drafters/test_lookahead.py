@@ -20,6 +20,7 @@ from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Draft, Logits, Tokens
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.lookahead import Lookahead, NgramPool
@@ -27,7 +28,6 @@ from localspec.drafters.lookup.suffix import Suffix
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
-from localspec.verifiers import Match, Rejection, Verifier
 
 TREE = drafter_registry.get("lookahead").tree
 assert TREE is not None

@@ -16,6 +16,7 @@ from localspec.core.noise import Noise
 from localspec.core.plan import Budget, RequestState
 from localspec.decode.request import DraftRules, Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.predicted_text import PredictedText
@@ -26,7 +27,6 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 V = 9
 TABLE = tables.random_table(91, V)
@@ -248,3 +248,10 @@ def test_a_prediction_is_asked_on_however_often_it_was_wrong() -> None:
         decode_round([request], target, PredictionDrafter(), Plain("shared"))
     assert request.error is None
     assert request.tally.drafted < 200  # few of 1200 guesses were worth a place in a pass
+
+
+def test_the_places_of_a_frequent_token_are_marked_in_one_step() -> None:
+    n = 2_000_000  # minutes, were each place put to all before it
+    made = PredictedText([7] * n + [8], 0)
+    made.follow([8, 7])
+    assert (made.accepted, made.rejected) == (1, n)

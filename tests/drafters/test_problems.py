@@ -9,6 +9,7 @@ import pytest
 import tables
 from tables import TableModel
 
+from localspec.core.errors import NothingAllowedError, NotNumbersError, UsageError
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
@@ -16,7 +17,6 @@ from localspec.core.values import Logits, Proposal, Tokens
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
 
 V = 8
 TABLE = tables.random_table(5, v=V)

@@ -13,16 +13,16 @@ import pytest
 import tables
 from frequencies import FALSE_ALARM, p_value
 
+from localspec.core.errors import ContextFullError
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.core.values import Ids, Proposal
+from localspec.decode.verifiers import Match, Rejection
 from localspec.drafters.base import Ask, Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.cross_vocabulary import TranslatedModel
-from localspec.errors import ContextFullError
 from localspec.testing import Fixed, Table, TableModel
-from localspec.verifiers import Match, Rejection
 
 V = 5
 TARGET = tables.random_table(1, v=V)

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from localspec.core.errors import ContextError, Interrupted, LocalspecError, ModelNotFoundError
 from localspec.core.events import (
     Finished,
     Loading,
@@ -21,7 +22,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.values import Origin
-from localspec.errors import ContextError, LocalspecError, ModelNotFoundError
 
 ON = Speculation("on")
 INFO = ModelInfo("t.gguf", "d.gguf", "cpu", 2048, "fake", 1, 1, 1, ON)
@@ -75,6 +75,15 @@ class FakeRuntime:
         ids = tuple(range(len(tokens)))
         origins = (Origin.PLAIN,) * len(tokens)
         yield Finished(Reply("".join(tokens), ids, origins, reason, stats, seed or 0))
+
+    def tokenize(self, request, *, special, bos, interrupt):
+        del special, bos
+        print(f"splits {request.prompt}", flush=True)  # noqa: T201 - seen in the log
+        while not interrupt.is_set():
+            time.sleep(0.001)
+        time.sleep(0.05)
+        print("split no more", flush=True)  # noqa: T201 - seen in the log
+        raise Interrupted("nobody waits for it")
 
     def rest(self, cancelled):
         print("rested", flush=True)  # noqa: T201 - seen in the log

@@ -12,11 +12,18 @@ from pathlib import Path
 import pytest
 from waiting import until_so
 
+from localspec.core.errors import (
+    ContextError,
+    EngineError,
+    Interrupted,
+    ModelNotFoundError,
+    UsageError,
+)
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.core.reply_request import ReplyRequest
+from localspec.engine import protocol
 from localspec.engine.client import EngineClient
 from localspec.engine.protocol import OpenedEvent
-from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError, UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -404,6 +411,25 @@ async def test_a_message_beyond_the_limit_of_a_line_is_a_sentence_and_the_next_o
     with pytest.raises(UsageError, match="too long to be sent"):
         await ask(client, "ж" * 3_000_000)  # six bytes each on the line
     assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_a_text_that_nobody_waits_for_is_split_no_more(client, tmp_path):
+    log = tmp_path / "log/engine.log"
+    asked = asyncio.create_task(client.tokenize(ReplyRequest(prompt="Hi")))
+    await until_so(lambda: "splits Hi" in log.read_text())
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert "split no more" in log.read_text()  # it has ended there
+    assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_of_a_message_that_is_far_too_long_no_line_is_written(client, monkeypatch):
+    monkeypatch.setattr(protocol, "_ENCODER", None)
+    turn = Message("tool", "", name="n" * (17 << 20))
+    with pytest.raises(UsageError, match="too long to be sent to the engine: 17 MB"):
+        client.reply(ReplyRequest((turn,)))
+    monkeypatch.undo()
 
 
 async def test_a_command_that_is_not_understood_ends_the_replies_that_wait(client):

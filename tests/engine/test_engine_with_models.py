@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
+from localspec.core.errors import ContextError, ModelNotFoundError, UsageError
 from localspec.core.events import Finished, Loading, Message, Round, Token
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
-from localspec.errors import ContextError, ModelNotFoundError, UsageError
 
 
 @pytest.fixture

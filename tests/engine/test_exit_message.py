@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.core.errors import DeviceLostError, DeviceMemoryError, EngineError, WorkerLostError
+from localspec.core.files import paths
+from localspec.core.processes import crash
 from localspec.engine.spawn import exit_error, exit_message
-from localspec.errors import DeviceLostError, DeviceMemoryError, EngineError, WorkerLostError
-from localspec.files import paths
-from localspec.processes import crash
 
 STACK = """Fatal Python error: Aborted
 

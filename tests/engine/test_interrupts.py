@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.events import Finished, ModelInfo, Notice, Reply, Speculation, Stats
 from localspec.engine.outbox import Outbox
 from localspec.engine.worker import EngineWorker
-from localspec.errors import UsageError
 
 ON = Speculation("on")
 STATS = Stats(1, 0, 0, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, ON)
@@ -52,6 +52,28 @@ def commands():
         yield json.dumps({"type": "interrupt", "id": 1000 + i}).encode()
 
 
+@pytest.mark.parametrize("kind", ["tokenize", "examine", "adapter"])
+def test_an_engine_without_a_thread_for_a_question_says_so_and_goes_on(kind, monkeypatch):
+    stream = io.BytesIO()
+    outbox = Outbox(stream)
+    engine = EngineWorker(outbox, lambda *_: Runtime(), Path("log"))
+    for line in lines("open", kind):
+        engine._take(line)
+    engine._execute(engine._commands.get())
+
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    engine._execute(engine._commands.get())
+    monkeypatch.undo()
+    outbox.close()
+    assert not engine._interrupts
+    assert not engine._threads()
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(one["type"], one.get("id")) for one in said] == [("opened", None), ("failed", 1)]
+
+
 class Broken(Runtime):
     """A defect ends what computes, once two requests are there; one waits."""
 
@@ -84,8 +106,12 @@ def lines(*kinds):
     said = [{"role": "user", "content": "one two"}]
     for number, kind in enumerate(kinds):
         more = {"options": {}} if kind == "open" else {}
-        if kind == "reply":
+        if kind in {"reply", "examine", "tokenize"}:
             more = {"id": number, "request": {"messages": said}}
+        if kind == "examine":
+            more["tokens"] = [1]
+        if kind == "adapter":
+            more = {"id": number, "path": "a.gguf", "load": True}
         yield json.dumps({"type": kind} | more).encode()
 
 

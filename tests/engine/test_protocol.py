@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import errors
-from localspec.core import codec
+from localspec.core import codec, errors
+from localspec.core.errors import EngineError, LocalspecError, UsageError
 from localspec.core.events import (
     DrafterStats,
     Finished,
@@ -49,7 +49,6 @@ from localspec.engine.events import (
     ReplyEvents,
 )
 from localspec.engine.protocol import BadCommandError
-from localspec.errors import EngineError, LocalspecError, UsageError
 
 text = st.text(st.characters(exclude_categories=()))  # lone surrogates included
 number = st.floats(0, 1e9)

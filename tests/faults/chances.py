@@ -17,8 +17,8 @@ from faults.runner import Search
 from faults.settings import Chance, sampling, simpler
 from localspec.core.logits import Sampling
 from localspec.core.values import Proposal
+from localspec.decode.verifiers import Rejection
 from localspec.drafters.cascade import Cascade
-from localspec.verifiers import Rejection
 
 _FALSE_ALARMS = 1e-4
 """Probability that any of all cases ever run is called a fault though nothing is wrong."""

@@ -79,12 +79,12 @@ def engine_answers(chance: Chance, folder: Path) -> str | None:
 
 
 async def _ask(script: Path, folder: Path) -> str | None:
+    from localspec.core.errors import LocalspecError
     from localspec.core.events import Finished, Message
     from localspec.core.options import Options
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import client as module
     from localspec.engine import protocol
-    from localspec.errors import LocalspecError
 
     async def spawn(
         log: Path, runtime: str | None, interval: float | None

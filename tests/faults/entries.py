@@ -34,7 +34,7 @@ def is_real() -> bool:
 
 def outcome(read: Callable[[], object], *also: type[Exception]) -> str | None:
     """The fault in how a reader ended."""
-    from localspec.errors import LocalspecError
+    from localspec.core.errors import LocalspecError
 
     try:
         read()
@@ -74,7 +74,7 @@ def _here(words: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _real(words: tuple[str, ...], typed: str) -> tuple[int, str]:
-    from localspec.processes.children import command as line
+    from localspec.core.processes.children import command as line
 
     run, environment = line("localspec", *words)
     try:

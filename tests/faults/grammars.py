@@ -26,8 +26,8 @@ _WORDS = 32000
 
 def grammars(chance: Chance, _: Path) -> str | None:
     """Grammars put together of what hostile ones are made of, tried out and then followed."""
+    from localspec.core.errors import UsageError
     from localspec.core.grammar_spec import GrammarSpec
-    from localspec.errors import UsageError
 
     kind, text, path = spelled(chance)
     try:

@@ -15,21 +15,21 @@ from faults.by_the_papers import Plain
 from faults.settings import sampling
 from localspec.core import kernel
 from localspec.core.constraint import TokenMask
+from localspec.core.errors import NothingAllowedError
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, Logits, Proposal, Tokens
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
+from localspec.decode.verifiers import VERIFIERS
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import NothingAllowedError
 from localspec.llama.team import team
 from localspec.policy import Policy
 from localspec.testing import StopAt, Table, TableModel
-from localspec.verifiers import VERIFIERS
 
 LOOKUPS = {"ngram": NGram, "suffix": Suffix, "lookahead": Lookahead}
 KINDS = ("chain", *LOOKUPS, *tables.SHAPES)

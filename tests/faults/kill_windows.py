@@ -24,7 +24,7 @@ from faults import window
 from faults.kill_writers import database_wrong
 from faults.limits import environment
 from faults.runner import Search
-from localspec.processes.children import command
+from localspec.core.processes.children import command
 
 _PATIENCE = 60.0
 _ERASED = "it was erased elsewhere"

@@ -14,7 +14,7 @@ from hub_server import Hub
 
 from faults.limits import environment
 from faults.model_files import small_gguf
-from localspec.processes.children import command
+from localspec.core.processes.children import command
 
 
 class Writer(ABC):

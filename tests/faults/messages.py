@@ -57,9 +57,9 @@ def _messages() -> list[bytes]:
 
 def protocol_lines(chance: Chance, _: Path) -> str | None:
     """Lines between interface and engine, and between interface and pull."""
+    from localspec.core.errors import LocalspecError
     from localspec.engine import protocol
-    from localspec.errors import LocalspecError
-    from localspec.models.pull import process
+    from localspec.models.hub import pull_process
 
     line = mutations.in_json(chance.choice(_messages()).strip(), chance)
 
@@ -73,7 +73,7 @@ def protocol_lines(chance: Chance, _: Path) -> str | None:
     return (
         outcome(lambda: protocol.decode_command(line), protocol.BadCommandError)
         or outcome(failed)
-        or outcome(lambda: process.decode(told))
+        or outcome(lambda: pull_process.decode(told))
     )
 
 
@@ -125,8 +125,9 @@ _server: list[http.server.ThreadingHTTPServer] = []
 
 def hub_answer(chance: Chance, folder: Path) -> str | None:
     """The description of a repository by the Hub, or by its stand-in."""
-    from localspec.models.hub import api, file_names
-    from localspec.models.hub.links import HubRef
+    from localspec.models.catalog import file_names
+    from localspec.models.catalog.links import HubRef
+    from localspec.models.hub import api
 
     if not _server:
         _server.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub))

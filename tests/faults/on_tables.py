@@ -17,6 +17,7 @@ from localspec.core.noise import Noise
 from localspec.core.values import Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
@@ -26,7 +27,6 @@ from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Plain, Policy
 from localspec.testing import StopAt, Table, TableModel, TableTarget
-from localspec.verifiers import Match
 
 KINDS = ("chain", "tree", "head tree", "forward-only", "ngram", "suffix", "lookahead")
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from faults.runner import Search
 from localspec.core.adapter_list import AS_LOADED
+from localspec.core.errors import ContextFullError, DecodeError
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents
-from localspec.errors import ContextFullError, DecodeError
 from localspec.llama.batch import Batch
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS, STRICT_BATCH

@@ -182,10 +182,10 @@ def _answer(line: bytes, number: int, text: str) -> str | None:
     """The fault of an answer: "" where it ends the reply as it should, None where it does
     not belong to it or does not end it.
     """
+    from localspec.core.errors import EngineError
     from localspec.core.events import Finished
     from localspec.engine import protocol
     from localspec.engine.events import FailedEvent, ReplyEvents
-    from localspec.errors import EngineError
 
     try:
         event = protocol.decode_event(line)

@@ -22,8 +22,8 @@ import psutil
 from faults.runner import Search
 from localspec.bench.proxy import Proxy
 from localspec.core.endpoint import Endpoint
-from localspec.errors import WorkerError
-from localspec.rpc import handshake
+from localspec.core.errors import WorkerError
+from localspec.llama.rpc import handshake
 
 _PATIENCE = 120.0
 _SILENCE_S = 3

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from faults.registry import SEARCHES
 from faults.runner import Runner, Seeds
-from localspec.files import paths
+from localspec.core.files import paths
 
 
 def main() -> int:

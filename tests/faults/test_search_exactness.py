@@ -24,11 +24,11 @@ from localspec.core.values import Distribution, Draft, Logits, Proposal, TargetR
 from localspec.decode.judged import CachedRows
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
+from localspec.decode.verifiers import VERIFIERS, Match, rejection
 from localspec.drafters.base import Ask
 from localspec.llama import pass_shapes
 from localspec.llama.pass_layout import PassTimes, padded
 from localspec.llama.team import team
-from localspec.verifiers import VERIFIERS, Match, rejection
 
 FIRST = {"tables": 20, "batches": 60, "chances": 1, "batch_chances": 1, "passes": 150}
 """Cases of each search that are quick enough for every run."""

@@ -13,7 +13,7 @@ from faults.registry import SEARCHES
 from faults.runner import Runner, Search, Seeds
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, TargetRows, Verdict
-from localspec.verifiers import VERIFIERS, Match
+from localspec.decode.verifiers import VERIFIERS, Match
 
 
 @pytest.mark.slow

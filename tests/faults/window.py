@@ -24,7 +24,7 @@ from localspec.chats.record import ChatRecord
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import ChatMessage, new_message_id, started
-from localspec.errors import ChatsError
+from localspec.core.errors import ChatsError
 
 DEFECT = "LOCALSPEC_SEARCH_DEFECT"
 """Variable with a defect that the search has to find: `forgets` what was erased, saves all chats

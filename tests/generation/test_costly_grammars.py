@@ -11,11 +11,11 @@ import pytest
 import tables
 from runnables import Hooked, Letters, Pair, V, letters
 
+from localspec.core.errors import GrammarError, Interrupted, QueueFullError, UsageError
 from localspec.core.events import Finished, Reply
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import GrammarError, Interrupted, QueueFullError, UsageError
 from localspec.generation import grammars
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler

@@ -11,13 +11,13 @@ import pytest
 import tables
 from runnables import Costs, Device, Hooked, Pair, V
 
+from localspec.core.errors import DecodeError
 from localspec.core.events import Finished, ReplyEvent, Round, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Logits, Proposal, Scores, Tokens
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import DecodeError
 from localspec.generation.scheduler import Scheduler
 from localspec.generation.stop_condition import StopCondition
 from localspec.testing import Fixed, TableModel

@@ -13,12 +13,12 @@ import pytest
 from replies import ENDLESS, StopAfter
 
 from localspec import Options, Runtime, Sampling
+from localspec.core.errors import UsageError
 from localspec.core.events import Message, MessageCall, Token
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
-from localspec.errors import UsageError
 from localspec.generation.phases import Phases
 from localspec.generation.preparation import LARGE
 

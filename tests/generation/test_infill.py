@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Chunk, Infill
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor, Sampling
-from localspec.errors import ContextError, UsageError
 from localspec.generation.infill import WINDOW, InfillPrompts
 from localspec.generation.line_limits import LineLimits
 from localspec.generation.stop_condition import TextStream
@@ -300,3 +301,10 @@ def test_tokens_that_begin_with_each_other_count_as_one() -> None:
     found = ours(row, ())
     assert set(found.ids.tolist()) == {0, 1, 4}
     assert found.probability(1) / found.probability(4) == pytest.approx(0.5 / 0.48, rel=1e-5)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_a_time_limit_is_a_number_of_seconds(seconds: float) -> None:
+    for name in ("prompt_seconds", "predict_seconds"):
+        with pytest.raises(UsageError, match="number of seconds, more than 0"):
+            Infill("a", "b", **{name: seconds})

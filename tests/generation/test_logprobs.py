@@ -11,6 +11,7 @@ import pytest
 import tables
 from runnables import Costs, Hooked, Letters, Pair, V, letters
 
+from localspec.core.errors import ContextError, NotNumbersError, UsageError
 from localspec.core.events import Finished, Reading, ReplyEvent, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY
@@ -19,7 +20,6 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.errors import ContextError, NotNumbersError, UsageError
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed, Table

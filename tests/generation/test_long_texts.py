@@ -7,13 +7,13 @@ import re
 
 import pytest
 
+from localspec.core.errors import ContextError, Interrupted, UsageError
 from localspec.core.events import Message
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.demo import FOLDER
 from localspec.engine import protocol
 from localspec.engine.events import TokenizedEvent
-from localspec.errors import ContextError, UsageError
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
@@ -65,7 +65,7 @@ def test_a_long_text_that_fits_is_split_whole() -> None:
 
 
 def test_a_raw_prompt_is_refused_alike() -> None:
-    prompts = PromptBuilder(Model(FOLDER / "target.gguf"), 1000)
+    prompts = PromptBuilder(Model(DEMO_DIR / "target.gguf"), 1000)
     with pytest.raises(ContextError, match=r"the prompt has at least \d+ tokens"):
         prompts.bare(HUGE)
 
@@ -132,7 +132,7 @@ def test_no_step_of_the_search_takes_a_text_whole(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
-    model = Model(FOLDER / "target.gguf")
+    model = Model(DEMO_DIR / "target.gguf")
     tokenizing = Tokenizing(model, PromptBuilder(model, 1000), InfillPrompts(model, 1000))
     longest = max(range(model.n_vocab), key=lambda token: len(model.piece(token)))
     many = MOST_BYTES // len(model.piece(longest)) + 1
@@ -144,6 +144,8 @@ def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
     ):
         with pytest.raises(UsageError, match="send it in parts"):
             tokenizing.tokenized(asked, special=True, bos=True)
+        with pytest.raises(Interrupted):  # before any work
+            tokenizing.tokenized(asked, lambda: True, special=True, bos=True)
 
 
 @pytest.mark.parametrize(

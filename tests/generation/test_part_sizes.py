@@ -74,3 +74,11 @@ def test_few_tokens_that_would_be_left_over_are_read_along() -> None:
     assert PartSizes.of(49, 48) == 49
     assert PartSizes.of(48 + LEAST_PART, 48) == 48
     assert PartSizes.of(20, 48) == 20
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e308])
+def test_any_time_has_a_part(seconds: float) -> None:
+    sizes = PartSizes(aborts=True)
+    sizes.learn(100, 0.001)
+    assert sizes.within(seconds) == PART
+    assert sizes.within(-seconds) == LEAST_PART

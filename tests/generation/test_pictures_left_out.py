@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.events import Message
 from localspec.core.picture import LEFT_OUT, MOST_PICTURES, Decoded, Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pictures import Pictures
 from localspec.media import decoding
 

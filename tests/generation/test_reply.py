@@ -10,6 +10,7 @@ import tables
 from runnables import Costs, Hooked, Pair, V, letters
 
 from localspec.core.adapter_list import AS_LOADED
+from localspec.core.errors import AuditError
 from localspec.core.events import Finished, Notice, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY, LogitsProcessor
@@ -19,7 +20,6 @@ from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Drafter, Off
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import AuditError
 from localspec.generation.examine import examination
 from localspec.generation.prefill import PART
 from localspec.generation.scheduler import Scheduler

@@ -14,6 +14,15 @@ import tables
 from runnables import Costs, Flag, Hooked, Letters, Pair, V, Watchdog, letters
 from waiting import until
 
+from localspec.core.errors import (
+    ContextError,
+    DecodeError,
+    Interrupted,
+    LocalspecError,
+    NotNumbersError,
+    QueueFullError,
+    UsageError,
+)
 from localspec.core.events import Finished, Message, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY
@@ -24,15 +33,8 @@ from localspec.decode.round import audit
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import (
-    DecodeError,
-    Interrupted,
-    LocalspecError,
-    NotNumbersError,
-    QueueFullError,
-    UsageError,
-)
 from localspec.generation.part_sizes import PartSizes
+from localspec.generation.preparation import LARGE
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
@@ -293,6 +295,29 @@ def test_an_interrupt_while_a_template_runs_ends_the_reply_as_everywhere() -> No
     stream = house.scheduler.submit(request, Interrupt())
     stream.interrupt()
     assert reply(stream).finish_reason == "interrupt"
+    house.scheduler.close()
+
+
+@pytest.mark.parametrize("kind", ["models", "prompts", "long prompts"])
+def test_a_request_without_a_thread_ends_with_the_error_and_the_next_one_gets_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    house, start = House(1), threading.Thread.start
+
+    def fails(thread: threading.Thread) -> None:
+        if thread.name == f"localspec {kind}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    long = ReplyRequest(messages=(Message("user", "b" * (LARGE + 1)),), seed=1)
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(RuntimeError, match="new thread"):
+        reply(house.scheduler.submit(long, Interrupt()))
+    monkeypatch.undo()
+    with pytest.raises(ContextError):
+        reply(house.scheduler.submit(long, Interrupt()))
+    assert reply(house.submit()).tokens == alone("bcd", 20).tokens
+    house.audit()
     house.scheduler.close()
 
 

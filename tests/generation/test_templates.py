@@ -10,8 +10,8 @@ import psutil
 import pytest
 from conftest import Files
 
+from localspec.core.errors import Interrupted, UnsupportedModelError, UsageError
 from localspec.core.events import Message
-from localspec.errors import Interrupted, UnsupportedModelError, UsageError
 from localspec.generation import template_child, template_process
 from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
 from localspec.generation.template_process import TemplateProcess

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.core.errors import ContextError, UnsupportedModelError, UsageError
 from localspec.core.events import Message
-from localspec.errors import ContextError, UnsupportedModelError, UsageError
 from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
 from localspec.generation.fitting import fit
 from localspec.generation.stop_condition import TextStream

@@ -7,14 +7,17 @@ import json
 import pytest
 from runnables import Letters
 
+from localspec.core.errors import ContextError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
 from localspec.generation.prompt import PromptBuilder
+from localspec.generation.template_messages import told_in_text
 from localspec.grammar.thinking import begun, markers
 
+MANY = 100_000
+"""Of what would take minutes, were each put to all before it."""
 TOOL = {"name": "look", "description": "Look it up.", "parameters": {"type": "object"}}
 TOOLS = json.dumps([TOOL])
 CALL = MessageCall("call_1", "look", '{"at": "é"}')
@@ -98,6 +101,16 @@ def test_a_template_without_tools_is_told_in_the_system_message() -> None:
     assert builder.family(ReplyRequest(CHAT)) is None
     assert "You may call" not in prompt(PLAIN)  # a chat with calls, and none possible now
     assert "<tool_response>" in prompt(PLAIN)
+
+
+def test_countless_results_are_put_together_once() -> None:
+    results = [Message("tool", "a" * 100, call_id=str(i)) for i in range(MANY)]
+    one = Message("tool", "b", call_id="1")
+    chat = [CHAT[1], CHAT[2], *results, Message("user", "And?"), CHAT[2], one]
+    _, _, told, asked, _, last = told_in_text(chat, [])
+    wrapped = f"<tool_response>\n{'a' * 100}\n</tool_response>"
+    assert told == Message("user", "\n".join([wrapped] * MANY))
+    assert (asked.content, last.content) == ("And?", "<tool_response>\nb\n</tool_response>")
 
 
 def test_a_template_that_mentions_tools_but_never_names_one_does_not_count() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.demo import FOLDER
 from localspec.grammar.compiling import compiled
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.thinking import Thinking
@@ -15,7 +15,7 @@ from localspec.llama.model import Model
 
 @pytest.fixture(scope="session")
 def model() -> Model:
-    return Model(FOLDER / "target.gguf")
+    return Model(DEMO_DIR / "target.gguf")
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ import pytest
 from faults import grammars
 from llguidance import LLMatcher
 
+from localspec.core.errors import GrammarError, Interrupted, UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import GrammarError, Interrupted, UsageError
 from localspec.grammar import checking, place, reading, rehearsal
 from localspec.grammar.checking import Checker
 from localspec.grammar.compiling import compiled, limits

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from localspec.core import codec
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import MAX_GRAMMAR, MAX_TEXT, GrammarSpec
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 from localspec.grammar import reading, tools
 from localspec.grammar.compiling import compiled
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from faults.grammars import late
 
+from localspec.core.errors import GrammarError, QueueFullError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import GrammarError, QueueFullError
 from localspec.grammar import guard, place
 from localspec.grammar.guard import MOST_LEFT, Guard, require_room
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec import Options, Runtime, Sampling
+from localspec.core.errors import AuditError, GrammarError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
@@ -19,7 +20,6 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.routing import guided
-from localspec.errors import AuditError, GrammarError
 from localspec.grammar import matching
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.thinking import Thinking, thinking

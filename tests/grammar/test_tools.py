@@ -8,14 +8,15 @@ import jsonschema
 import numpy as np
 import pytest
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar import tools
+from localspec.grammar.checking import Checker
 from localspec.grammar.compiling import compiled
 from localspec.grammar.matching import GrammarMatcher
+from localspec.grammar.reply_parts import WholeCall
 from localspec.grammar.tool_families import FAMILIES, Tool, family_of
 from localspec.grammar.tools import parameter_json
-from localspec.serve.replies.reply_parts import WholeCall
 
 WEATHER = {
     "type": "object",
@@ -313,3 +314,31 @@ def test_a_parameter_is_what_was_written(written: str, json_text: str | None) ->
 def test_arguments_that_no_value_holds_are_given_as_text(arguments: str) -> None:
     assert WholeCall("1", "f", arguments).value() == {"arguments": arguments}
     assert WholeCall("1", "f", '{"x": 1.5}').value() == {"x": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"tools": 1}, "tools is missing, or of a wrong type"),
+        ({"tools": [1]}, "the tools are not objects"),
+        ({"tools": [{"name": "f", "parameters": 5}]}, "the parameters of f are not a JSON schema"),
+        ({"tools": [{"name": "f", "parameters": {"properties": 5}}]}, "are not a JSON schema"),
+        ({"tools": [{"name": 5, "parameters": {}}]}, "a tool needs a name"),
+        ({"choice": 5}, "choice is missing"),
+        ({"several": "no"}, "several is missing"),
+        ({"family": []}, "family is missing"),
+        ({"answer": 5}, "answer is missing"),
+        (None, "tools is missing"),
+    ],
+)
+@pytest.mark.parametrize("family", ["hermes", "qwen3-coder"])
+def test_a_spec_of_another_shape_is_refused_by_name(
+    changed: dict[str, object] | None, said: str, family: str
+) -> None:
+    fields = json.loads(tools.spec(TOOLS).text)
+    text = "[]" if changed is None else json.dumps(fields | changed)
+    with pytest.raises(UsageError, match=said):
+        Checker().checked(GrammarSpec("tools", text), family)
+    assert (
+        tools.Choice.of(tools.spec(TOOLS)).tools[0].parameters == fields["tools"][0]["parameters"]
+    )

@@ -10,9 +10,9 @@ import numpy as np
 import tables
 from scipy import stats
 
+from localspec.decode.verifiers import Verifier
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
-from localspec.verifiers import Verifier
 
 FALSE_ALARM = 1e-4
 """Probability that a correct program fails with other seeds; they are fixed, so results are too."""

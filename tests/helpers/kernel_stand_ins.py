@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from localspec.core.files import native
 from localspec.core.kernel import build as rows
-from localspec.files import native
 from localspec.kernels.build import NAME
 
 SOURCE = Path(__file__).parents[1] / "data" / "kernel_stand_in.c"

@@ -11,7 +11,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 
 ARCHITECTURES = ("qwen3moe", "llama", "olmoe", "gpt-oss")
 """The architectures of Qwen3-30B-A3B, Mixtral, OLMoE and gpt-oss."""
@@ -114,7 +114,7 @@ def _layer(tensors: _Tensors, at: str, architecture: str, size: Size) -> None:
 
 def _copy_tokenizer(writer: gguf.GGUFWriter) -> int:
     """Copy the embedded target's tokenizer; returns the number of its tokens."""
-    reader = gguf.GGUFReader(FOLDER / "target.gguf")
+    reader = gguf.GGUFReader(DEMO_DIR / "target.gguf")
 
     def value(name: str) -> object:
         return reader.fields[f"tokenizer.{name}"].contents()

@@ -11,11 +11,11 @@ from localspec.core.adapter_list import Blend
 from localspec.core.events import Notice
 from localspec.core.target import Work
 from localspec.core.values import Scores, Tokens
+from localspec.decode.verifiers import Match, Verifier
 from localspec.drafters.base import Drafter, Off
 from localspec.generation.pictures import Sight
 from localspec.policy import Plain, Policy
 from localspec.testing import Table, TableTarget
-from localspec.verifiers import Match, Verifier
 
 V = 26
 """Tokens: the letters."""

@@ -16,12 +16,12 @@ from localspec.core.repetition import NO_BREAKERS, Breakers
 from localspec.core.values import Distribution, Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Verifier
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import TreeDrafter as Branching
 from localspec.testing import Fixed, Table, TableModel, TableTarget
-from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 PROMPT = [0, 1]

@@ -15,6 +15,12 @@ from replies import ENDLESS, HELLO, WARM, exact, last
 from stacks import prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.core.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    UnreadyError,
+    UnsupportedModelError,
+)
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
@@ -24,12 +30,6 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.drafters.heads.shared_kv import SharedModel
-from localspec.errors import (
-    DecodeError,
-    DraftIncompatibleError,
-    UnreadyError,
-    UnsupportedModelError,
-)
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features, NextStates
 from localspec.llama.heads.shared_kv import Assistant

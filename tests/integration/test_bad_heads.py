@@ -16,7 +16,7 @@ import pytest
 from replies import HELLO, last
 
 from localspec import GREEDY, Options, Runtime, cli
-from localspec.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
+from localspec.core.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
 from localspec.llama.heads.base import Head
 from localspec.llama.model import Model
 from localspec.models.catalog.resolve import resolve

@@ -17,7 +17,7 @@ from replies import ENDLESS
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.core.adapter_list import Adapter, read_vectors
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
+from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
 from localspec.llama.context import Context
 from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.model import Model

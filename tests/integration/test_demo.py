@@ -15,6 +15,7 @@ from localspec.bench.exactness import verify
 from localspec.bench.lab import Lab
 from localspec.bench.verify_prompts import VERIFY
 from localspec.core.events import Reading
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
@@ -22,7 +23,6 @@ from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.demo import FOLDER
 from localspec.llama.model import Model
 from localspec.testing import Fixed
 
@@ -44,8 +44,8 @@ def answer(runtime: Runtime, messages: list[Message], **settings: object) -> Rep
 
 
 def test_sizes_are_those_of_a_toy() -> None:
-    assert (FOLDER / "target.gguf").stat().st_size <= 12_000_000
-    assert (FOLDER / "draft.gguf").stat().st_size <= 2_000_000
+    assert (DEMO_DIR / "target.gguf").stat().st_size <= 12_000_000
+    assert (DEMO_DIR / "draft.gguf").stat().st_size <= 2_000_000
 
 
 def test_a_chat_of_three_turns_reads_each_turn_once() -> None:
@@ -83,7 +83,7 @@ def test_tokenization_is_that_of_training() -> None:
             source[a : a + n] if source is text else "".join(rng.permutation(list(source))[:n])
         )
     for name in ("target.gguf", "draft.gguf"):
-        model = Model(FOLDER / name)
+        model = Model(DEMO_DIR / name)
         for sample in samples:
             expected = trained.encode(sample, add_special_tokens=False).ids
             found = model.tokenize(sample)

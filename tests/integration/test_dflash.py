@@ -14,15 +14,15 @@ from replies import HELLO, WARM, last
 from stacks import Following, prompt
 
 from localspec import GREEDY, Options, Runtime, Sampling
-from localspec.core.values import Proposal
-from localspec.drafters.heads.dflash import BlockModel
-from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
-from localspec.errors import (
+from localspec.core.errors import (
     DraftIncompatibleError,
     Interrupted,
     UnreadyError,
     UnsupportedModelError,
 )
+from localspec.core.values import Proposal
+from localspec.drafters.heads.dflash import BlockModel
+from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.llama.context import Context
 from localspec.llama.heads.dflash import Blocks, block_seconds
 from localspec.llama.heads.hidden_states import Features, LayerInputs

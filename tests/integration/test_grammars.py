@@ -24,7 +24,7 @@ from localspec import (
     Runtime,
     Sampling,
 )
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 SCHEMA = {
     "type": "object",

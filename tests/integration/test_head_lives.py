@@ -17,7 +17,7 @@ from replies import StopAfter
 
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Round
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.prefix_cache import cache, rates
 
 ENDLESS = tuple((token, -100.0) for token in range(3))
@@ -37,7 +37,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
         return folder / name / "m.gguf"
 
     # Of 4 bits, logits depend on how a prompt was cut into passes, if only at near-ties.
-    widen(FOLDER / "target.gguf", demo := inside("demo"))
+    widen(DEMO_DIR / "target.gguf", demo := inside("demo"))
     compose_mtp(demo, HEADS / "mtp-block.gguf", inside("trained"))
     dense = gguf_tools.write_llama(inside("dense"), layers=4, seed=3, context=1024)
     eagle = head_files.write_eagle(inside("eagle"), ids=[*range(3, 120)])

@@ -22,22 +22,22 @@ from stacks import Following, prompt
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.exactness import verify
 from localspec.bench.verify_prompts import VERIFY
+from localspec.core.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.core.values import Distribution, Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.demo import FOLDER
+from localspec.decode.verifiers import Match, Rejection
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, best_of
 from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
-from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.llama.heads.base import Head
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.selection import select
 from localspec.models.gguf.model_file import ModelFile
-from localspec.verifiers import Match, Rejection
 
 FEW = Sampling(temperature=1.0, logit_bias=tuple((token, 50.0) for token in range(3, 9)))
 """Six tokens alone: whatever is drafted is often right, and on any branch."""
@@ -423,7 +423,7 @@ def test_trained_heads_are_exact_and_mostly_right_and_their_trees_longer_than_ch
     tmp_path: Path, kind: str, least: float
 ) -> None:
     """24 prompts of 64 tokens, at three temperatures."""
-    data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
+    data, target = Path(__file__).parents[1] / "data" / "heads", DEMO_DIR / "target.gguf"
     pair = Pair(kind, target, data / "eagle3.gguf")
     if kind == "mtp":
         compose_mtp(target, data / "mtp-block.gguf", tmp_path / "carrying.gguf")

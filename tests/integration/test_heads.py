@@ -22,12 +22,17 @@ from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.lab import Lab
+from localspec.core.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    Interrupted,
+    UnsupportedModelError,
+)
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
-from localspec.demo import FOLDER
 from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
-from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, UnsupportedModelError
 from localspec.llama import experimental, state
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
@@ -233,7 +238,7 @@ def test_an_interrupted_prompt_leaves_both_caches_in_step(
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """The demo target's own heads."""
-    data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
+    data, target = Path(__file__).parents[1] / "data" / "heads", DEMO_DIR / "target.gguf"
     carrying = tmp_path_factory.mktemp("trained") / "carrying.gguf"
     compose_mtp(target, data / "mtp-block.gguf", carrying)
     return {"mtp": Pair("mtp", carrying), "eagle3": Pair("eagle3", target, data / "eagle3.gguf")}

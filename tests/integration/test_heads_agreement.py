@@ -18,9 +18,9 @@ import pytest
 from heads.compose import compose_mtp
 from heads.widen import widen
 
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.target import Work
 from localspec.core.values import no_draft
-from localspec.demo import FOLDER
 from localspec.llama.context import Context
 from localspec.llama.heads import medusa
 from localspec.llama.heads.base import Head
@@ -76,7 +76,7 @@ def recorded() -> Recorded:
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Target and heads with the numbers of the kept files, in float32."""
     folder = tmp_path_factory.mktemp("wide")
-    widen(FOLDER / "target.gguf", folder / "target.gguf")
+    widen(DEMO_DIR / "target.gguf", folder / "target.gguf")
     for name in ("eagle3", "mtp-block", "medusa"):
         widen(HEADS / f"{name}.gguf", folder / f"{name}.gguf")
     compose_mtp(folder / "target.gguf", folder / "mtp-block.gguf", folder / "mtp.gguf")

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from heads.compose import compose_mtp, value
 
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 
-TARGET = FOLDER / "target.gguf"
+TARGET = DEMO_DIR / "target.gguf"
 HEADS = Path(__file__).parents[1] / "data" / "heads"
 FILES = ("eagle3.gguf", "mtp-block.gguf", "medusa.gguf")
 

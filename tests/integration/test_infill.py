@@ -17,10 +17,10 @@ from served import Served, served
 from waiting import until
 
 from localspec import GREEDY, Notice, Options, ReplyRequest, Round, Runtime, Sampling
+from localspec.core.errors import Interrupted, UsageError
 from localspec.core.infill import Chunk, Infill
 from localspec.core.target import Work
 from localspec.core.values import Scores
-from localspec.errors import Interrupted, UsageError
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.serve.http.settings import ServeSettings

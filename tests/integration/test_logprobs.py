@@ -15,8 +15,8 @@ from head_pairs import Pair
 from replies import ENDLESS
 
 from localspec import Options, PromptScored, ReplyRequest, Runtime, Sampling, Token, TokenLogprobs
+from localspec.core.errors import UsageError
 from localspec.core.events import ReplyEvent
-from localspec.errors import UsageError
 from localspec.llama import own_kernels
 from localspec.llama.limits import OUTPUTS
 

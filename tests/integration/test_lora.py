@@ -18,7 +18,7 @@ from replies import ENDLESS
 
 from localspec import Options, ReplyRequest, Runtime, Sampling, cli
 from localspec.core.adapter_list import Adapter, adapters, read
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
+from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.model import Model

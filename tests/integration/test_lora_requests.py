@@ -17,8 +17,8 @@ from replies import ENDLESS
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.core.adapter_list import Adapter, AdapterUse, Blend, read
+from localspec.core.errors import ModelNotFoundError, UsageError
 from localspec.core.interrupt import Interrupt
-from localspec.errors import ModelNotFoundError, UsageError
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context
 from localspec.llama.model import Model

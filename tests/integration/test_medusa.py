@@ -17,22 +17,22 @@ from frequencies import FALSE_ALARM, p_value_of
 from replies import ENDLESS, HELLO, WARM, exact, last
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.core.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.decode.verifiers import Match, Rejection, Verifier
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
-from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.loading import resources
 from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
 from localspec.testing import Fixed, TableTarget
-from localspec.verifiers import Match, Rejection, Verifier
 
 TRAINED = Path(__file__).parents[1] / "data" / "heads" / "medusa.gguf"
 """On the demo target."""

@@ -13,15 +13,15 @@ from replies import ENDLESS, WARM, exact, last
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
-from localspec.core.values import Proposal
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
-from localspec.errors import (
+from localspec.core.errors import (
     DecodeError,
     DraftIncompatibleError,
     Interrupted,
     ModelFileError,
     UnreadyError,
 )
+from localspec.core.values import Proposal
+from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features, NextStates

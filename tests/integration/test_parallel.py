@@ -12,8 +12,8 @@ from head_pairs import Pair
 from replies import ENDLESS, last
 
 from localspec import Message, Options, Reply, ReplyRequest, Runtime, Sampling
+from localspec.core.errors import OutOfMemoryError
 from localspec.core.settings_schema import SPARE_JOBS
-from localspec.errors import OutOfMemoryError
 from localspec.llama.heads.base import Head
 from localspec.loading import planning
 from localspec.models.gguf.model_file import ModelFile

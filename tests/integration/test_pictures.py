@@ -17,13 +17,13 @@ from picture_reference import Part, Reference, Shown
 
 from localspec import Message, Notice, Options, ReplyRequest, Runtime
 from localspec.core import media_rows
+from localspec.core.errors import LocalspecError, MediaError, ModelNotFoundError, UsageError
 from localspec.core.events import Finished, Reply
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
 from localspec.core.sampling_params import Sampling
 from localspec.core.target import Work
 from localspec.core.values import no_draft
-from localspec.errors import LocalspecError, MediaError, ModelNotFoundError, UsageError
 from localspec.llama.encoder_child import _BREAK, _repair_breaks
 from localspec.llama.heads.tensors import mapped
 from localspec.models.gguf.model_file import ModelFile
@@ -398,7 +398,7 @@ def test_loading_without_pictures_imports_and_loads_nothing_of_them(tmp_path: Pa
 
 
 def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from localspec.media import mtmd_library
+    from localspec.llama import mtmd_library
 
     obtain = mtmd_library.obtain
 

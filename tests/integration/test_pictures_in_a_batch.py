@@ -24,12 +24,12 @@ from waiting import until
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core import media_rows
+from localspec.core.errors import DecodeError, Interrupted, QueueFullError
 from localspec.core.events import Finished, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture, Pixels
 from localspec.core.target import Work
 from localspec.core.values import no_draft
-from localspec.errors import DecodeError, Interrupted, QueueFullError
 from localspec.generation import prefill, replies
 from localspec.llama import encoder_child, projector
 from localspec.llama.encoder_process import Job

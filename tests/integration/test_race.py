@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.core.files import paths
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.options import Options
-from localspec.demo import FOLDER
-from localspec.files import paths
+from localspec.demo import race as module
+from localspec.demo.pair import GrownPair
+from localspec.demo.race import Machine, Race
 from localspec.models.memory.machine import Memory
-from localspec.race import race as module
-from localspec.race.pair import GrownPair
-from localspec.race.race import Machine, Race
 
 
 class Here(Machine):
@@ -39,7 +39,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (FOLDER / "target.gguf").exists(), reason="the demo pair is not there"),
+    pytest.mark.skipif(not (DEMO_DIR / "target.gguf").exists(), reason="no demo pair is there"),
 ]
 
 

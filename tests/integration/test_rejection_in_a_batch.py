@@ -26,10 +26,10 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round, forget
+from localspec.decode.verifiers import Rejection, rejection
 from localspec.llama.team import team
 from localspec.loading.loader import LoadedPair
 from localspec.testing import Fixed
-from localspec.verifiers import Rejection, rejection
 
 FEW = Sampling(temperature=1.2, top_k=4, top_p=1.0, min_p=0.0)
 ALLOWED = frozenset(range(40, 120))

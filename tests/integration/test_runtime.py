@@ -29,8 +29,7 @@ from localspec import (
     Sampling,
     Token,
 )
-from localspec.core.interrupt import Interrupt
-from localspec.errors import (
+from localspec.core.errors import (
     ContextError,
     DraftIncompatibleError,
     Interrupted,
@@ -38,7 +37,8 @@ from localspec.errors import (
     OutOfMemoryError,
     UsageError,
 )
-from localspec.files import paths
+from localspec.core.files import paths
+from localspec.core.interrupt import Interrupt
 from localspec.generation.prefill import Prefill
 
 

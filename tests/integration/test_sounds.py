@@ -12,8 +12,8 @@ from picture_files import Seeing, png, write_seeing
 from sound_files import FAMILIES, wav, write_hearing
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
+from localspec.core.errors import MediaError
 from localspec.core.picture import Picture
-from localspec.errors import MediaError
 from localspec.media import decoding
 from localspec.models.catalog.projectors import senses
 from localspec.models.gguf.header import read_opening

@@ -12,8 +12,8 @@ import pytest
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Finished, MessageCall, ReplyEvent, ReplyFormat, Token
 from localspec.grammar import compiling, tools
-from localspec.serve.replies.reply_parts import CallBegin, CallEnd, WholeReply
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_parts import CallBegin, CallEnd, WholeReply
+from localspec.grammar.reply_reader import ReplyReader
 
 TOOL = {
     "type": "function",

@@ -14,8 +14,8 @@ from localspec.cli.acting import acting, after_calls
 from localspec.cli.flags import PRESET
 from localspec.config import presets
 from localspec.config.settings import settings
-from localspec.errors import UsageError
-from localspec.files import paths
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.grammar import tools as grammar_tools
 
 

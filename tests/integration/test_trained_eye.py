@@ -10,9 +10,9 @@ import pytest
 
 from localspec import Message, Options, ReplyRequest, Runtime
 from localspec.core import media_rows
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.picture import Picture
 from localspec.core.sampling_params import Sampling
-from localspec.demo import FOLDER
 
 DATA = Path(__file__).parents[1] / "data" / "eye"
 GREEDY = Sampling(temperature=0)
@@ -33,7 +33,7 @@ def asked(picture: Path, question: str) -> ReplyRequest:
 
 
 def test_its_files_are_small() -> None:
-    sizes = {path.name: path.stat().st_size for path in (FOLDER / "sees").glob("*.gguf")}
+    sizes = {path.name: path.stat().st_size for path in (DEMO_DIR / "sees").glob("*.gguf")}
     assert sizes.keys() == {"target.gguf", "draft.gguf", "mmproj.gguf"}
     assert sum(sizes.values()) < 6_000_000
 

@@ -11,7 +11,7 @@ from conftest import Files
 from replies import last
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
-from localspec.errors import DraftIncompatibleError
+from localspec.core.errors import DraftIncompatibleError
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 SETTINGS = [GREEDY, WARM, Sampling(repeat_penalty=1.3)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.files import paths
+from localspec.core.files import paths
 
 MODEL = Path(__file__).parents[1] / "data" / "calling" / "caller.gguf"
 FROM_PYPI = ("mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24")

@@ -23,8 +23,8 @@ import psutil
 import pytest
 
 from localspec.bench.proxy import Proxy
-from localspec.errors import DraftIncompatibleError, WorkerError
-from localspec.rpc import plugin
+from localspec.core.errors import DraftIncompatibleError, WorkerError
+from localspec.llama.rpc import plugin
 
 ROOT = Path(__file__).parent.parent.parent
 PROMPT = "Count from 1 to 20."

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from localspec.compiling import cxx, llama_source
-from localspec.errors import LocalspecError
-from localspec.files import native
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.kernels import build, headers
 from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
 

@@ -14,8 +14,8 @@ from kernel_stand_ins import stand_in
 from numpy.typing import NDArray
 
 from localspec.compiling import cxx
-from localspec.errors import LocalspecError, NoKernelError
-from localspec.files import native
+from localspec.core.errors import LocalspecError, NoKernelError
+from localspec.core.files import native
 from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS
 from localspec.kernels.library import Floats, KernelLibrary

@@ -11,6 +11,7 @@ import pytest
 from conftest import Files
 from head_pairs import Pair
 
+from localspec.core.errors import PassRefusedError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.target import Work
@@ -18,7 +19,6 @@ from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
-from localspec.errors import PassRefusedError
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features, LayerInputs
 from localspec.llama.library import c_api

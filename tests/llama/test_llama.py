@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 from conftest import Files
 
-from localspec.core.target import Work
-from localspec.core.values import Draft, Proposal, chain_parents, no_draft
-from localspec.errors import (
+from localspec.core.errors import (
     ContextFullError,
     DecodeError,
     Interrupted,
@@ -27,6 +25,8 @@ from localspec.errors import (
     UnsupportedModelError,
     UsageError,
 )
+from localspec.core.target import Work
+from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.llama import devices, library, threads, timing
 from localspec.llama import state as states
 from localspec.llama.abort import StopFlag

@@ -9,6 +9,7 @@ import memory_files
 import numpy as np
 import pytest
 
+from localspec.core.errors import AuditError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.target import Work
@@ -16,7 +17,6 @@ from localspec.core.values import no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Off
-from localspec.errors import AuditError
 from localspec.llama.context import Context
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.errors import ContextFullError
 from localspec.core.settings_schema import JOBS
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, Tokens, chain_parents, no_draft
-from localspec.errors import ContextFullError
 from localspec.llama import library
 from localspec.llama.limits import LEAST_ROWS, STRICT_BATCH
 from localspec.llama.model import Model

@@ -17,7 +17,7 @@ from conftest import Files
 from moe_files import ARCHITECTURES, Size, write_moe
 
 from localspec import Message, Options, Runtime, Sampling
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.llama import timing
 from localspec.llama.context import Context
 from localspec.llama.library import c_api, libggml
@@ -275,7 +275,7 @@ def test_a_swept_pass_touches_as_many_experts_as_one_of_a_real_round(
             params.cb_eval = experts.callback
 
     monkeypatch.setattr(Context, "_adjust", watched)
-    draft = str(FOLDER / "draft.gguf")
+    draft = str(DEMO_DIR / "draft.gguf")
     options = Options(str(path), draft=draft, drafter=("model",), draft_max=3, threads=1)
     with Runtime.open(options) as runtime:
         target = next(

@@ -15,9 +15,9 @@ from conftest import Files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from localspec.core.errors import ContextFullError, DecodeError, Interrupted
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, chain_parents, no_draft
-from localspec.errors import ContextFullError, DecodeError, Interrupted
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.model import Model

@@ -10,6 +10,7 @@ import memory_files
 import numpy as np
 import pytest
 
+from localspec.core.errors import AuditError, DecodeError, Interrupted
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.target import Work
@@ -17,7 +18,6 @@ from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_dra
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Drafter, Off
-from localspec.errors import AuditError, DecodeError, Interrupted
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS, ROLLBACK
 from localspec.llama.model import Model

@@ -13,7 +13,7 @@ from conftest import Files
 
 from localspec import Options, Runtime
 from localspec.bench.lab import Lab
-from localspec.files import paths
+from localspec.core.files import paths
 from localspec.llama.abort import StopFlag
 from localspec.llama.adapters import Adapters
 from localspec.llama.context import Context

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from localspec.core.errors import Interrupted, ModelFileError
 from localspec.core.options import Options
-from localspec.errors import Interrupted, ModelFileError
 from localspec.loading import loading_thread
 from localspec.loading.loading_thread import load_in_thread
 

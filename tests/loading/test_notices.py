@@ -14,9 +14,9 @@ import pytest
 from conftest import Files
 
 from localspec import Options, Runtime
+from localspec.core.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
 from localspec.core.options import Options as LoadOptions
 from localspec.core.values import Proposal
-from localspec.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
 from localspec.llama.context import Context
 from localspec.llama.make_context import graph_splits
 from localspec.loading import loader, planning

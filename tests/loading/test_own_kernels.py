@@ -13,8 +13,8 @@ from kernel_stand_ins import stand_in
 
 from localspec.compiling import cxx
 from localspec.core import settings_schema as schema
+from localspec.core.errors import LocalspecError, NoKernelError, UsageError
 from localspec.core.options import Options
-from localspec.errors import LocalspecError, NoKernelError, UsageError
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered

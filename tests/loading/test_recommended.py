@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.loading import offers
 
 
@@ -13,7 +13,7 @@ class Found:
 
 
 def test_the_toy_is_corrected_and_no_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = str(FOLDER / "target.gguf")
+    toy = str(DEMO_DIR / "target.gguf")
     monkeypatch.setattr(offers, "recommended", lambda: None)
     assert "`localspec models` lists all" in offers.after_the_toy(toy)
     monkeypatch.setattr(offers, "recommended", Found)

@@ -16,10 +16,11 @@ from conftest import Files
 
 from localspec import cli
 from localspec.core import kernel
+from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.options import Options
+from localspec.core.processes.children import command
 from localspec.doctor import build as build_finding
 from localspec.doctor import diagnose
-from localspec.errors import LocalspecError, UnsoundBuildError
 from localspec.llama import numpy_llama, proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model
@@ -27,7 +28,6 @@ from localspec.loading import build_record, resources, soundness
 from localspec.loading.build_record import Build
 from localspec.loading.soundness import Prover, Soundness
 from localspec.models.gguf.model_file import ModelFile
-from localspec.processes.children import command
 from localspec.runtime import Runtime
 
 # The real proof, over a library whose passes break in one way: in all builds of it, or only where

@@ -12,7 +12,7 @@ from conftest import Files
 
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime
 from localspec.bench.exactness import Verification
-from localspec.errors import StrictError, UsageError
+from localspec.core.errors import StrictError, UsageError
 from localspec.llama.self_test import Difference
 from localspec.loading import strict
 

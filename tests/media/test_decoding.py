@@ -11,11 +11,11 @@ import picture_files
 import pytest
 from PIL import Image
 
+from localspec.core.errors import Interrupted, MediaError
 from localspec.core.picture import LARGEST_FILE, Picture
-from localspec.errors import Interrupted, MediaError
+from localspec.core.processes.bounded import BoundedProcess
 from localspec.media import decode_child, decoding
 from localspec.media.decode_child import RefusedError, decoded
-from localspec.processes.bounded import BoundedProcess
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

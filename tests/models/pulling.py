@@ -14,7 +14,7 @@ from hub_server import (
 )
 
 from localspec import cli
-from localspec.models.hub import hf_cache
+from localspec.models.catalog import hf_cache
 
 Pair = tuple[Repo, Repo]
 

@@ -17,7 +17,7 @@ from fit_machines import GB, OTHER, machine
 from gguf_shapes import Shape
 
 from localspec import Options, Runtime
-from localspec.errors import ModelFileError, OutOfMemoryError
+from localspec.core.errors import ModelFileError, OutOfMemoryError
 from localspec.kernels.library import BUFFER
 from localspec.llama import library
 from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers
@@ -222,7 +222,7 @@ def test_refused_layers_are_fewer_the_second_time(
 _LIMITED = """
 import resource, sys
 from localspec import Options, Runtime
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.llama import context as context_module
 from localspec.llama import devices, library
 from localspec.llama.heads import ggml as bindings

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import cli
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.loading import machine_speed
 from localspec.models.catalog.catalog import catalog, shipped
 from localspec.models.catalog.pair import KINDS, HubFile

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
-from localspec.models.hub.file_names import (
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
+from localspec.models.catalog.file_names import (
     PREFERENCE,
     RepoFile,
     RepoModel,
@@ -17,7 +17,7 @@ from localspec.models.hub.file_names import (
     choose,
     projector,
 )
-from localspec.models.hub.links import HubRef, parse_hub_ref
+from localspec.models.catalog.links import HubRef, parse_hub_ref
 
 LABELS = [
     *("Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q4_K_S", "Q4_K_M", "Q4_K_L", "Q5_K_M", "Q6_K", "Q8_0"),
@@ -164,3 +164,13 @@ def test_the_projector_of_a_model_is_in_its_folder_and_has_16_bits_where_it_can(
     assert projector(entries, "m-Q4_K_M.gguf") == RepoFile("mmproj-F16.gguf", 10)
     assert projector(entries, "sub/m.gguf") == RepoFile("sub/model-mmproj-q8_0.gguf", 10)
     assert projector(entries, "other/m.gguf") is None
+
+
+@pytest.mark.parametrize(("tag", "kind"), [("Q4_0", ModelNotFoundError), (None, UsageError)])
+def test_a_repository_of_many_models_is_not_listed_whole(
+    tag: str | None, kind: type[Exception]
+) -> None:
+    paths = [f"models/{'long-name-' * 6}{n}.gguf" for n in range(700)]
+    with pytest.raises(kind, match="and 660 more") as caught:
+        pick(paths, tag)
+    assert len(str(caught.value)) < 10_000

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import Options, Runtime
+from localspec.core.errors import DecodeError, OutOfMemoryError, UsageError
+from localspec.core.files.paths import DEMO_DIR
 from localspec.core.options import MAX_K
-from localspec.demo import FOLDER
-from localspec.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.llama import context as context_module
 from localspec.llama import devices
 from localspec.llama.heads import ggml as bindings
@@ -113,7 +113,7 @@ def test_heads_by_layer_and_uncertain_kinds(tmp_path: Path, sized: dict[str, Siz
 
 def test_a_head_that_reads_in_small_parts_has_small_compute_buffers() -> None:
     """llama.cpp builds no graph of a head without its target, so no dry run corrects them."""
-    target, head = (ModelFile(path) for path in (FOLDER / "target.gguf", HEAD))
+    target, head = (ModelFile(path) for path in (DEMO_DIR / "target.gguf", HEAD))
     whole, planned = sizes_of(head.header), fitting._draft_sizes(head, target)
     assert 5 * planned.compute(768, BATCH) < whole.compute(768, BATCH)
     assert 0.7e6 < planned.compute(768, BATCH) < 1.6e6  # llama.cpp allocates 0.71 MB

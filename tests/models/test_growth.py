@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from localspec import GREEDY, Finished, Message, Options, Runtime
-from localspec.demo import FOLDER
-from localspec.errors import LocalspecError, OutOfMemoryError
-from localspec.files import paths
-from localspec.files.holes import keeps_holes
+from localspec.core.errors import LocalspecError, OutOfMemoryError
+from localspec.core.files import paths
+from localspec.core.files.holes import keeps_holes
+from localspec.core.files.paths import DEMO_DIR
+from localspec.demo import pair as pair_module
+from localspec.demo.pair import Growth, grow, target_bytes
+from localspec.demo.race import PROMPT
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
-from localspec.race import pair as pair_module
-from localspec.race.pair import Growth, grow, target_bytes
-from localspec.race.race import PROMPT
 
 GB = 10**9
 
@@ -35,7 +35,7 @@ def tokens(target: Path, draft: Path, *, drafting: bool) -> tuple[int, ...]:
 
 
 def test_the_grown_pair_writes_the_text_of_the_embedded_pair_with_and_without_drafting() -> None:
-    small = tokens(FOLDER / "target.gguf", FOLDER / "draft.gguf", drafting=False)
+    small = tokens(DEMO_DIR / "target.gguf", DEMO_DIR / "draft.gguf", drafting=False)
     pair = grow(60_000_000)
     for drafting in (False, True):
         assert tokens(pair.target, pair.draft, drafting=drafting) == small
@@ -44,7 +44,7 @@ def test_the_grown_pair_writes_the_text_of_the_embedded_pair_with_and_without_dr
 
 
 def test_a_grown_model_has_the_size_asked_for_and_takes_little_of_the_disk(tmp_path: Path) -> None:
-    small = SmallModel(FOLDER / "target.gguf")
+    small = SmallModel(DEMO_DIR / "target.gguf")
     shape = small.shape_for(2 * GB)
     small.grow(shape, tmp_path / "large.gguf")
     facts = (tmp_path / "large.gguf").stat()

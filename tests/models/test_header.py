@@ -15,7 +15,7 @@ from conftest import Files
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
+from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.llama.model import Model
 from localspec.models.compat.header_vocabulary import HeaderVocabulary
 from localspec.models.compat.vocabularies import vocabulary_mismatch

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.models.hub import hf_cache
+from localspec.models.catalog import hf_cache
 
 COMMITS = ["a" * 40, "b" * 40]
 

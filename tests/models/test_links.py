@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.models.hub.links import HubRef, parse_hub_ref
+from localspec.models.catalog.links import HubRef, parse_hub_ref
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILE = "x/y-Q4_0.gguf"

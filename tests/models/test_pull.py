@@ -24,8 +24,9 @@ from hub_server import (
 from pulling import Pair, blob, error, kept_bytes, pull, pulled
 
 from localspec import cli
+from localspec.models.catalog import hf_cache
 from localspec.models.gguf.header import read_header
-from localspec.models.hub import connection, hf_cache
+from localspec.models.hub import connection
 
 pytest_plugins = ["hub_fixtures"]
 
@@ -519,7 +520,7 @@ def test_a_read_only_cache_serves_what_it_has_and_refuses_the_rest(
 def test_a_model_too_big_is_refused_unless_forced(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    monkeypatch.setattr("localspec.models.pull.planner.quick_verdict", lambda *_: "too big")
+    monkeypatch.setattr("localspec.models.hub.pull_planner.quick_verdict", lambda *_: "too big")
     assert "--force" in error(capfd, "tiny", code=5)
     pull(capfd, "tiny", "--force")
 

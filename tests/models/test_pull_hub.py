@@ -31,7 +31,9 @@ from huggingface_hub.utils import _shared_blobs
 from waiting import until
 
 from localspec import cli
-from localspec.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError
+from localspec.models.catalog import hf_cache
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub import (
     byte_ranges,
     client,
@@ -39,13 +41,11 @@ from localspec.models.hub import (
     connection_limit,
     download,
     file_fetcher,
-    hf_cache,
     retry,
 )
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
 from localspec.models.hub.error_messages import hub_error
-from localspec.models.hub.file_names import RepoFile
 
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent

@@ -25,7 +25,8 @@ from pulling import Pair, blob, error, kept_bytes, partial_bytes, pull, pulled
 from waiting import until
 
 from localspec import cli
-from localspec.models.hub import download, hf_cache
+from localspec.models.catalog import hf_cache
+from localspec.models.hub import download
 
 pytest_plugins = ["hub_fixtures"]
 
@@ -290,7 +291,7 @@ def test_a_file_replaced_during_the_pull_is_noticed(
         target.commits[target.main][TARGET_FILE] = models.foreign
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("localspec.models.pull.transfers.obtain", swapped)
+    monkeypatch.setattr("localspec.models.hub.transfers.obtain", swapped)
     assert "was replaced while it was being pulled" in error(capfd, "tiny", code=7)
 
 

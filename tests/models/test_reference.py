@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.portable import portable
 from localspec.models.catalog.reference import LocalRef, PairRef, on_hub, reference
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.hub.links import HubRef
 
 
 @pytest.fixture(autouse=True)

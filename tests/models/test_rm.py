@@ -10,7 +10,7 @@ from conftest import Files
 from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE, Hub, Repo, own_catalogue, sha256
 
 from localspec import cli
-from localspec.models.hub import hf_cache
+from localspec.models.catalog import hf_cache
 
 pytest_plugins = ["hub_fixtures"]
 Pair = tuple[Repo, Repo]

@@ -12,16 +12,16 @@ import psutil
 import pytest
 
 from localspec.cli import call
-from localspec.files import paths
+from localspec.core.files import paths
+from localspec.core.processes import neighbours
+from localspec.demo.race import Machine
+from localspec.demo.speeds import advice
 from localspec.loading import machine_speed as module
 from localspec.loading.machine_speed import machine_speed, machine_speed_async, saved
 from localspec.loading.offers import READING, Offer, best, offers, recommended
 from localspec.models.memory import ask_machine, fit
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
-from localspec.processes import neighbours
-from localspec.race.race import Machine
-from localspec.race.speeds import advice
 from tui.controllers.greeting import toy
 
 GB = 10**9

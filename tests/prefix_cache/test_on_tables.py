@@ -15,8 +15,8 @@ import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.core.errors import DecodeError
 from localspec.drafters.base import Drafter, Off
-from localspec.errors import DecodeError
 from localspec.prefix_cache import cache as cache_module
 from localspec.prefix_cache import disk, memory, rates
 from localspec.prefix_cache.cache import PrefixCache

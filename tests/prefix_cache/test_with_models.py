@@ -12,9 +12,9 @@ import pytest
 from conftest import Files
 
 from localspec import Finished, Message, Options, Runtime, Sampling
+from localspec.core.errors import DecodeError
 from localspec.core.events import Notice, Reading, Reply, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import DecodeError
 from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
 from localspec.llama.draft_model import LlamaDraftModel

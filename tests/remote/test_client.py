@@ -22,12 +22,7 @@ from played_server import (
     said,
 )
 
-from localspec.core.events import Finished, Message, Notice, Round, Token
-from localspec.core.origin import Origin
-from localspec.core.picture import Picture
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.sampling_params import Sampling
-from localspec.errors import (
+from localspec.core.errors import (
     AccessError,
     Interrupted,
     MediaError,
@@ -35,7 +30,12 @@ from localspec.errors import (
     RemoteError,
     UsageError,
 )
-from localspec.remote import picture_parts
+from localspec.core.events import Finished, Message, Notice, Round, Token
+from localspec.core.origin import Origin
+from localspec.core.picture import Picture
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import Sampling
+from localspec.remote import keys, picture_parts, scores
 from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience
@@ -409,6 +409,77 @@ async def test_a_server_that_never_answers_is_given_up():
         assert "is it still running?" in error
     _, error, _ = await failed({"/v1/models": [HANG]}, patience=Patience(question=0.05))
     assert "does not answer within" in error
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", *[b"x" * 999 + b"\n"] * 99],
+        [STREAM, *[b"data:\n" * 1000] * 100],
+    ],
+    ids=["lines of JSON", "empty lines of an event"],
+)
+async def test_an_answer_without_end_is_given_up(monkeypatch, answer):
+    monkeypatch.setattr("localspec.remote.lines.MAX_LINE", 1 << 16)
+    got, error, _ = await failed({CHAT: [*answer, HANG]})
+    assert got == []
+    assert "of more than" in error
+
+
+SECRET = "sk-very-secret-0123456789"
+REPEATED = [
+    http(200, f"key {SECRET} has expired".encode(), "text/plain"),
+    http(200, b" " * 50 + f"key {SECRET} has expired".encode(), "text/plain"),  # cut in the key
+    http(302, Location=f"https://login.example/?key={SECRET}"),
+    http(200, b"{}", f"text/{SECRET}"),
+    http(200, b"{}", "text/event-stream", Content_Encoding=SECRET),
+    [STREAM, event(b"x" * 70 + SECRET.encode())],
+    f"HTTP/1.1 {SECRET}\r\n\r\n".encode(),
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", CHAT])
+@pytest.mark.parametrize("answer", REPEATED, ids=range(len(REPEATED)))
+async def test_a_key_that_a_server_repeats_is_not_shown(answer, path):
+    _, error, _ = await failed({path: answer}, key=SECRET)
+    assert SECRET[:8].lower() not in error.lower()
+
+
+def test_an_answer_that_is_no_reply_does_not_show_the_key():
+    engine = RemoteClient(parse("http://h.example"), Key(SECRET))
+    error = scores._malformed(engine, {"x" * 60: SECRET})
+    assert SECRET[:8] not in str(error)
+    assert scores._logprob(-(10**400)) == scores._LOWEST
+
+
+async def test_where_the_first_question_is_sent_on_to_is_told():
+    moved = http(301, Location="https://h.example/v1/models")
+    _, error, _ = await failed({"/v1/models": moved})
+    assert "sends requests on to https://h.example/v1/models" in error
+    _, error, _ = await failed({"/v1/models": http(301)})
+    assert "does not say where to" in error
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.10", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("a.localhost", True),
+        ("127.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.example", False),
+        ("[::2]", False),
+    ],
+)
+def test_only_this_machine_is_this_machine(monkeypatch, host, here):
+    address = parse(f"http://{host}:80/v1")
+    assert (address.loopback, address.encrypted) == (here, here)
+    monkeypatch.delenv("LOCALSPEC_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    assert bool(keys.find(address)) is here
 
 
 async def test_a_key_is_sent_and_never_shown():

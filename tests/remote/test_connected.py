@@ -18,6 +18,7 @@ from played_server import HANG, PlayedServer, http
 from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.core import codec
+from localspec.core.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
 from localspec.core.events import (
     Candidate,
     Examination,
@@ -31,8 +32,7 @@ from localspec.core.origin import Origin
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
-from localspec.engine.events import ReplyEvents
-from localspec.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
+from localspec.engine.events import FailedEvent, ReplyEvents
 from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience
@@ -198,6 +198,37 @@ async def test_a_broken_stream_is_one_sentence(answer, reason):
         with pytest.raises(RemoteError, match=reason):
             await _read(engine.reply(HI), got)
         assert [one.text for one in got] == ["Hel"] * (TOKENS in answer)
+        await engine.close()
+
+
+@pytest.mark.parametrize("name", ["MAX_LINE", "_MOST_EVENTS"])
+async def test_a_reply_without_end_is_given_up(monkeypatch, name):
+    monkeypatch.setattr(f"localspec.remote.connected.{name}", 10)
+    async with PlayedServer({"/localspec/reply": played(*[TOKENS] * 20, HANG)}) as server:
+        address = parse(f"http://127.0.0.1:{server.port}", path="")
+        engine = ConnectedClient(address, Key(), patience=Patience(attempts=1))
+        got = []
+        with pytest.raises(RemoteError, match="longer than any context"):
+            await _read(engine.reply(HI), got)
+        assert 3 <= len(got) <= 10
+        await engine.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f'{{"{KEY}": 1}}\n'.encode(),
+        b"x" * 70 + KEY.encode() + b"\n",
+        protocol.encode(FailedEvent(0, "RemoteError", f"no {KEY}", 1)),
+    ],
+)
+async def test_a_key_that_a_server_repeats_is_not_shown(said):
+    async with PlayedServer({"/localspec/reply": played(said)}) as server:
+        address = parse(f"http://127.0.0.1:{server.port}", path="")
+        engine = ConnectedClient(address, Key(KEY), patience=Patience(attempts=1))
+        with pytest.raises(RemoteError) as failed:
+            await _read(engine.reply(HI), [])
+        assert KEY[:6] not in str(failed.value)
         await engine.close()
 
 

@@ -15,8 +15,8 @@ from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
 from localspec.bench.measuring import RemoteMeasuring
 from localspec.bench.workloads import Workload
 from localspec.cli import call
+from localspec.core.errors import UsageError
 from localspec.core.events import Speculation, Stats
-from localspec.errors import UsageError
 from localspec.remote.address import parse
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.core import codec
+from localspec.core.errors import RemoteError
 from localspec.core.events import Finished, Round, Speculation, Stats, Token
-from localspec.errors import RemoteError
 from localspec.remote import metrics, reported
 from localspec.remote.address import parse as address
 from localspec.remote.chunk import parse

@@ -11,10 +11,10 @@ sys.path.append(str(Path(__file__).parent))  # for played_server
 from played_server import DONE, STREAM, PlayedServer, ended, event, http, models, said
 from test_client import CHAT, HI, answered, client, collect
 
+from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import Message, Notice
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import RemoteError, UsageError
 from localspec.remote import reported
 
 RECORDED = Path(__file__).parents[1] / "data" / "remote"

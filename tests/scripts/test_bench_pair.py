@@ -12,8 +12,8 @@ from benches import make_heads, make_pair
 from heads.compose import compose_mtp
 
 from localspec import GREEDY, Finished, Message, Options, Runtime
-from localspec.demo import FOLDER
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
+from localspec.core.files.paths import DEMO_DIR
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 
@@ -72,7 +72,7 @@ def accepted(**files: Path) -> list[tuple[tuple[int, ...], int, int]]:
 @pytest.mark.slow
 def test_grown_heads_draft_what_the_small_ones_draft(tmp_path: Path) -> None:
     """Their weights are quantized, so that sums of padded rows may part in the last bit."""
-    small = FOLDER / "target.gguf"
+    small = DEMO_DIR / "target.gguf"
     large = make_pair.make(small, tmp_path / "large.gguf", 0.06)
     width = int(gguf.GGUFReader(large).fields["llama.embedding_length"].contents())
     eagle = tmp_path / "large-eagle3.gguf"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import (
     Finished,
     ModelInfo,
+    Notice,
     Reading,
     Reply,
     ReplyFormat,
@@ -21,7 +23,6 @@ from localspec.core.origin import Origin
 from localspec.core.tokenized import Tokenized
 from localspec.engine.events import FailedEvent, ReplyEvents
 from localspec.engine.reply import EngineReply, Inbox
-from localspec.errors import EngineError, LocalspecError
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service
@@ -128,7 +129,8 @@ class FakeEngine:
     def _batches(self, request):
         n = len(request.prompt_tokens or (1, 2, 3, 4))
         head = [self.world.form] if request.markers else []
-        yield [*head, Reading(n, n, self.world.cached)]
+        told = [Notice(self.world.told)] if self.world.told else []
+        yield [*head, *told, Reading(n, n, self.world.cached)]
         if request.prompt_logprobs is not None:
             places = [None, *(self._place(i, f"p{i}", request) for i in range(1, n))]
             yield [PromptScored(0, tuple(range(n)), tuple(places))]
@@ -172,6 +174,7 @@ class World:
         self.words = WORDS
         self.form = ReplyFormat()
         self.cached = 0
+        self.told = ""
         self.error: LocalspecError | None = None
         self.error_at = 0
         self.adapter_error: LocalspecError | None = None

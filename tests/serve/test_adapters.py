@@ -1,11 +1,13 @@
 """LoRA adapters of a server: by number, by name, by request, and loaded from allowed folders."""
 
+import asyncio
 import json
 
 import pytest
+from waiting import turn, until_so
 
 from localspec.core.adapter_list import AdapterUse, read, read_vectors
-from localspec.errors import EngineError, UsageError
+from localspec.core.errors import EngineError, UsageError
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
 STYLE, OTHER = "/adapters/style.gguf", "/adapters/other.gguf"
@@ -223,3 +225,31 @@ async def test_an_engine_that_starts_again_loads_what_requests_had_loaded(make_w
     world.adapter_error = EngineError("the engine stopped")
     world.engines[-1].die()
     assert (await chat(world))[0] == 503
+
+
+async def test_an_adapter_is_loaded_whole_whoever_leaves_and_one_at_a_time(
+    make_world, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("localspec.serve.backend.adapters._require_adapter", lambda *_: None)
+    world = await make_world(lora_folders=(tmp_path,))
+    await world.slot.load()
+    gate, begun = asyncio.Event(), []
+
+    async def adapter(path, *, load):
+        begun.append(path.name)
+        await gate.wait()  # no running reply uses it any more
+
+    monkeypatch.setattr(world.engines[0], "adapter", adapter)
+    asked = []
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"GGUF")
+        body = {"lora_name": name, "lora_path": name}
+        asked.append(asyncio.create_task(world.client.post(LOAD, json=body)))
+        await until_so(lambda: begun, pause=turn)
+    asked[0].cancel()
+    await asyncio.gather(asked[0], return_exceptions=True)
+    await asyncio.sleep(0.05)
+    assert begun == ["a"]  # its client has left, and the other one waits all the same
+    gate.set()
+    assert (await asked[1]).status_code == 200
+    assert [one.name for one in world.service.adapters.listed()] == ["a", "b"]

@@ -5,9 +5,9 @@ import json
 import pytest
 from fake_serving import FakeEngine
 
+from localspec.core.errors import ContextError, DecodeError, EngineError, QueueFullError
 from localspec.core.events import Reading
 from localspec.core.sampling_params import Sampling
-from localspec.errors import ContextError, DecodeError, EngineError, QueueFullError
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}

@@ -11,7 +11,7 @@ import pytest
 from fake_serving import World
 from waiting import until_so
 
-from localspec.errors import LocalspecError, UsageError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.serve.http.body_budget import FREE
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.server import bind, listener

@@ -1,14 +1,15 @@
 """The engine of the server: loaded, shared, exchanged, unloaded, started again."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 from fake_serving import World
 from waiting import turn, until_so
 
+from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.serve.backend import restart_pause
 from localspec.serve.http.caller import Caller
 
@@ -124,6 +125,28 @@ async def test_replies_that_the_end_of_the_server_cuts_are_errors_and_not_whole(
     assert '"server_stopping"' in said.rstrip().splitlines()[-1]
     assert "[DONE]" not in said
     assert '"finish_reason":"' not in said
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("body", [HI | {"n": 4}, {"prompt": ["a", "b", "c", "d"]}])
+async def test_no_choice_begins_once_the_server_stops(world, monkeypatch, at, body):
+    await world.slot.load()
+    begun, reply = [], world.engines[0].reply
+
+    def cuts(request):
+        begun.append(request)
+        made = reply(request)
+        if len(begun) == at:
+            asyncio.get_running_loop().call_soon(world.service.cut)
+        return made
+
+    monkeypatch.setattr(world.engines[0], "reply", cuts)
+    path = CHAT if "n" in body else "/v1/completions"
+    async with asyncio.timeout(60):
+        answer = await world.client.post(path, json=body)
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "server_stopping"
+    assert len(begun) == at
 
 
 async def test_a_device_without_memory_is_used_with_less(world):
@@ -281,37 +304,56 @@ async def test_the_prompts_of_a_batch_count_for_the_queue(make_world):
     assert (await world.client.post("/v1/completions", json=batch)).status_code == 200
 
 
-async def test_places_are_examined_two_at_a_time_whoever_leaves(make_world):
+@pytest.mark.parametrize(("work", "places"), [("examine", 2), ("tokenize", 4)])
+async def test_few_are_examined_or_split_at_a_time_whoever_leaves(make_world, work, places):
     world = await make_world()
     await world.slot.load()
     running, left, gate, done = [], [], asyncio.Event(), []
 
-    async def examine(request, tokens, rival=None):
-        running.append(tokens)
+    async def answered(request, *_, **__):
+        running.append(request.prompt)
         try:
             await gate.wait()
         except asyncio.CancelledError:
-            left.append(tokens)
+            left.append(request.prompt)
             await gate.wait()  # the engine ends it at the end of its pass
             raise
         finally:
-            done.append(tokens)
+            done.append(request.prompt)
 
-    world.engines[0].examine = examine
-    request = ReplyRequest(prompt="Hi", seed=1)
-    asked = [
-        asyncio.create_task(world.service.examine(Caller(), request, (i,), None)) for i in range(5)
-    ]
-    await until_so(lambda: len(running) == 2, pause=turn)
+    setattr(world.engines[0], work, answered)
+
+    def ask(name):
+        request = ReplyRequest(prompt=name, seed=1)
+        if work == "examine":
+            return asyncio.create_task(world.service.examine(Caller(), request, (1,), None))
+        return asyncio.create_task(world.service.tokenize(Caller(), None, request))
+
+    asked = [ask(str(i)) for i in range(7)]
+    await until_so(lambda: len(running) == places, pause=turn)
     for task in asked:
         task.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
-    last = asyncio.create_task(world.service.examine(Caller(), request, (9,), None))
+    last = ask("last")
     await asyncio.sleep(0.05)
-    assert running == left == [(0,), (1,)]  # the engine is told, and their places are not free yet
+    begun = [str(i) for i in range(places)]
+    assert running == left == begun  # the engine is told, and their places are not free yet
     gate.set()
     await last
-    assert done == [(0,), (1,), (9,)]
+    assert done == [*begun, "last"]
+
+
+async def test_a_prompt_that_is_repeated_is_split_in_such_a_place(make_world):
+    world = await make_world()
+    async with contextlib.AsyncExitStack() as places:
+        for _ in range(4):
+            await places.enter_async_context(world.service.splitting)
+        body = {"prompt": "Hi", "echo": True}
+        asked = asyncio.create_task(world.client.post("/v1/completions", json=body))
+        await until_so(lambda: world.requests, pause=turn)
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+    assert (await asked).status_code == 200
 
 
 async def test_closing_while_the_model_is_loaded_ends_the_loading():
@@ -397,6 +439,13 @@ async def test_requests_that_wait_for_a_model_hear_that_the_server_stops(two_mod
     answer = await asked
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_stopping")
     world.loading.set()
+
+
+async def test_a_star_is_no_endless_name(make_world):
+    world = await make_world(aliases=("*",))
+    for name, status in (("a" * 512, 200), ("a" * 513, 404)):
+        answer = await world.client.post("/api/chat", json=HI | {"model": name})
+        assert answer.status_code == status
 
 
 async def test_an_alias_is_the_first_model_and_a_star_whichever_is_loaded(make_world, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from fake_serving import FakeEngine
 from waiting import turn, until_so
 
-from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.serve.backend import engine_slot
 
 CHAT = "/v1/chat/completions"
@@ -86,6 +86,26 @@ async def test_a_model_that_did_not_fit_beside_takes_the_place_of_one(make_model
     monkeypatch.setattr(FakeEngine, "open", tight)
     assert await ask(world, "other") == "other"
     assert alive(world) == ["other"]
+
+
+@pytest.mark.parametrize("most", [2, 3])
+async def test_all_that_wait_for_a_model_that_did_not_fit_are_answered(
+    make_models, monkeypatch, most
+):
+    world, opened = await make_models(most), FakeEngine.open
+    if most > 2:
+        assert await ask(world, "third") == "third"
+
+    async def tight(engine):
+        await asyncio.sleep(0.01)
+        if sum(other.alive for other in world.engines) > most - 2:
+            raise OutOfMemoryError("too large")
+        return await opened(engine)
+
+    monkeypatch.setattr(FakeEngine, "open", tight)
+    asked = [asyncio.create_task(ask(world, "other")) for _ in range(4)]
+    assert await asyncio.gather(*asked) == ["other"] * 4
+    assert alive(world) == ["third", "other"][3 - most :]  # one model went, and it was loaded once
 
 
 async def test_a_model_that_cannot_be_loaded_leaves_the_others_as_they_were(make_models):

@@ -2,6 +2,8 @@
 is named in a notice. None is ignored in silence.
 """
 
+import re
+
 import pytest
 
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
@@ -44,7 +46,7 @@ WORKS = {
     "structured_outputs": ({"regex": "a+"}, lambda r: r.grammar.kind == "regex"),
     "prompt_logprobs": (1, lambda r: r.prompt_logprobs == 1),
     "logprobs_mode": ("processed", lambda r: r.logprobs_mode == "processed"),
-    "cache_salt": ("x", lambda r: r.owner.endswith("x")),
+    "cache_salt": ("x", lambda r: len(r.owner) == 65),
     "mirostat": (2, lambda r: r.sampling.mirostat == 2),
     "mirostat_tau": (4.0, lambda r: r.sampling.mirostat_tau == 4.0),
     "mirostat_eta": (0.2, lambda r: r.sampling.mirostat_eta == 0.2),
@@ -162,3 +164,37 @@ async def test_what_differs_by_path_or_lies_deeper_is_refused_too(world, path, m
     answer = await world.client.post(path, json=LEAST[path] | more)
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]
+
+
+OWN = LEAST | {
+    "/infill": {"input_prefix": "a", "input_suffix": "b"},
+    "/api/chat": {"messages": MESSAGES["messages"]},
+    "/api/generate": {"prompt": "Hi"},
+}
+
+
+@pytest.mark.parametrize("path", OWN)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_own_fields_have_their_effect_at_every_path(world, path, stream):
+    body = OWN[path] | {"stream": stream, "wizardry": 1}
+    strict = await world.client.post(path, json=body | {"localspec": {"strict": True}})
+    assert strict.status_code == 400
+    assert "does not compute in strict mode" in strict.text
+    said = (await world.client.post(path, json=body | {"localspec": {"origins": True}})).text
+    found = re.findall(r'"origins":\[([^]]*)\]', said)
+    assert [word for part in found for word in part.split(",")] == ['"accepted"', '"corrected"'] * 3
+    assert len(re.findall(r'"notices":\["without effect here: wizardry"\]', said)) == 1
+
+
+@pytest.mark.parametrize("path", [path for path in OWN if path not in {CHAT, COMPLETIONS}])
+async def test_a_scored_prompt_is_named_where_no_answer_has_it(world, path):
+    answer = await world.client.post(path, json=OWN[path] | {"prompt_logprobs": 1, "stream": False})
+    assert "without effect here: prompt_logprobs" in answer.text
+    assert world.requests[0].prompt_logprobs is None
+
+
+@pytest.mark.parametrize("path", OWN)
+async def test_the_end_of_a_stream_has_what_was_told_before(world, path):
+    world.told = "the oldest message was left out"
+    answer = await world.client.post(path, json=OWN[path] | {"stream": True})
+    assert answer.text.count(world.told) == 1

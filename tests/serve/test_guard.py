@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.serve.http.settings import ApiKeys
 
 KEY, OTHER = "correct-horse-battery", "another-key-of-ours"

@@ -6,7 +6,16 @@ import threading
 
 import pytest
 
-from localspec.models.hub import links
+from localspec.core import codec
+from localspec.core.events import Finished, Message, MessageCall, Reply, Speculation, Stats, Token
+from localspec.core.logprobs import TokenLogprob, TokenLogprobs
+from localspec.core.origin import Origin
+from localspec.core.reply_request import ReplyRequest
+from localspec.grammar.reply_parts import WholeReply
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.models.catalog import links
+from localspec.serve.backend import service
+from localspec.serve.backend.prompt_limits import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError
@@ -19,6 +28,7 @@ from localspec.serve.requests.chat import ConversationBody
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
 from localspec.serve.routes import native
+from localspec.serve.routes.response_items import ResponseItems
 
 PADDED = {"padding": "a" * LARGE}
 HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
@@ -34,6 +44,8 @@ ROUTES = {
 }
 MANY = 400_000
 """Of what would take minutes, were each read with all before it."""
+PLACE = TokenLogprobs(TokenLogprob(1, "w ", -0.5), ())
+STATS = Stats(1, 0, 0, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, Speculation("on"))
 
 
 @pytest.fixture
@@ -109,6 +121,63 @@ async def test_the_arguments_of_calls_are_a_part_of_a_prompt(world):
     assert answer.json()["error"]["code"] == "context_length_exceeded"
 
 
+LONG = "n" * 129
+CALLED = {"id": "1", "function": {"name": LONG, "arguments": {}}}
+USED = {"type": "tool_use", "id": "1", "name": LONG, "input": {}}
+NAMED = {
+    "/v1/chat/completions": [{"role": "assistant", "content": "", "tool_calls": [CALLED]}],
+    "/v1/messages": [{"role": "assistant", "content": [USED]}],
+    "/api/chat": [{"role": "assistant", "tool_calls": [CALLED]}],
+}
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_a_call_has_a_name_that_a_tool_may_have_and_no_endless_id(world, path):
+    """Each result with the id of a call is given its name."""
+    answer = await world.client.post(path, json=HI | {"messages": NAMED[path]})
+    assert answer.status_code == 400
+    assert "has 129 characters; 128 is the most" in answer.text
+    turn = json.dumps(NAMED[path]).replace(LONG, "n").replace('"1"', f'"{"1" * 5000}"')
+    answer = await world.client.post(path, json=HI | {"messages": json.loads(turn)})
+    assert "has 5000 characters; 4096 is the most" in answer.text
+
+
+async def test_nor_has_an_item_of_a_response(world):
+    items = {
+        "function_call": {"name": LONG},
+        "function_call_output": {"output": "", "call_id": "1" * 5000},
+    }
+    for kind, fields in items.items():
+        answer = await world.client.post("/v1/responses", json={"input": [{"type": kind} | fields]})
+        assert answer.status_code == 400
+        assert "is the most" in answer.text
+
+
+def test_all_texts_of_a_request_count():
+    calls = (MessageCall("i" * 1000, "n" * 100, '{"a": 1}'),)
+    turns = (
+        Message("assistant", "", calls=calls),
+        Message("tool", "", call_id="i" * 1000, name="n" * 100),
+    )
+    request = ReplyRequest(turns)
+    assert request.written == 2208
+    assert ReplyRequest(turns, owner="o" * 50).size == 2258
+    with pytest.raises(ApiError, match="2208 characters"):
+        require_room(request, 2207 // 64)
+
+
+async def test_a_salt_is_no_longer_than_a_digest_in_the_engine(world):
+    for salt in ("a" * 1000, "b"):
+        await world.client.post("/v1/chat/completions", json=HI | {"cache_salt": salt})
+    raw = codec.encode(ReplyRequest(prompt="Hi", owner="c" * 5000), sparse=True)
+    assert (await world.client.post("/localspec/reply", json=raw)).status_code == 200
+    owners = {request.owner for request in world.requests}
+    assert len(owners) == 3
+    assert max(map(len, owners)) < 200
+    answer = await world.client.post("/v1/chat/completions", json=HI | {"cache_salt": "a" * 1025})
+    assert answer.json()["error"]["param"] == "cache_salt"
+
+
 async def test_countless_unknown_fields_are_told_of_as_few_are(world):
     world.service.tell_unknown("/v1/completions", [f"u{i}" for i in range(4 * MANY)])
     (told,) = world.notices
@@ -119,6 +188,7 @@ COSTLY = {
     "names": ("{" + ",".join(f'"{i}":""' for i in range(150_000)) + "}", 413, "with a name"),
     "fractions": ("[" + "1e-300," * 70_000 + "0]", 413, "not whole"),
     "a long whole number": ("9" * 401, 400, "a number in the body has 401 characters"),
+    "beyond floating point": ("[1.5, -1e400]", 400, "beyond floating point: -1e400"),
     "a long fraction": ("0." + "7" * 700, 400, "a number in the body has 702 characters"),
 }
 
@@ -144,6 +214,65 @@ def test_half_a_character_is_refused(half):
     assert parse(whole) == {"x": "\N{GRINNING FACE} \\ud83d \n\ufffd"}
     with pytest.raises(ApiError, match="not valid Unicode"):
         parse(whole.replace(b"ufffd", b"n" + half.encode()))
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions", "/localspec/reply"])
+async def test_no_reply_is_made_for_what_its_answer_cannot_repeat(world, path):
+    body = json.dumps(ROUTES.get(path, {"prompt": "Hi"}) | {"metadata": {"a": 5}})
+    answer = await world.client.post(path, content=body.replace("5", "1e400"))
+    assert answer.status_code == 400
+    assert "beyond floating point" in answer.json()["error"]["message"]
+    assert world.requests == []
+
+
+MANY_TOKENS = 100_000
+LONG_REPLY = [
+    *[Token(1, "w ", Origin.PLAIN, None, PLACE)] * MANY_TOKENS,
+    Finished(Reply("w " * MANY_TOKENS, (), (), "stop", STATS, 1)),
+]
+
+
+def test_a_long_reply_is_put_together_once():
+    assert WholeReply.of(ReplyReader(()).parts(LONG_REPLY)).content == "w " * MANY_TOKENS
+    items = ResponseItems(ReplyReader(()), logprobs=True)
+    (*_, delta) = items.feed(LONG_REPLY)
+    items.finish(complete=True)
+    assert delta["delta"] == "w " * MANY_TOKENS
+    assert len(delta["logprobs"]) == MANY_TOKENS
+    assert items.items[0].text == "w " * MANY_TOKENS
+
+
+async def test_of_many_choices_one_is_checked_and_others_are_served_between_them(
+    world, monkeypatch
+):
+    checked, turns, begun = [], [0], []
+
+    async def other_client():
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(service, "require_room", lambda request, _: checked.append(request))
+    sizes = ReplyRequest.size
+    measured = []
+    monkeypatch.setattr(
+        ReplyRequest, "size", property(lambda one: measured.append(one) or sizes.fget(one))
+    )
+    await world.slot.load()
+    reply = world.engines[0].reply
+    monkeypatch.setattr(world.engines[0], "reply", lambda r: begun.append(turns[0]) or reply(r))
+    other = asyncio.create_task(other_client())
+    for path, count in (("/v1/chat/completions", 1), ("/v1/completions", 2)):
+        asked = {"prompt": ["Hi", "Ho"], "max_tokens": 9} if count == 2 else HI
+        answer = await world.client.post(path, json=asked | {"n": 8, "seed": 5})
+        assert len(answer.json()["choices"]) == 8 * count
+        assert len(checked) == count
+        assert len(measured) <= 2 * count
+        assert len(set(begun)) == len(begun) == 8 * count
+        assert [request.seed for request in world.requests] == [*range(5, 13)] * count
+        for found in (checked, measured, begun, world.requests):
+            found.clear()
+    other.cancel()
 
 
 class Looked:

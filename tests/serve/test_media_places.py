@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from picture_files import png
 
+from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message
 from localspec.core.picture import LARGEST_FILE, Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import MediaError, UsageError
 from localspec.serve.backend import media_places
 from localspec.serve.backend.media_places import MediaPlaces
 

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from waiting import until_so
 
+from localspec.core.errors import ContextError, DecodeError
 from localspec.core.events import ReplyFormat
 from localspec.core.sampling_params import Sampling
-from localspec.errors import ContextError, DecodeError
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
 HI = {"model": "fake", "messages": [{"role": "user", "content": "Hi"}]}

@@ -132,6 +132,22 @@ async def test_a_client_that_leaves_stops_its_download(world, hub):
     assert len(hub.log) == asked
 
 
+@pytest.mark.usefixtures("pair")
+async def test_a_download_that_ends_with_a_defect_makes_room_for_the_next(world, monkeypatch):
+    from localspec.serve.backend.downloads import Downloads, _Pull
+
+    def fails(_):
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(_Pull, "run", fails)
+    downloads = Downloads(world.service)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="a defect"):
+            async with asyncio.timeout(60):
+                await anext(downloads.pull("tiny"))
+    assert downloads._running == 0
+
+
 async def test_a_model_that_was_named_by_its_file_is_listed_without_its_folder(world, files):
     world.slot._options = world.slot._first = Options(model=str(files.target))
     listed = (await world.client.get(TAGS)).json()["models"][0]

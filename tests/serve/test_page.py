@@ -11,7 +11,7 @@ from fake_serving import World
 from served import served
 from waiting import until_so
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.serve.http.settings import ApiKeys, ServeSettings
 from localspec.serve.server import require_tls
 from localspec.serve.serving import Serving

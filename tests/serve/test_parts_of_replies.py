@@ -8,8 +8,8 @@ import anthropic
 import openai
 import pytest
 
+from localspec.core.errors import ContextError, DecodeError, EngineError, QueueFullError
 from localspec.core.events import ReplyFormat
-from localspec.errors import ContextError, DecodeError, EngineError, QueueFullError
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}}

@@ -8,8 +8,8 @@ import pytest
 from picture_files import png
 from sound_files import wav
 
+from localspec.core.errors import MediaError
 from localspec.core.picture import Picture
-from localspec.errors import MediaError
 from localspec.serve.requests.pictures import joined, picture_at, picture_of, sound_of
 
 DATA = b"\x89PNG\r\n..."

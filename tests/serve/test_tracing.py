@@ -7,7 +7,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, StatusCode
 from opentelemetry.trace.propagation import get_current_span
 
-from localspec.errors import DecodeError
+from localspec.core.errors import DecodeError
 from localspec.serve.backend.tracing import Tracing
 
 CHAT = "/v1/chat/completions"

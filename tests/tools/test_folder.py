@@ -2,8 +2,8 @@
 
 import pytest
 
-from localspec.errors import LocalspecError, ToolError
-from localspec.processes.bounded import BoundedProcess
+from localspec.core.errors import LocalspecError, ToolError
+from localspec.core.processes.bounded import BoundedProcess
 from localspec.tools.folder import Folder
 from localspec.tools.toolbox import Toolbox
 
@@ -58,6 +58,12 @@ def test_a_search_finds_lines_without_case_and_follows_no_link(folder):
 def test_nothing_outside_of_the_folder_is_read(folder, tool, path):
     with pytest.raises(ToolError):
         folder.call(tool, {"path": path})
+
+
+@pytest.mark.parametrize("line", ["two", [2], float("inf")])
+def test_arguments_that_no_grammar_made_are_an_error_that_the_model_reads(folder, line):
+    with pytest.raises(ToolError):
+        folder.call("read_file", {"path": "a.md", "first_line": line})
 
 
 def test_bytes_are_not_read_as_text(folder):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.tools import servers_file
 
 
@@ -110,3 +110,21 @@ def test_servers_of_other_programs_are_taken_over_and_own_ones_stay(home):
     assert added == ["fetch"]
     assert "odd" in refused[0]
     assert {s.name: s.command for s in servers_file.servers()} == {"git": "mine", "fetch": "uvx"}
+
+
+def test_what_else_the_file_has_stays_and_no_more_are_added_than_it_may_have(home):
+    path = servers_file.path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mine = {"inputs": [{"id": "k"}], "servers": {"git": {"command": "mine"}}, "x": 1}
+    path.write_text(json.dumps(mine))
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir()
+    theirs = {f"s{n}": {"command": "x"} for n in range(servers_file.MOST_SERVERS)}
+    other.write_text(json.dumps({"mcpServers": theirs}))
+    added, refused = servers_file.take_over()
+    assert len(added) == servers_file.MOST_SERVERS - 1
+    assert refused == ["Cursor: s31 would be more than 32 servers"]
+    assert len(servers_file.servers()) == servers_file.MOST_SERVERS
+    kept = json.loads(path.read_text())
+    assert (kept["inputs"], kept["x"], list(kept)) == (mine["inputs"], 1, list(mine))
+    assert kept["servers"]["git"] == {"command": "mine"}

@@ -10,13 +10,16 @@ import httpx2
 import psutil
 import pytest
 from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, NOISE, SILENT
+from waiting import turn, until_so
 
 from localspec.core.safe_text import is_safe
 from localspec.tools import host
+from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.toolbox import Toolbox
 from localspec.tools.trial import require
+from localspec.tools.values import OfferedTool
 
 
 @pytest.fixture
@@ -134,6 +137,30 @@ async def test_a_server_that_says_nothing_is_given_up(spec, open_box):
 async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box):
     box = await open_box(spec(NOISE, starting=3.0))
     assert box.servers[0].state.phase == "failed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ('{"a": 1e999, "b": 2}', "beyond floating point"),
+        ('{"a": "\\ud800", "b": 2}', "half a character"),
+        ('{"a": ', "not JSON"),
+    ],
+)
+async def test_what_a_server_would_not_get_as_it_was_shown_is_an_error_that_the_model_reads(
+    arguments, said
+):
+    box = Toolbox((ServerSpec("tester", "never-started"),))
+    result = await box.run(OfferedTool("tester", "add", "", {}), arguments, 500)
+    assert result.failed
+    assert said in result.text
+    assert box.servers[0].state.phase == "waiting"
+
+
+async def test_a_message_that_cannot_be_written_ends_its_server_at_once(spec, open_box):
+    box = await open_box(spec(GOOD, seconds=60.0))
+    assert "cannot be written" in (await called(box, "tester__add", a="\ud800", b=2)).text
+    assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
 
 
 async def test_a_message_without_end_is_cut_off(spec, open_box):
@@ -278,6 +305,29 @@ async def test_a_server_that_is_switched_off_is_not_called(spec, open_box):
     assert (await box.call(tool, {"a": 1, "b": 1})).failed
     await box.servers[0].switch(on=True)
     assert (await called(box, "tester__add", a=1, b=1)).text == "the sum is 2"
+
+
+@pytest.mark.parametrize("moment", ["its process starts", "it tells its tools"])
+async def test_a_server_can_be_switched_off_while_it_starts_and_on_again(monkeypatch, moment):
+    silent = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(server_module.children, "command", lambda *_: (silent, None))
+    monkeypatch.setattr(server_module, "_GRACE", 0.1)
+    server = ServerProcess(ServerSpec("slow", command="sleep"))
+    opened = asyncio.create_task(server.open())
+    telling = moment == "it tells its tools"
+    await until_so(
+        lambda: server.state.phase == "starting" and (server._reading or not telling), pause=turn
+    )
+    await server.switch(on=False)
+    await asyncio.wait_for(opened, 10)
+    assert server.state.phase == "off"
+    assert server._process is None
+    again = asyncio.create_task(server.switch(on=True))
+    await until_so(lambda: server._reading)
+    assert server.state.phase == "starting"
+    await server.close()
+    await asyncio.wait_for(again, 10)
+    assert server.state.phase == "waiting"
 
 
 async def test_a_disabled_server_is_not_started(spec, open_box):

@@ -10,7 +10,7 @@ sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the 
 from fake_engine import FakeEngine
 
 from localspec.core.logits import Sampling
-from localspec.processes import children
+from localspec.core.processes import children
 from tui.app import ChatApp
 from tui.screens.chat import ChatScreen
 from tui.session.engine_slot import Phase

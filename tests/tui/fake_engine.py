@@ -9,6 +9,7 @@ import zlib
 from dataclasses import dataclass, field
 
 from localspec.chats.values import ChatMessage, new_message_id
+from localspec.core.errors import EngineError, Interrupted
 from localspec.core.events import (
     Candidate,
     DrafterStats,
@@ -27,7 +28,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.values import Origin
-from localspec.errors import EngineError, Interrupted
 
 LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."
 """A reply with a list."""

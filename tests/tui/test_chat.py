@@ -11,8 +11,8 @@ from textual.geometry import Size
 from localspec.chats.values import Chat, started
 from localspec.config import settings as config_settings
 from localspec.core.events import Loading, Message, Speculation
+from localspec.core.files import paths
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.files import paths
 from localspec.grammar import reading
 from tui.input import keymap
 from tui.input.help_rows import help_rows

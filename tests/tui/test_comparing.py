@@ -3,12 +3,12 @@
 import pytest
 from fake_engine import LONG, Script
 
-from localspec.core.events import Round, Speculation, Token
-from localspec.core.values import Origin
-from localspec.errors import (
+from localspec.core.errors import (
     UsageError,
 )
-from localspec.race.speeds import TimedRun
+from localspec.core.events import Round, Speculation, Token
+from localspec.core.values import Origin
+from localspec.demo.speeds import TimedRun
 from tui.widgets.message import ReplyView
 
 

@@ -12,7 +12,7 @@ from fake_engine import FakeEngine, Script
 from played_server import DONE, STREAM, PlayedServer, ended, models, said
 
 from localspec.config import settings as config
-from localspec.files import paths
+from localspec.core.files import paths
 from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience

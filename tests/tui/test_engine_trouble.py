@@ -3,9 +3,7 @@
 import pytest
 from fake_engine import LONG, FakeEngine, Script
 
-from localspec.core.events import Message
-from localspec.core.options import Options
-from localspec.errors import (
+from localspec.core.errors import (
     ContextError,
     DeviceLostError,
     DeviceMemoryError,
@@ -15,6 +13,8 @@ from localspec.errors import (
     WorkerError,
     WorkerLostError,
 )
+from localspec.core.events import Message
+from localspec.core.options import Options
 from tui.session import engine_slot
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.engine_slot import Phase

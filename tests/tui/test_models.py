@@ -4,19 +4,20 @@ import asyncio
 import dataclasses
 import re
 import subprocess
+import threading
 
 import gguf_tools
 import pytest
 from fake_engine import INFO, FakeEngine, Script
 from hub_server import own_catalogue
 
+from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.options import Options
-from localspec.errors import OutOfMemoryError, UsageError
+from localspec.core.processes import children
 from localspec.loading.offers import Offer, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import MachineSpeed
-from localspec.processes import children
 from tui.input import model_list
 from tui.input.model_list import Standing, matching, typed
 from tui.screens import models as models_module
@@ -382,3 +383,51 @@ async def test_expected_speeds_are_listed_and_the_best_pair_is_on_top(chat, shel
         assert "⏎ Use or pull" in rows[-1]
         c.app.screen.query_one("OptionList").highlighted = 0
         await c.sees("(an estimate)")
+
+
+@pytest.mark.parametrize("refused", ["by the check", "by the session"])
+async def test_a_question_is_not_answered_again_by_a_model_that_was_refused(
+    chat, monkeypatch, refused
+):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("Hello")
+        opened = answered_with(c, FakeEngine([Script("Two.")]))
+        if refused == "by the check":
+            monkeypatch.setattr(children, "ask", lambda *_: {"installed": False})
+        else:
+            monkeypatch.setattr(children, "ask", lambda *_: {})
+            load = c.session.load
+            monkeypatch.setattr(c.session, "load", refuses)
+        await c.type("/again wrongname")
+        await c.sees("is not here" if refused == "by the check" else "refused")
+        if refused == "by the session":
+            monkeypatch.setattr(c.session, "load", load)
+        await c.type("/set ctx 4096")
+        await c.until(lambda: opened)
+        await c.ready()
+        assert len(c.replies) == 1
+        assert c.session.chat.conversation.place == (1, 1)
+
+
+def refuses(**_):
+    raise UsageError("refused")
+
+
+async def test_another_model_answers_the_question_of_the_chat_where_it_was_asked(chat, monkeypatch):
+    checked = threading.Event()
+    monkeypatch.setattr(children, "ask", lambda *_: checked.wait(60) and {})
+    second = FakeEngine([Script("Two.")])
+    async with chat(Script("One."), Script("Elsewhere.")) as c:
+        await c.ask("Hello")
+        asked_in = c.session.chat
+        await c.pilot.press("ctrl+n")
+        await c.ask("there")
+        await c.pilot.press("ctrl+pageup")
+        answered_with(c, second)
+        await c.type("/again other")
+        await c.pilot.press("ctrl+pagedown")
+        checked.set()
+        await c.until(lambda: second.asked)
+        await c.ready()
+        assert [t.text for t in asked_in.conversation.turns] == ["Hello", "Two."]
+        assert [t.text for t in c.session.chat.conversation.turns] == ["there", "Elsewhere."]

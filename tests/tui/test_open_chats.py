@@ -13,9 +13,9 @@ from textual import events
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
+from localspec.core.errors import DecodeError
 from localspec.core.options import Options
-from localspec.errors import DecodeError
-from localspec.processes import children
+from localspec.core.processes import children
 from tui.session.presence import Presence
 from tui.session.recorder import ChatRecorder
 
@@ -381,6 +381,23 @@ async def test_another_model_stops_a_reply_only_where_it_is_asked_for_twice(chat
         await c.until(lambda: second.opened == 1)
         await c.sees("F9 continues the reply")
         assert c.replies[-1].end == "interrupt"
+
+
+async def test_a_reply_is_not_stopped_since_the_model_was_asked_for_during_another(chat, known):
+    async with chat(Script(LONG, hold_at=2), Script(LONG, hold_at=2)) as c:
+        c.session.engine.options = Options()
+        c.session.engine.reopen = lambda options: FakeEngine([])
+        await c.ask_and_hold("one")
+        await c.type("/model other")
+        await c.until(lambda: "the same again stops it" in c.stats)
+        c.engine.go.set()
+        await c.ready()
+        await c.ask_and_hold("two")
+        await c.until(lambda: "the same again" not in c.stats)
+        await c.type("/model other")
+        await c.until(lambda: "the same again stops it" in c.stats)
+        assert c.session.replying
+        c.engine.go.set()
 
 
 async def test_another_model_is_refused_at_once_while_one_is_being_loaded(chat, monkeypatch):

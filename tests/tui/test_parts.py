@@ -21,12 +21,12 @@ from textual.theme import BUILTIN_THEMES
 
 from localspec.chats import pictures
 from localspec.chats.calls import SavedCall
+from localspec.core.errors import UsageError
 from localspec.core.events import Finished, Message, Reply, Speculation, Stats, Token
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
 from localspec.core.picture import Pixels
 from localspec.core.values import Origin
-from localspec.errors import UsageError
 from tui.app import ChatApp
 from tui.in_terminal import run
 from tui.input import external_editor, keymap

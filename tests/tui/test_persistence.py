@@ -12,8 +12,8 @@ from localspec.chats import saver as saver_module
 from localspec.chats import schema
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
+from localspec.core.errors import ChatsError, OutOfMemoryError
 from localspec.core.events import Message
-from localspec.errors import ChatsError
 from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatRecorder
 from tui.widgets.chat_log import KEEP, SLACK
@@ -607,3 +607,47 @@ async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, r
             await c.sees("One two.")
             assert c.replies[0].tokens == []
             assert c.replies[0].recipe is None
+
+
+async def test_messages_that_wait_at_the_end_are_there_when_the_chat_is_resumed(chat, path):
+    scripts = [Script("A."), Script("B.")]
+    async with chat(*scripts, recorder=ChatRecorder(Saver(path))) as c:
+        await c.ask("one")
+        c.session.tools.starting = True  # those of mcp.json are being started
+        await c.type("two")
+        await c.type("three")
+        c.session.new()
+        await c.type("elsewhere")
+        assert len(c.engine.asked) == 1
+    with ChatStore(path) as store:
+        saved = {x.info.title: store.load(x.info.id) for x in store.listed()}
+    assert [m.text for m in saved["one"].messages] == ["one", "A.", "two", "three"]
+    assert [m.text for m in saved["elsewhere"].messages] == ["elsewhere"]
+    async with chat(Script("C."), recorder=ChatRecorder(Saver(path)), resume=saved["one"]) as c:
+        await c.sees("three")
+        await c.pilot.press("f9")
+        await c.sees("C.")
+        await c.ready()
+        assert [m.content for m in c.engine.asked[-1]] == ["one", "A.", "two\n\nthree"]
+
+
+async def test_a_message_is_kept_where_the_first_model_cannot_be_loaded(chat, path):
+    engine = FakeEngine(open_error=OutOfMemoryError("it needs 900 GB"))
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False, recorder=ChatRecorder(Saver(path))) as c:
+        await c.type("precious")
+        engine.loaded.set()
+        await c.until(lambda: c.app.failure is not None)
+    with ChatStore(path) as store:
+        assert [m.text for m in store.load(store.last().id).messages] == ["precious"]
+
+
+async def test_a_conversation_that_cannot_be_saved_is_not_said_to_be(chat, tmp_path, monkeypatch):
+    (tmp_path / "chats.db").mkdir()  # no file can be written there
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db", interval=0.02))
+    async with chat(Script("A."), recorder=recorder) as c:
+        await c.ask("one")
+        await c.sees("not being saved")
+        c.engine.die()
+        await c.sees("Press Ctrl+R to start the engine again")
+        assert "conversation is saved" not in c.screen_text

@@ -2,18 +2,20 @@
 
 import asyncio
 import os
+import sys
 import threading
 
 import pytest
 from fake_engine import Script
 from hub_server import DRAFT, TARGET, TARGET_FILE
 
-from localspec.errors import OutOfMemoryError
-from localspec.models.hub import hf_cache
+from localspec.core.errors import OutOfMemoryError
+from localspec.models.catalog import hf_cache
+from localspec.models.hub import pull_planner
+from localspec.models.hub import pull_process as pulling
+from localspec.models.hub.pull_process import PullDone, PullFailed, PullPlanned, PullProgress
 from localspec.models.memory import fit
-from localspec.models.pull import planner
-from localspec.models.pull import process as pulling
-from localspec.models.pull.process import PullDone, PullFailed, PullPlanned, PullProgress
+from tui.session import pull_process
 from tui.session.pull_process import PullProcess
 
 pytest_plugins = ["hub_fixtures"]
@@ -39,6 +41,19 @@ def test_what_is_said_arrives_as_it_was(said):
 def test_anything_else_is_an_error_with_a_line(line):
     with pytest.raises(Exception, match="unknown line"):
         pulling.decode(line)
+
+
+@pytest.mark.parametrize(("length", "shown"), [(70_000, "x" * 70_000), (2 << 20, "more than 1 MB")])
+async def test_a_long_line_of_the_pull_ends_no_interface(monkeypatch, length, shown):
+    code = (
+        "import sys; from localspec.models.hub.pull_process import PullFailed, encode;"
+        f"sys.stdout.buffer.write(encode(PullFailed('x' * {length}, False)))"
+    )
+    command = [sys.executable, "-c", code], dict(os.environ)
+    monkeypatch.setattr(pull_process.children, "command", lambda *_: command)
+    outcome = await PullProcess().run("u/r")
+    assert outcome.error
+    assert shown in outcome.lines[0]
 
 
 async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair):
@@ -138,7 +153,7 @@ async def test_what_cannot_be_had_is_one_line(hub, pair, name, said):
 
 async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, monkeypatch):
     monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
-    monkeypatch.setattr(planner, "quick_verdict", lambda *_: fit.TOO_BIG)
+    monkeypatch.setattr(pull_planner, "quick_verdict", lambda *_: fit.TOO_BIG)
     said, stop = [], threading.Event()
     monkeypatch.setattr(pulling._Reporter, "write", lambda _, what: said.append(what))
     with pytest.raises(OutOfMemoryError, match="too big"):

@@ -8,14 +8,14 @@ import pytest
 from fake_engine import FakeEngine, Script
 from textual import events
 
+from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.events import Loading, Speculation
-from localspec.errors import LocalspecError, OutOfMemoryError
-from localspec.files import paths
+from localspec.core.files import paths
+from localspec.demo import race as module
+from localspec.demo.race import Machine
 from localspec.loading.offers import Best, Offer
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import Expected, Reads
-from localspec.race import race as module
-from localspec.race.race import Machine
 from tui.session.engine_slot import Phase
 
 GB = 10**9

@@ -10,10 +10,10 @@ from textual.widgets import Input
 from localspec import cli
 from localspec.cli.chat import command as chat_command
 from localspec.config import settings as config_settings
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
-from localspec.files import paths
 from tui.input import setting_fields
 from tui.session.settings import Settings
 
@@ -171,6 +171,25 @@ async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
         await c.sees("and saved in")
     assert path.read_text() == "# mine\ntemperature = 0.25\nseed = 1\n"
     assert cli.call(["run", "-n", "1", "--temperature", "x", "hi"]) == 2  # the file is read
+
+
+async def test_saved_settings_that_wait_for_a_reply_are_not_said_to_be_in_effect(chat):
+    async with chat(Script(LONG, hold_at=2)) as c:
+        c.session.engine.options, opened = Options(), []
+        c.session.engine.reopen = lambda options: opened.append(options) or FakeEngine()
+        await c.ask_and_hold("Hello")
+        for saved in (1, 2):
+            await c.pilot.press("ctrl+s")
+            await c.sees("draft max")
+            c.app.screen.query_one("#draft_max", Input).value = "5"
+            await c.pilot.press("ctrl+s")
+            if saved == 1:
+                await c.until(lambda: "the same again stops it" in c.stats)
+                await c.sees("saved in")
+                assert "in effect" not in c.screen_text
+                assert not opened
+        await c.until(lambda: opened)
+        assert opened[0].draft_max == 5
 
 
 async def test_a_damaged_file_is_not_written_to_and_nothing_typed_is_lost(chat):

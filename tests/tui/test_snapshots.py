@@ -19,10 +19,10 @@ from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
 from localspec.core.events import Speculation, Speedup
 from localspec.core.options import Options
+from localspec.core.processes import children
 from localspec.loading.offers import Offer, Offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
-from localspec.processes import children
 from tui.session.recorder import ChatRecorder
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="dates of one time zone")

@@ -289,6 +289,42 @@ def test_figures_saved_with_a_derived_field_are_read():
     assert turn.stats == some_stats()
 
 
+NUMBERS = st.sampled_from([0, 1, 5, -5, 10**30, 10**400, 2**53, 0.0, -1.5, 1e-320, 1e308, "inf"])
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(codec.encode(some_stats()))), NUMBERS, max_size=4),
+    st.fixed_dictionaries({"factor": NUMBERS, "error": NUMBERS}),
+)
+def test_figures_of_a_file_that_nobody_measured_are_shown_or_left_out(changed, speedup):
+    turn = ChatTurn("assistant", "Hi", end="stop")
+    saved = codec.encode(some_stats()) | {"speedup": speedup} | changed
+    reply_record.restore(turn, {"stats": saved})
+    meter = a_meter(rounds=0)
+    if turn.stats is not None:
+        meter.finish(turn.stats)
+        meter.used = turn.stats.prompt_tokens + turn.stats.emitted
+    assert everyday_line(meter, 80)
+    assert expert_lines(meter, SETTING, 80)
+    assert details(meter, SETTING)
+    assert isinstance(turn.caption, str)
+
+
+@pytest.mark.parametrize("name", ["emitted", "rounds", "accepted", "prompt_tokens"])
+def test_a_count_that_no_reply_has_leaves_all_figures_out(name):
+    for count in (10**400, 2**53 + 1, -1):
+        turn = ChatTurn("assistant", "Hi", end="stop")
+        reply_record.restore(turn, {"stats": codec.encode(some_stats()) | {name: count}})
+        assert (turn.stats, turn.caption) == (None, "")
+
+
+def test_a_draft_of_a_server_that_cannot_be_costs_no_memory():
+    meter = a_meter(rounds=0)
+    most = 1 << 60
+    meter.add(Round(most, most, most, 1, 0.0, 0.0, 0.1, "model", 10, ON))
+    assert len(meter.judged_at) <= 512
+
+
 def test_the_details_say_what_the_prefix_cache_saved():
     meter = a_meter()
     meter.reading = Reading(553, 553, 512, 12.84)

@@ -4,10 +4,10 @@ import pytest
 from fake_engine import LONG, FakeEngine, Script
 
 from localspec.config import settings as config_settings
-from localspec.errors import (
+from localspec.core.errors import (
     UsageError,
 )
-from localspec.files import paths
+from localspec.core.files import paths
 from tui.screens.picking import ThemesScreen
 from tui.terminal.theme import wanted
 from tui.widgets.message import ReplyView

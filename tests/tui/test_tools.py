@@ -1,25 +1,34 @@
 """Calls of tools in the chat: asked for, run, shown, stopped, saved."""
 
+import asyncio
 import dataclasses
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_engine import FakeEngine, Script, calling
+from waiting import turn as turn_of_the_loop
+from waiting import until_so
 
 from localspec.chats import calls as saved_calls
 from localspec.chats import transfer
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
+from localspec.core.files import paths
 from localspec.core.tokenized import Tokenized
-from localspec.files import paths
 from localspec.tools import permission
-from tui.session import reply_task
+from localspec.tools.permission import Permissions
+from localspec.tools.values import OfferedTool, ToolResult
+from tui.session import open_chat, reply_task
+from tui.session.conversation import Conversation
+from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
+from tui.session.tool_runs import ToolRun
 from tui.session.tool_shelf import ToolShelf
 from tui.terminal import desktop
 
@@ -61,6 +70,54 @@ def calls(chat):
 async def asked(chat):
     await chat.until(lambda: chat.session.chat.question is not None)
     await chat.sees("May maths/add run?")
+    await chat.pilot.pause(open_chat.READING)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that questions count, as far as a test lets them pass."""
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(open_chat, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    return now
+
+
+async def test_a_key_that_is_held_down_answers_no_question_that_comes_up_meanwhile(clock):
+    ran = []
+
+    class Box:
+        def find(self, name):
+            return OfferedTool("s", name, "", {})
+
+        async def run(self, tool, arguments, most):
+            ran.append(tool.place)
+            return ToolResult("ok")
+
+    conversation = Conversation()
+    conversation.say("Tidy up.")
+    turn = conversation.answer()
+    turn.calls = [
+        saved_calls.SavedCall(name, name, "{}", f"s/{name}", "waiting") for name in ("read", "wipe")
+    ]
+    opened, shelf = OpenChat(conversation, ChatRecorder()), ToolShelf()
+    nothing = [lambda *_: None] * 3
+    run = ToolRun(opened, turn, Box(), Permissions(), *nothing)
+    made = asyncio.create_task(run.make(2048))
+    await until_so(lambda: opened.question, pause=turn_of_the_loop)
+    assert shelf.answer(opened, "once")  # nobody has seen it
+    opened.question.drawn()
+    clock.seconds += 1.0
+    assert shelf.answer(opened, "once") == ""
+    await until_so(
+        lambda: opened.question and opened.question.tool.tool == "wipe", pause=turn_of_the_loop
+    )
+    opened.question.drawn()
+    for pause in (0.7, *[0.03] * 100):  # the key repeats
+        clock.seconds += pause
+        assert "another question" in shelf.answer(opened, "once")
+    clock.seconds += 1.0
+    assert shelf.answer(opened, "no") == ""
+    await made
+    assert ran == ["s/read"]
 
 
 PLAIN_START = """
@@ -182,7 +239,7 @@ async def test_always_is_written_to_the_settings(chat, server):
         await asked(c)
         await c.pilot.press("alt+a")
         await c.sees("Yes.")
-    assert saved == [("maths/add",)]
+    assert saved == ["maths/add"]
 
 
 @pytest.mark.slow

@@ -118,6 +118,12 @@ def test_what_looks_like_a_path_and_is_no_file_is_not_sent_in_silence(name, tmp_
     assert attach(f"see @{name}", as_words=True) == f"see @{name}"
 
 
+async def test_a_space_before_the_slash_sends_it_to_the_model(chat):
+    async with chat(Script("Fine.")) as c:
+        await c.ask(" /help me")
+        assert c.engine.asked[0][-1].content == " /help me"
+
+
 async def test_a_missing_file_is_told_and_enter_again_sends_the_words(chat, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with chat(Script("Fine.")) as c:

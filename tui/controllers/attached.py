@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from tui.controllers.status import Feedback
-from tui.input.attachments import AttachError, Attachment, attachments, names_files
+from tui.input.attachments import AttachError, Attachment, Draft, names_files, read
+from tui.session.open_chat import OpenChat
 from tui.session.session import Session
 
 _PAUSE = 0.4
@@ -70,37 +71,34 @@ class AttachedFiles:
         """Tokens by text, of the model that is loaded."""
         self._model: object = None
 
-    async def measured(self, text: str) -> str:
+    def draft(self, text: str, pasted: tuple[str, ...]) -> Draft:
+        """A message as it is written in the chat that is shown."""
+        edited = self._session.chat.editing
+        return Draft(text, pasted, "" if edited is None else edited.text)
+
+    async def measured(self, text: str, pasted: tuple[str, ...]) -> str:
         """The costs of the files that a text names, in words, after a pause; "" for none."""
         if not names_files(text):
             return ""
         await asyncio.sleep(_PAUSE)
         try:
-            cost = await self.cost(text)
+            found = await asyncio.to_thread(read, self.draft(text, pasted), as_words=True)
         except AttachError as error:
             return str(error)
+        cost = await self._cost(found.texts, self._session.chat)
         return cost.line if cost.files else ""
 
-    async def cost(self, text: str) -> Cost:
-        """The tokens of the files that a text names.
-
-        Raises:
-            AttachError: a file cannot be attached.
-        """
-        found = await asyncio.to_thread(attachments, text, as_words=True)
-        return await self.of(found)
-
-    async def require_room(self, found: list[Attachment]) -> None:
-        """Refuse files that the context cannot hold.
+    async def require_room(self, found: list[Attachment], chat: OpenChat) -> None:
+        """Refuse files that the context cannot hold after the messages of a chat.
 
         Raises:
             AttachError: some do not fit; the text names them.
         """
-        cost = await self.of(found)
+        cost = await self._cost(found, chat)
         if cost.left_out:
             raise AttachError(f"too much for the context: {cost.line}")
 
-    async def of(self, found: list[Attachment]) -> Cost:
+    async def _cost(self, found: list[Attachment], chat: OpenChat) -> Cost:
         """The tokens of some files."""
         engine = self._session.engine
         if engine.info is not self._model:
@@ -120,7 +118,7 @@ class AttachedFiles:
             files.append((one.name, len(one.block) // 3 if tokens is None else tokens))
         room = 0
         if engine.info is not None and engine.info.context:
-            room = max(0, engine.info.context - self._session.chat.meter.used)
+            room = max(0, engine.info.context - chat.meter.used)
         return Cost(tuple(files), exact, room)
 
 

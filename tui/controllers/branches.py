@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tui.controllers.status import Feedback
+from tui.session.conversation import ChatTurn
 from tui.session.engine_slot import Phase
+from tui.session.open_chat import OpenChat
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
@@ -37,17 +39,36 @@ class BranchController:
 
     def ask(self, text: str) -> None:
         """Send a message, or replace the question that is edited."""
-        turn = self._session.chat.editing
-        if turn is None:
-            self._session.send(text)
-        else:
-            self.leave_edit()
-            self._session.edit(turn, text)
+        self.ask_in(self._session.chat, self._session.chat.editing, text)
+
+    def ask_in(self, chat: OpenChat, edited: ChatTurn | None, text: str) -> None:
+        """Send a message in a chat, or replace the question ``edited``; what was typed since it was
+        sent stays.
+        """
+        if edited is None:
+            self._session.send(text, chat)
+            return
+        if chat.editing is edited:
+            typed = self._composer.text if chat is self._session.chat else chat.typed
+            kept = "\n".join(part for part in (chat.set_aside, typed) if part.strip())
+            chat.editing, chat.set_aside = None, ""
+            if chat is self._session.chat:
+                self._composer.put(kept)
+                self._feedback.unhint()
+                self.show_editing()
+            else:
+                chat.typed = kept
+        self._session.edit(edited, text, chat)
 
     def again(self) -> None:
         """Answer the last question again; the other reply stays on its branch."""
         if not self._session.regenerate():
             self._feedback.hint("there is no question to answer yet")
+
+    def again_in(self, chat: OpenChat, question: ChatTurn) -> None:
+        """Answer a question of a chat again, if that is open still."""
+        if chat in self._session.chats.all:
+            self._session.regenerate(question, chat)
 
     def compact(self) -> None:
         """Have the conversation summarized, and go on from the summary on another branch."""

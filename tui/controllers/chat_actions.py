@@ -92,14 +92,16 @@ class ChatActions:
             feedback,
             widgets.composer,
             widgets.log,
-            ask=self._branches.ask,
+            branches=self._branches,
             files=self.files,
             actions=self._command_actions(),
         )
 
-    def send(self, text: str) -> None:
-        """Carry out what the composer sends: a command, or a message to the model."""
-        self._runner.send(text)
+    def send(self, text: str, pasted: tuple[str, ...]) -> None:
+        """Carry out what the composer sends: a command, or a message to the model; ``pasted`` are
+        parts of it that the composer does not show.
+        """
+        self._runner.send(text, pasted)
 
     async def press(self, name: str, *arguments: int) -> None:
         """Carry out a key of `keymap.CHAT`."""
@@ -169,12 +171,14 @@ class ChatActions:
 
     def _again(self, model: str) -> None:
         """Answer the last question again, where it is named by another model."""
+        chat = self._session.chat
         if not model:
             self._branches.again()
-        elif not self._session.chat.questions:
+        elif not chat.questions:
             self._feedback.hint("there is no question to answer yet")
-        else:
-            self._models.use_model(model, then=self._branches.again)
+        else:  # checking a model takes seconds: another chat may be shown then
+            again = partial(self._branches.again_in, chat, chat.questions[-1])
+            self._models.use_model(model, then=again)
 
     async def _help(self) -> None:
         await self._feedback.show_list("Keys and commands", help_rows(self._rebound))

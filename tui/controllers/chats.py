@@ -7,8 +7,8 @@ from typing import Any
 from textual.screen import Screen
 
 from localspec.chats.values import date_of
-from localspec.errors import ChatsError, LocalspecError
-from localspec.files import paths
+from localspec.core.errors import ChatsError, LocalspecError
+from localspec.core.files import paths
 from tui.controllers.branches import BranchController
 from tui.controllers.log_tools import MessageFinder
 from tui.controllers.status import Feedback
@@ -78,8 +78,12 @@ class ChatSwitcher:
 
     async def resume(self, start: str) -> None:
         """Show a saved chat."""
-        before = self._session.chat
-        await self._feedback.result(self._session.resume(start or None))
+        archive = self._session.chat.recorder.archive
+        loaded = await self._feedback.result(archive.load(start or None))
+        if loaded is None:
+            return
+        before = self._session.chat  # another one may have been shown while it was read
+        self._session.show_saved(loaded)
         if self._session.chat is before or before not in self._session.chats.all:
             return  # the text of the composer belongs to the chat that is shown now
         before.typed = self._composer.text

@@ -11,10 +11,13 @@ from textual.screen import Screen
 from textual.worker import Worker
 
 from tui.controllers.attached import AttachedFiles
+from tui.controllers.branches import BranchController
 from tui.controllers.status import Feedback
-from tui.input.attachments import AttachError, NoFileError, attach, attachments, slow
+from tui.input.attachments import AttachError, Draft, NoFileError, read
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
+from tui.session.conversation import ChatTurn
+from tui.session.open_chat import OpenChat
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
@@ -33,29 +36,34 @@ class CommandRunner:
         composer: Composer,
         log: ChatLog,
         *,
-        ask: Callable[[str], None],
+        branches: BranchController,
         files: AttachedFiles,
         actions: Mapping[str, Action],
     ) -> None:
         self._screen, self._session, self._feedback = screen, session, feedback
         self._composer, self._log = composer, log
-        self._ask, self._actions, self._files = ask, actions, files
-        self._queue: asyncio.Queue[str | Command] = asyncio.Queue()
+        self._branches, self._actions, self._files = branches, actions, files
+        self._queue: asyncio.Queue[Callable[[], None] | Command] = asyncio.Queue()
         self._worker: Worker[None] | None = None
         self._no_file: str | None = None
         """The last message that was refused because a file that it names does not exist."""
 
-    def send(self, text: str) -> None:
+    def send(self, text: str, pasted: tuple[str, ...]) -> None:
         """Carry out what was sent; the composer keeps what cannot be carried out."""
+        draft = self._files.draft(text.strip("\n"), pasted)
+        message = ""
         try:
-            command = commands.parse(text.strip())
+            command = None if draft.begins_pasted else commands.parse(draft.text.rstrip())
             as_words = text == self._no_file
             self._no_file = None
-            if command is None and slow(text):
+            if command is None and draft.slow:
                 self._composer.accept()
-                self._screen.run_worker(self._read(text, as_words=as_words), group="attach")
+                chat = self._session.chat
+                reading = self._read(text, draft, chat, chat.editing, as_words=as_words)
+                self._screen.run_worker(reading, group="attach")
                 return
-            message = attach(text.strip("\n"), as_words=as_words) if command is None else ""
+            if command is None:
+                message = read(draft, as_words=as_words).message
         except (CommandError, AttachError) as error:
             self._composer.refuse()
             line = str(error)
@@ -67,29 +75,45 @@ class CommandRunner:
         self._feedback.unhint()
         self._composer.accept()
         self._log.anchor()
-        self._run(message if command is None else command)
+        self._run((lambda: self._branches.ask(message)) if command is None else command)
 
-    async def _read(self, text: str, *, as_words: bool) -> None:
-        """Send a message with files that take a while to read; it comes back where they cannot be
-        attached.
+    async def _read(
+        self, text: str, draft: Draft, chat: OpenChat, edited: ChatTurn | None, *, as_words: bool
+    ) -> None:
+        """Send a message with files that take a while to read, in its chat and in place of the
+        question that it changes, whatever is shown then; it comes back where they cannot be
+        attached, or the chat was closed.
         """
-        chat = self._session.chat
         self._feedback.hint_briefly("reading the files")
         try:
-            found = await asyncio.to_thread(attachments, text, as_words=as_words)
-            await self._files.require_room(found)
+            found = await asyncio.to_thread(read, draft, as_words=as_words)
+            await self._files.require_room(found.texts, chat)
         except AttachError as error:
             self._no_file = text if isinstance(error, NoFileError) else None
-            if not self._composer.text:
-                self._composer.put(text)
             line = str(error)
-            self._feedback.hint(f"{line}; Enter again sends it as text" if self._no_file else line)
+            line = f"{line}; Enter again sends it as text" if self._no_file else line
+            self._give_back(text, chat, line)
             return
         self._feedback.unhint()
-        if self._session.chat is not chat:
-            self._session.show(chat)
-        self._log.anchor()
-        self._run("\n\n".join([text.strip("\n"), *(one.block for one in found)]))
+
+        def ask() -> None:
+            if chat not in self._session.chats.all:
+                self._give_back(text, chat, "its chat was closed: Enter sends the message here")
+                return
+            if chat is self._session.chat:
+                self._log.anchor()
+            self._branches.ask_in(chat, edited, found.message)
+
+        self._run(ask)
+
+    def _give_back(self, text: str, chat: OpenChat, why: str) -> None:
+        """Put a message back where it was written, unless something else is written there."""
+        shown = chat is self._session.chat or chat not in self._session.chats.all
+        if shown and not self._composer.text:
+            self._composer.put(text)
+        elif not shown and not chat.typed:
+            chat.typed = text
+        self._feedback.hint(why)
 
     def offer(self, line: str) -> None:
         """Run a command of the palette; one that needs an argument is put into the composer."""
@@ -102,11 +126,11 @@ class CommandRunner:
         assert command is not None
         self._run(command)
 
-    def _run(self, task: str | Command) -> None:
-        """Carry out a message or a command after all earlier ones."""
+    def _run(self, task: Callable[[], None] | Command) -> None:
+        """Send a message or carry out a command after all earlier ones."""
         free = self._worker is None or self._worker.is_finished
-        if free and isinstance(task, str):
-            self._ask(task)  # at once, so that it belongs to the chat that is shown now
+        if free and not isinstance(task, Command):
+            task()  # at once, so that it belongs to the chat that is shown now
             return
         self._queue.put_nowait(task)
         if free:
@@ -116,8 +140,8 @@ class CommandRunner:
         # Not in the handler of a message: a slow disk would hold up the drawing as well.
         while not self._queue.empty():
             task = self._queue.get_nowait()
-            if isinstance(task, str):
-                self._ask(task)
+            if not isinstance(task, Command):
+                task()
             elif (action := self._actions.get(task.name)) is None:
                 # A schema is tried out in another process first.
                 change = functools.partial(self._session.change, task)

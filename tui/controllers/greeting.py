@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
-from localspec.demo import FOLDER
+from localspec.core.files.paths import DEMO_DIR
 from localspec.loading.offers import recommended
 from tui.input import keymap
 from tui.session.session import Session
@@ -88,7 +88,7 @@ class Greeting:
     def reply_ended(self) -> None:
         """After the first reply of the embedded pair, say once what it is."""
         info = self._session.engine.info
-        if not self._told_of_toy and info is not None and Path(info.target).parent == FOLDER:
+        if not self._told_of_toy and info is not None and Path(info.target).parent == DEMO_DIR:
             self._told_of_toy = True
             self._screen.run_worker(self._tell_of_toy(), group="toy")
 

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.worker import Worker, WorkerError
 
-from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
+from localspec.core.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
 from tui.controllers.status import Feedback
 from tui.input import keymap
 from tui.render.text import plain
@@ -30,6 +30,7 @@ from tui.widgets.composer import Composer
 if TYPE_CHECKING:
     from tui.input.model_list import Picked
     from tui.screens.race import Left
+    from tui.session.answer import RunningReply
     from tui.session.pull_process import PullProcess
 
 
@@ -119,8 +120,9 @@ class ModelChooser:
         self._screen, self._session = screen, session
         self._feedback, self._pulls = feedback, pulls
         self._asked: Mapping[str, object] | None = None
-        self._then: Callable[[], None] | None = None
-        """What would stop a reply, and is done when it is asked for again."""
+        """What would stop replies, and is done when it is asked for again while they are made."""
+        self._stopping: list[RunningReply] = []
+        """Those replies."""
 
     def open_picker(self, query: str = "") -> None:
         """Open the list of models and drafts; a server has its own."""
@@ -184,9 +186,8 @@ class ModelChooser:
         """Load a model after its file was checked; the present one stays where that fails.
         ``then`` is called once it is being loaded.
         """
-        self._then = then
         if self._session.engine.client.server:
-            self.load(**changes)
+            self._load(changes, then)
             return
         try:
             self._session.engine.changed(dict(changes))  # at once, not after a check of seconds
@@ -195,10 +196,12 @@ class ModelChooser:
             return
         if self._stops_replies(changes):
             return
-        self._screen.run_worker(self._check_and_load(changes), group="load", exclusive=True)
+        self._screen.run_worker(self._check_and_load(changes, then), group="load", exclusive=True)
 
-    async def _check_and_load(self, changes: Mapping[str, object]) -> None:
-        from localspec.processes import children  # not needed for the first frame
+    async def _check_and_load(
+        self, changes: Mapping[str, object], then: Callable[[], None] | None
+    ) -> None:
+        from localspec.core.processes import children  # not needed for the first frame
         from tui.input.model_list import why_not_alone
 
         options = self._session.engine.options
@@ -219,33 +222,37 @@ class ModelChooser:
             self._feedback.unhint()
             return
         self._feedback.unhint()
-        self._load(changes)
+        self._load(changes, then)
 
     def _stops_replies(self, changes: Mapping[str, object]) -> bool:
         """Whether loading would stop a reply, and this was not asked for twice."""
-        if not self._session.replies.running or changes == self._asked:
+        running = self._session.replies.running
+        again = changes == self._asked and any(reply in running for reply in self._stopping)
+        if not running or again:
             return False
-        self._asked = changes
+        self._asked, self._stopping = changes, [*running]
         self._feedback.hint("a reply is being made; the same again stops it and loads the model")
         return True
 
-    def load(self, **changes: object) -> None:
-        """Load with other options."""
-        if self._session.engine.client.server or not self._stops_replies(changes):
-            self._load(changes)
+    def load(self, **changes: object) -> bool:
+        """Load with other options; False, and a hint that says why, where that is not done."""
+        if not self._session.engine.client.server and self._stops_replies(changes):
+            return False
+        return self._load(changes)
 
-    def _load(self, changes: Mapping[str, object]) -> None:
-        self._asked, stopped = None, self._session.replies.chats
+    def _load(self, changes: Mapping[str, object], then: Callable[[], None] | None = None) -> bool:
+        self._asked, self._stopping = None, []
+        stopped = self._session.replies.chats
         try:
             self._session.load(**changes)
         except LocalspecError as error:
             self._feedback.hint(str(error))
-            return
-        then, self._then = self._then, None
+            return False
         if then is not None:
             then()
         for chat in stopped:
             self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")
+        return True
 
 
 class RaceController:
@@ -279,7 +286,7 @@ class RaceController:
     async def _open(self) -> None:
         # The first import takes a moment, in which the interface should not stand still.
         await asyncio.to_thread(importlib.import_module, "tui.screens.race")
-        from localspec.race.race import Race
+        from localspec.demo.race import Race
         from tui.screens.race import RaceScreen
 
         await self.close()

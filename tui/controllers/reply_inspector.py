@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.screen import Screen
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from tui.controllers.status import Feedback
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets

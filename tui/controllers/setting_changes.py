@@ -12,12 +12,12 @@ from textual.screen import Screen
 from localspec.config import allow_tools, edit, presets
 from localspec.config import settings as config
 from localspec.config.presets import Preset
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
-from localspec.errors import LocalspecError
 from tui.controllers.models import ModelChooser
 from tui.controllers.status import Feedback
 from tui.input import setting_fields
@@ -69,16 +69,20 @@ class SettingsController:
         field = setting_fields.BY_NAME[name]
         return field.scope is Scope.LOAD and bool(self._session.engine.client.server)
 
-    def _apply(self, change: setting_fields.Change, line: str) -> None:
+    def _apply(self, change: setting_fields.Change, line: str) -> bool:
+        """Use a change, and say ``line``; whether all of it is in effect. What is not loaded says
+        why itself.
+        """
         settings = self._session.settings
         settings.sampling, settings.seed = change.sampling, change.seed
         settings.max_tokens = change.max_tokens
         if change.options.keys() & {"model", "draft"}:
             self._models.check_and_load(change.options)
-        elif change.options:
-            self._models.load(**change.options)
-        else:
-            self._feedback.hint(line)
+            return False
+        if change.options:
+            return self._models.load(**change.options)
+        self._feedback.hint(line)
+        return True
 
     def open_panel(self) -> None:
         """Open the panel of all settings."""
@@ -87,9 +91,11 @@ class SettingsController:
         def closed(chosen: tuple[setting_fields.Change, Path | None] | None) -> None:
             if chosen is not None:
                 change, path = chosen
-                self._apply(change, "settings from the next reply on")
-                if path is not None:
+                done = self._apply(change, "settings from the next reply on")
+                if path is not None and done:
                     self._feedback.hint(f"in effect from the next reply on, and saved in {path}")
+                elif path is not None:  # the hint says what keeps the model from being loaded
+                    self._session.tell(f"saved in {path}")
 
         panel = SettingsScreen(self._session.settings, self._session.engine.options)
         self._screen.app.push_screen(panel, closed)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from textual.screen import Screen
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from tui.controllers.transcript import Transcript
 from tui.render.lines import cells
 from tui.session.commands import told_here

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
-from localspec.files import paths
 from localspec.tools import servers_file
 from tui.controllers.status import Feedback
 from tui.input import keymap
@@ -43,8 +43,8 @@ class ToolController:
         found = next((answer for answer in ANSWERS if answer == (word or "once")), None)
         if found is None:
             self._feedback.hint("/allow takes once, chat or always; /deny refuses")
-        elif not self._session.tools.answer(self._session.chat, found):
-            self._feedback.hint("no tool asks to run")
+        elif why_not := self._session.tools.answer(self._session.chat, found):
+            self._feedback.hint(why_not)
 
     async def folder(self, text: str) -> None:
         """Open a folder for reading, close it, or say which is open."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from textual.widget import Widget
 
-from localspec.errors import DeviceError, DeviceMemoryError
+from localspec.core.errors import DeviceError, DeviceMemoryError
 from tui.session import status_text
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import (
@@ -185,11 +185,11 @@ class Transcript:
     async def _show_error(self, event: ReplyFailed | EngineDied | LoadFailed) -> None:
         if isinstance(event, LoadFailed) and self._session.engine.info is None:
             return  # the first load failed: the interface ends with this error
-        line = str(event.error)
+        line, recorder = str(event.error), self._session.chat.recorder
+        saved = "" if recorder.why_unsaved else "The conversation is saved. "
         if isinstance(event.error, DeviceError) and not isinstance(event, ReplyFailed):
             smaller = ", with less memory" if isinstance(event.error, DeviceMemoryError) else ""
-            line += f"\nThe conversation is saved. The engine is started again{smaller}; then F9 "
-            line += "continues the reply."
+            line += f"\n{saved}The engine is started again{smaller}; then F9 continues the reply."
         elif not isinstance(event, ReplyFailed):
-            line += "\nThe conversation is saved. Press Ctrl+R to start the engine again."
+            line += f"\n{saved}Press Ctrl+R to start the engine again."
         await self._log.add(Note(line, error=True))

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.chats import pictures
+from localspec.core.errors import ChatsError
+from localspec.core.files import paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
-from localspec.errors import ChatsError
-from localspec.files import paths
 
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 """A name with spaces is quoted."""
 _AFTER = ".,;:!?)'\""
+_BLOCK = re.compile(r"(?:\A|\n\n)([^\n]+):\n(`{3,})\n(?:.*?\n)?\2(?=\n\n|\s*\Z)", re.DOTALL)
+"""A file as it is attached, see `Attachment.block`."""
+_CODE = re.compile(r"^(`{3,})[^\n`]*\n(?:.*?\n)?\1`*[ \t]*$", re.DOTALL | re.MULTILINE)
 _LARGEST = 1 << 20
 """Largest text file in bytes, and largest folder in characters; more fits into no context."""
 _MOST_FILES = 200
@@ -48,20 +51,75 @@ class Attachment:
         return f"{self.name}:\n{fenced(self.text)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message as it is written. Only its own words name files: none in pasted texts, in files
+    that it has already, or in code; none of those in the question that it changes.
+    """
+
+    text: str
+    pasted: tuple[str, ...] = ()
+    """Texts in it that the composer does not show."""
+    edited: str = ""
+    """The question that it changes: what that named is in it, or was meant as words."""
+
+    @property
+    def begins_pasted(self) -> bool:
+        """Whether its beginning is pasted: the composer shows no command there."""
+        pasted = filter(None, map(str.strip, self.pasted))
+        return any(self.text.strip().startswith(text) for text in pasted)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it names what takes a while to read: a folder, a PDF, a notebook."""
+        endings = (".pdf", ".ipynb", "/", os.sep)
+        return any(name.rstrip(_AFTER).lower().endswith(endings) for name in self.names())
+
+    def names(self) -> list[str]:
+        """What it names as files, once each, with the punctuation after it."""
+        known = {(m[1] or m[2]).rstrip(_AFTER) for m in _NAME.finditer(self.edited)}
+        # A file that was taken out of it is wanted as it is now.
+        known = {name for name in known if self.has(name) or not Draft(self.edited).has(name)}
+        names = dict.fromkeys(m[1] or m[2] for m in self.words(self.text))
+        return [name for name in names if name.rstrip(_AFTER) not in known]
+
+    def words(self, text: str) -> list[re.Match[str]]:
+        """The words of ``text``, which is that of the message, that may name files."""
+        quoted = [m.span() for pattern in (_BLOCK, _CODE) for m in pattern.finditer(text)]
+        for pasted in filter(None, map(str.strip, self.pasted)):
+            quoted += [m.span() for m in re.finditer(re.escape(pasted), text)]
+        found = _NAME.finditer(text)
+        return [m for m in found if not any(a < m.end() and m.start() < b for a, b in quoted)]
+
+    def has(self, name: str) -> bool:
+        """Whether a file, or files of a folder, are attached to it already."""
+        folder = name.rstrip("/" + os.sep) + "/"
+        names = [m[1] for m in _BLOCK.finditer(self.text)]
+        return any(had == name or had.startswith(folder) for had in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a message names."""
+
+    draft: Draft
+    texts: list[Attachment]
+    pictures: dict[str, str]
+    """References to the pictures, which are kept with the chats, by their names."""
+
+    @property
+    def message(self) -> str:
+        """The message with all of it."""
+        rest = _unnamed(self.draft, self.pictures) if self.pictures else self.draft.text
+        blocks = [one.block for one in self.texts]
+        return "\n".join([*self.pictures.values(), "\n\n".join([rest, *blocks])])
+
+
 def attach(text: str, *, as_words: bool = False) -> str:
     """``text`` and the contents of the files and folders it names. Pictures go in front of it, and
-    what named them at the beginning or the end goes. Blocks while they are read.
-
-    Names of missing files are text where they have no dot or slash, or with ``as_words``.
-
-    Raises:
-        NoFileError: a word that looks like a path names no file.
-        AttachError: a file that is too large, without text, or not readable.
+    what named them at the beginning or the end goes. See `read`.
     """
-    found = _read(text, as_words=as_words)
-    rest = _unnamed(text, found.pictures) if found.pictures else text
-    blocks = [one.block for one in found.texts]
-    return "\n".join([*found.pictures.values(), "\n\n".join([rest, *blocks])])
+    return read(Draft(text), as_words=as_words).message
 
 
 def names_files(text: str) -> bool:
@@ -69,33 +127,20 @@ def names_files(text: str) -> bool:
     return "@" in text and _NAME.search(text) is not None
 
 
-def slow(text: str) -> bool:
-    """Whether a message names what takes a while to read: a folder, a PDF, a notebook."""
-    names = (quoted or bare for quoted, bare in _NAME.findall(text))
-    endings = (".pdf", ".ipynb", "/", os.sep)
-    return any(name.rstrip(_AFTER).lower().endswith(endings) for name in names)
+def read(draft: Draft, *, as_words: bool = False) -> Files:
+    """The files that a message names, in their order. Blocks while they are read.
 
+    Names of missing files are text where they have no dot or slash, or with ``as_words``.
 
-def attachments(text: str, *, as_words: bool = False) -> list[Attachment]:
-    """The files with text that a message names, in their order. See `attach` for errors."""
-    return _read(text, as_words=as_words).texts
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """What a message names."""
-
-    texts: list[Attachment]
-    pictures: dict[str, str]
-    """References to the pictures, which are kept with the chats, by their names."""
-
-
-def _read(text: str, *, as_words: bool) -> _Named:
+    Raises:
+        NoFileError: a word that looks like a path names no file.
+        AttachError: a file that is too large, without text, or not readable.
+    """
     found: list[Attachment] = []
     shown: dict[str, str] = {}
-    for name in dict.fromkeys(quoted or bare for quoted, bare in _NAME.findall(text)):
-        if f"\n\n{name.rstrip(_AFTER)}:\n```" in text:
-            continue  # an edited message has it already
+    for name in draft.names():
+        if draft.has(name.rstrip(_AFTER)):
+            continue
         try:
             name, path = _file_called(name, as_words=as_words)  # noqa: PLW2901 - as it turned out
             if path is None:
@@ -115,7 +160,7 @@ def _read(text: str, *, as_words: bool) -> _Named:
             reason = getattr(error, "strerror", None) or error
             raise AttachError(f"cannot read {name}: {reason}") from None
     once = list({one.name: one for one in found}.values())  # a file and the folder that it is in
-    return _Named(once, shown)
+    return Files(draft, once, shown)
 
 
 def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
@@ -137,12 +182,12 @@ def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
 
 
 def _text(name: str, path: Path) -> str:
-    from localspec.documents import reading  # not needed for the first picture
+    from localspec.media import documents  # not needed for the first picture
 
-    if reading.is_document(path):
+    if documents.is_document(path):
         try:
-            return reading.text_of(path)
-        except reading.UnreadableError as error:
+            return documents.text_of(path)
+        except documents.UnreadableError as error:
             raise AttachError(str(error)) from None
     if path.stat().st_size > _LARGEST:
         raise AttachError(f"{name} is larger than 1 MB; attach a part of it")
@@ -219,20 +264,19 @@ def _kept(path: Path, name: str) -> str:
         raise AttachError(str(error)) from None
 
 
-def _unnamed(text: str, shown: dict[str, str]) -> str:
+def _unnamed(draft: Draft, shown: dict[str, str]) -> str:
     """The text with the names of files in place of those of pictures in the middle of it."""
-    text = text.strip()
-
-    def short(found: re.Match[str]) -> str:
+    text = rest = draft.text.strip()
+    for found in reversed(draft.words(text)):
         name = found[1] or found[2]
         bare = name if name in shown else name.rstrip(_AFTER)
         if bare not in shown:
-            return found[0]
+            continue
         after = name[len(bare) :]
         alone = not after and (found.start() == 0 or found.end() == len(text))
-        return "" if alone else Path(bare).name + after
-
-    return _NAME.sub(short, text).strip()
+        told = "" if alone else Path(bare).name + after
+        rest = rest[: found.start()] + told + rest[found.end() :]
+    return rest.strip()
 
 
 def dropped(text: str) -> str | None:

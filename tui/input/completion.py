@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from localspec.config import presets
-from localspec.errors import LocalspecError, UsageError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import paths
 from tui.input import setting_fields
 from tui.session import commands
 from tui.terminal import theme

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from textual.binding import Binding, BindingType
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 
 def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Binding:  # noqa: A002

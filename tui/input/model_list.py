@@ -10,9 +10,9 @@ from typing import Any
 
 from textual.content import Content
 
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 from localspec.core.units import size
-from localspec.errors import LocalspecError
-from localspec.files import paths
 from localspec.loading.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
 from localspec.models.catalog.reference import on_hub, reference

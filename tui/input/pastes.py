@@ -34,3 +34,7 @@ class Pastes:
         for mark, pasted in self._texts.items():
             text = text.replace(mark, pasted)
         return text
+
+    def within(self, text: str) -> tuple[str, ...]:
+        """The pasted texts of which ``text`` has the mark, or which stand in it."""
+        return tuple(p for mark, p in self._texts.items() if mark in text or p in text)

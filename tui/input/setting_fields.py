@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from localspec.core import sampler_settings
+from localspec.core.errors import UsageError
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
 from localspec.core.settings_schema import SETTINGS
-from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from tui.session.settings import Settings

@@ -14,7 +14,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
 from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea
@@ -219,6 +219,8 @@ class ChatScreen(DrawnAheadScreen):
         widgets.permission.show(
             None if asked is None else (asked.tool.place, asked.arguments), self.actions.tools.keys
         )
+        if asked is not None:
+            asked.drawn()
         self.status.refresh()
         elsewhere = sum(chat is not chats.current for chat in session.replies.chats)
         place = (chats.place, len(chats.all))
@@ -307,7 +309,7 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
-        self.actions.send(event.text)
+        self.actions.send(event.text, event.pasted)
 
     @on(Composer.Changed)
     def _typed(self) -> None:
@@ -321,8 +323,8 @@ class ChatScreen(DrawnAheadScreen):
 
     @work(group="attached", exclusive=True)
     async def _measure_files(self) -> None:
-        bar = self._widgets.attach_bar
-        line = await self.actions.files.measured(self._widgets.composer.text)
+        bar, composer = self._widgets.attach_bar, self._widgets.composer
+        line = await self.actions.files.measured(composer.text, composer.pasted(composer.text))
         bar.display = bool(line)
         bar.show(Content.styled(plain(line), "$quiet"))
 

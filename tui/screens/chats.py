@@ -19,7 +19,7 @@ from localspec.chats.pictures import shown
 from localspec.chats.transfer import branch
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Listed, date_of
 from localspec.chats.words import has_all, terms
-from localspec.errors import ChatsError
+from localspec.core.errors import ChatsError
 from tui.input import keymap
 from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.render.text import plain

@@ -14,16 +14,16 @@ from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
+from localspec.core.processes import children
 from localspec.loading.machine_speed import machine_speed_async, saved
 from localspec.loading.offers import Offer, Offers, best, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.fit import TOO_BIG
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
-from localspec.processes import children
 from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain

@@ -15,9 +15,9 @@ from textual.widgets import Static
 
 from localspec.core.events import Token
 from localspec.core.units import size
+from localspec.demo.race import PROMPT, Lane, Race
+from localspec.demo.speeds import advice
 from localspec.loading.offers import Offer
-from localspec.race.race import PROMPT, Lane, Race
-from localspec.race.speeds import advice
 from tui.input import keymap
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen

@@ -17,10 +17,10 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
 from localspec.config import edit
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Value
-from localspec.errors import LocalspecError
 from tui.input import keymap, setting_fields
 from tui.input.setting_fields import BY_NAME, Change, SettingError
 from tui.render.text import plain

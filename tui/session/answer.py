@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import ContextError, LocalspecError
 from localspec.core.events import (
     LEFT_OUT,
     Finished,
@@ -19,7 +20,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.engine.port import ReplyHandle
-from localspec.errors import ContextError, LocalspecError
 from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
@@ -30,12 +30,13 @@ from tui.session.notifications import (
     ReplyFailed,
     ReplyStarted,
 )
-from tui.session.open_chat import OpenChat, PendingReply
+from tui.session.open_chat import OpenChat
+from tui.session.pending import PendingReply
 from tui.session.settings import Settings
 
 if TYPE_CHECKING:
-    from localspec.serve.replies.written_calls import WrittenCalls
     from localspec.tools.toolbox import RequestTools
+    from localspec.tools.written_calls import WrittenCalls
 
 _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to be changed"
 
@@ -47,7 +48,7 @@ class RunningReply:
     chat: OpenChat
     turn: ChatTurn
     meter: Meter
-    """The chat's own; a variant on a branch that is not shown has another."""
+    """The chat's own; a reply on a branch that is not shown has another."""
     handle: ReplyHandle | None = None
     """None until the request is sent."""
     stopped: bool = False
@@ -76,7 +77,7 @@ class Answer:
         ``tell`` passes notifications on to the chat.
         """
         self.running = running
-        self._pending = pending
+        self.pending = pending
         self._question = question
         self._settings = settings
         self._engine = engine
@@ -88,7 +89,7 @@ class Answer:
         self._recipe, reply.recipe = reply.recipe, None
         self.save = chat.recorder.begin_reply(chat.conversation, question, reply)
         """Saves the end of the reply."""
-        if pending.variant_of is not None:  # the branch that is shown stays the saved one
+        if reply is not chat.conversation.last:  # the branch that is shown stays the saved one
             chat.recorder.save_view(chat.conversation)
 
     async def make(self, messages: tuple[Message, ...]) -> None:
@@ -97,9 +98,9 @@ class Answer:
         chat, reply = running.chat, running.turn
         self._tell(chat, ReplyStarted(self._question, reply))
         try:
-            request = settings.request(messages, self._pending.variant, self._tools)
+            request = settings.request(messages, self.pending.variant, self._tools)
             if self._tools is not None:
-                from localspec.serve.replies.written_calls import WrittenCalls  # only with tools
+                from localspec.tools.written_calls import WrittenCalls  # only with tools
 
                 self._calls = WrittenCalls(self._tools)
             handle = running.handle = self._engine.client.reply(request)
@@ -121,8 +122,8 @@ class Answer:
                     )
         except LocalspecError as error:
             reply.end = "failed"
-            if self._pending.unfinished is not None and reply.text == self._begun:
-                reply.end, reply.recipe = self._pending.ended, self._recipe
+            if self.pending.unfinished is not None and reply.text == self._begun:
+                reply.end, reply.recipe = self.pending.ended, self._recipe
             if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
                 taken_out = isinstance(error, ContextError) and self._take_out()
                 self._tell(chat, ReplyFailed(error))
@@ -139,8 +140,7 @@ class Answer:
         chat, question = self.running.chat, self._question
         if question is None or chat.conversation.turns[-2:] != [question, self.running.turn]:
             return False
-        chat.conversation.rewind(question)
-        chat.recorder.save_view(chat.conversation)
+        chat.leave_out(question)
         self._tell(chat, ConversationChanged())
         return True
 

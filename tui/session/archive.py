@@ -11,7 +11,7 @@ from typing import TypeVar
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, Hit, Listed
-from localspec.errors import ChatsError, ChatsFileError
+from localspec.core.errors import ChatsError, ChatsFileError
 
 T = TypeVar("T")
 

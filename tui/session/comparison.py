@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Examination, Finished, Reply, Round, Token
+from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.port import Engine, ReplyHandle
-from localspec.errors import LocalspecError
-from localspec.race.speeds import RUNS, TOKENS, Speeds
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn, ReplyRecipe
 

@@ -172,24 +172,40 @@ class Conversation:
         self._place: tuple[int, int] | None = None
 
     def say(self, text: str) -> ChatTurn:
-        """Add a message of the user."""
-        return self._next("user", text)
+        """Add a message of the user to the branch that is shown."""
+        return self.follow(self.last, "user", text)
 
     def answer(self) -> ChatTurn:
-        """Add an empty reply."""
-        return self._next("assistant", "")
+        """Add an empty reply to the branch that is shown."""
+        return self.follow(self.last, "assistant")
 
-    def variant(self, before: ChatTurn) -> ChatTurn:
-        """Add another empty reply to a question, or to the results of calls, on a branch that is
-        not shown.
+    def follow(
+        self, before: ChatTurn | None, role: Literal["user", "assistant"], text: str = ""
+    ) -> ChatTurn:
+        """Add a turn after ``before``, None for the beginning; it is shown if the branch that is
+        shown ends there.
         """
-        turn = ChatTurn("assistant", id=new_message_id(before.id), parent=before.id)
+        parent = None if before is None else before.id
+        turn = ChatTurn(role, text, id=new_message_id(parent), parent=parent)
         self._put(turn)
+        if before is self.last:
+            self.turns.append(turn)
         return turn
 
     def messages_to(self, turn: ChatTurn) -> tuple[Message, ...]:
-        """The messages of a request that answers ``turn``, whichever branch is shown."""
+        """The messages of a request whose last message is ``turn``, or whose reply it is while it
+        is empty, whichever branch is shown.
+        """
         return _messages(self.system, self.branch_to(turn))
+
+    def end_of(self, turn: ChatTurn) -> ChatTurn:
+        """``turn``, or the last of the replies that go on from the results of its calls."""
+        while turn.calls:
+            after = [t for t in self._all.values() if t.parent == turn.id and t.role != "user"]
+            if not after:
+                break
+            turn = max(after, key=lambda reply: reply.id)
+        return turn
 
     def branch_to(self, turn: ChatTurn) -> list[ChatTurn]:
         """The turns from the first one to ``turn``, whichever branch is shown."""
@@ -214,13 +230,6 @@ class Conversation:
             if turn.model is not None:
                 turn.by_another = before not in (None, turn.model)
                 before = turn.model
-
-    def _next(self, role: Literal["user", "assistant"], text: str) -> ChatTurn:
-        parent = self.turns[-1].id if self.turns else None
-        turn = ChatTurn(role, text, id=new_message_id(parent), parent=parent)
-        self._put(turn)
-        self.turns.append(turn)
-        return turn
 
     def _put(self, turn: ChatTurn) -> None:
         self._tree.add(turn.id, turn.parent)

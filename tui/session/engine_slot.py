@@ -9,11 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from localspec.core.events import Loading, Message, ModelInfo
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
-from localspec.engine.port import Engine
-from localspec.errors import (
+from localspec.core.errors import (
     DeviceError,
     DeviceMemoryError,
     EngineError,
@@ -23,6 +19,10 @@ from localspec.errors import (
     WorkerError,
     WorkerLostError,
 )
+from localspec.core.events import Loading, Message, ModelInfo
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
+from localspec.engine.port import Engine
 from tui.session.notifications import (
     EngineDied,
     LoadFailed,

@@ -22,6 +22,8 @@ _LEAST_SECONDS = 0.05
 """Seconds of decoding below which a running reply has no speed: a server's first pieces come at
 once, and a clock has its grain.
 """
+_POSITIONS = 512
+"""Positions of a draft that are counted: no drafter of ours has more, whatever a server says."""
 _STRIP_ROUNDS = 512
 """Rounds of the strip: more than any terminal has columns."""
 
@@ -153,7 +155,7 @@ class Meter:
         if done.drafted > forced:
             own = done.drafted - forced, done.verified - kept, done.accepted - kept
             self._credit(done.source, DrafterStats(*own, done.draft_seconds))
-        judged = min(done.verified, done.accepted + 1)
+        judged = min(done.verified, done.accepted + 1, _POSITIONS)
         missing = judged - len(self.judged_at)
         self.judged_at += [0] * missing
         self.accepted_at += [0] * missing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.core.errors import LocalspecError
 from localspec.core.events import ModelInfo
-from localspec.errors import LocalspecError
 from tui.session.conversation import ChatTurn
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.chats.values import End
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.meter import Meter
 from tui.session.notifications import Notification
+from tui.session.pending import PendingReplies, PendingReply
 from tui.session.recorder import ChatRecorder
 
 if TYPE_CHECKING:
@@ -27,24 +27,10 @@ SUMMARIZE = (
 _SUMMARIZED = (
     "This is a summary of our conversation so far. Confirm in one sentence, and go on from it."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PendingReply:
-    """A reply to be made."""
-
-    text: str | None = None
-    """The question; None where the last question is answered again."""
-    unfinished: ChatTurn | None = None
-    """The reply to continue."""
-    ended: End | None = None
-    """How it had ended; restored if it cannot be continued."""
-    variant_of: ChatTurn | None = None
-    """The question that is answered once more, on a branch that is not shown."""
-    after: ChatTurn | None = None
-    """The reply whose calls have results for the model to read."""
-    variant: int = 0
-    """Number of the variant; a fixed seed is increased by it."""
+READING = 0.75
+"""Seconds between drawing a question and an answer to it: longer than any keyboard waits before it
+repeats a key that is held down.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +40,26 @@ class Question:
     tool: OfferedTool
     arguments: str
     answer: asyncio.Future[Answer]
+    _since: float | None = None
+    """When it was drawn, or answered too soon; None before."""
 
-    def reply(self, answer: Answer) -> None:
-        """Give the answer; only the first one counts."""
+    def drawn(self) -> None:
+        """The user sees it from now on."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def reply(self, answer: Answer) -> bool:
+        """Give the answer; only the first one counts. Returns whether it could be meant: a key that
+        is held down, from the question before, never is.
+        """
+        if self._since is None:
+            return False
+        before, self._since = self._since, time.monotonic()
+        if self._since - before < READING:
+            return False
         if not self.answer.done():
             self.answer.set_result(answer)
+        return True
 
 
 class OpenChat:
@@ -68,20 +69,15 @@ class OpenChat:
         self.conversation = conversation
         self.recorder = recorder
         self.meter = Meter()
-        self.queue: deque[str] = deque()
-        """Messages that were sent and not asked yet."""
+        self.pending = PendingReplies()
         self.growing: list[ChatTurn] = []
         """The replies that are being made here: one, or variants of one on different branches."""
-        self.compacting = False
-        """Whether the next reply is a summary, from which a new branch begins."""
         self.busy_since: float | None = None
         """When the work on the last question began; None while there is none."""
         self.question: Question | None = None
         """A tool that waits for permission."""
         self.permissions: Permissions | None = None
         """What tools may run here; None before one was asked for."""
-        self._results: deque[ChatTurn] = deque()
-        """Replies whose calls have results for the model to read."""
         self.missed: list[Notification] = []
         """Notifications to show when the chat is shown again."""
         self.told_left_out = False
@@ -92,12 +88,6 @@ class OpenChat:
         """The question that the text of the composer will replace."""
         self.set_aside = ""
         """Text of the composer before a question was edited."""
-        self._again = False
-        """Whether to answer the last question again."""
-        self._variants: deque[PendingReply] = deque()
-        """Variants to be made at the same time as the first one."""
-        self._continued: End | None = None
-        """How the last reply ended, where it will be continued."""
 
     @property
     def title(self) -> str:
@@ -118,61 +108,104 @@ class OpenChat:
     @property
     def waits(self) -> bool:
         """Whether a reply is pending."""
-        pending = self.queue or self._again or self._continued or self._variants
-        return bool(pending or self._results)
+        return bool(self.pending)
 
     @property
     def may_start(self) -> bool:
         """Whether a pending reply may begin now: one at a time, and variants beside it."""
-        beside = self._results or (self._variants and not self._again)
-        return bool(beside) or (self.waits and not self.growing)
+        return bool(self.pending) and (self.pending.next.beside or not self.growing)
 
-    def take(self) -> PendingReply:
-        """The reply to make next."""
-        if self._results:
-            return PendingReply(after=self._results.popleft())
-        if self._again:
-            self._again = False
-            return PendingReply()
-        if self._variants:
-            return self._variants.popleft()
-        if self._continued:
-            ended, self._continued = self._continued, None
-            return PendingReply(unfinished=self.conversation.turns[-1], ended=ended)
-        return PendingReply(self.queue.popleft())
+    @property
+    def queue(self) -> list[str]:
+        """Messages that were sent and not asked yet."""
+        return [pending.text for pending in self.pending if pending.text is not None]
+
+    def ask(self, text: str, *, summary: bool = False) -> None:
+        """Ask after all that is there and pending on the branch that is shown."""
+        self.pending.ask(text, self.conversation.last, summary=summary)
+
+    def take_back(self) -> str | None:
+        """Remove the last queued message and return it; None where nothing is queued."""
+        asked = [pending for pending in self.pending if pending.text is not None]
+        if not asked:
+            return None
+        self.pending.drop(asked[-1])
+        return asked[-1].text
+
+    def begin(self, pending: PendingReply) -> tuple[ChatTurn | None, ChatTurn]:
+        """Put a reply, and its question where it has one, into its place in the conversation."""
+        before, question = pending.after, None
+        assert not isinstance(before, PendingReply)  # that one has begun
+        if pending.text is not None:
+            before = question = self._say(pending.text, before)
+        reply = pending.unfinished or self.conversation.follow(before, "assistant")
+        self.pending.move(pending, reply)
+        return question, reply
+
+    def _say(self, text: str, after: ChatTurn | None) -> ChatTurn:
+        end = None if after is None else self.conversation.end_of(after)
+        return self.conversation.follow(end, "user", text)
+
+    def save_pending(self) -> None:
+        """Save the messages that were not asked, as questions without a reply."""
+        for pending in self.pending:
+            if pending.text is not None and not pending.summary:
+                assert not isinstance(pending.after, PendingReply)  # that one is a question now
+                question = self._say(pending.text, pending.after)
+                self.pending.move(pending, question)
+                self.recorder.ask(self.conversation, question)
+            self.pending.drop(pending)
+
+    def leave_out(self, question: ChatTurn) -> None:
+        """Take a question and its reply out of the branch that is shown, which they end."""
+        left = self.conversation.turns[-2:]
+        self.conversation.rewind(question)
+        for turn in left:
+            self.pending.move(turn, self.conversation.last)
+        self.recorder.save_view(self.conversation)
 
     def drop_pending(self) -> None:
         """Make no pending reply."""
-        self.queue.clear()
-        if self._continued:
-            self.conversation.turns[-1].end = self._continued
-        self._again, self._continued = False, None
-        self._variants.clear()
-        self._results.clear()
+        for pending in self.pending:
+            self.pending.drop(pending)
+
+    def stop_varying(self) -> None:
+        """Make no further variants."""
+        for pending in self.pending:
+            if pending.variant:
+                self.pending.drop(pending)
 
     def go_on(self, reply: ChatTurn) -> None:
         """Have the model read the results of a reply's calls."""
-        self._results.append(reply)
+        self.pending.go_on(reply)
 
     def edit(self, turn: ChatTurn, text: str) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
-        self.conversation.rewind(turn)
-        self.queue.appendleft(text)
-
-    def begin_from(self, summary: str) -> None:
-        """Begin a branch with a summary in place of all messages; they stay on theirs."""
-        self.compacting = False
-        self.edit(self.conversation.turns[0], f"{_SUMMARIZED}\n\n{summary}")
-
-    def regenerate(self) -> bool:
-        """Answer the last question again on a branch of its own; whether there is a question."""
         turns = self.conversation.turns
-        question = next((t for t in reversed(turns) if t.role == "user"), None)
+        replaced = turns[turns.index(turn) :] if turn in turns else []
+        self.conversation.rewind(turn)
+        self.pending.put_first(PendingReply(self.conversation.last, text), replaced)
+
+    def begin_from(self, summary: ChatTurn, text: str) -> bool:
+        """Begin a branch with a summary in place of all messages, which stay on theirs; whether it
+        is shown.
+        """
+        shown = self.conversation.last is summary
+        if shown:
+            self.conversation.rewind(self.conversation.turns[0])
+        self.pending.put_first(PendingReply(None, f"{_SUMMARIZED}\n\n{text}"), [summary])
+        return shown
+
+    def regenerate(self, question: ChatTurn | None = None) -> bool:
+        """Answer a question, or the last one, again on another branch; whether there is one."""
+        question = question or next(iter(self.questions[-1:]), None)
         if question is None:
             return False
-        while turns[-1] is not question:
-            self.conversation.rewind(turns[-1])
-        self._again = True
+        turns = self.conversation.turns
+        replaced = turns[turns.index(question) :] if question in turns else []
+        if len(replaced) > 1:
+            self.conversation.rewind(replaced[1])
+        self.pending.put_first(PendingReply(question), replaced)
         return True
 
     def vary(self, count: int) -> bool:
@@ -181,33 +214,26 @@ class OpenChat:
         """
         if not self.regenerate():
             return False
-        question = self.questions[-1]
-        self._variants.extend(PendingReply(variant_of=question, variant=i) for i in range(1, count))
+        self.pending.vary(count)
         return True
-
-    def stop_varying(self) -> None:
-        """Make no further variants."""
-        self._variants.clear()
 
     def continue_reply(self) -> bool:
         """Continue a stopped last reply, or answer a last question that has no reply.
 
         Returns whether there is either.
         """
-        turns = self.conversation.turns
-        if not turns:
+        last = self.conversation.last
+        if last is None:
             return False
-        if turns[-1].role == "user":
-            self._again = True
+        if last.role == "assistant" and last.awaits_reply:
+            self.pending.put_first(PendingReply(last, beside=True), [])
             return True
-        if turns[-1].awaits_reply:
-            self._results.append(turns[-1])
-            return True
-        if turns[-1].calls_at is not None:  # it was cut inside of a call
+        if last.role == "user" or last.calls_at is not None:  # it was cut inside of a call
             return self.regenerate()
-        if turns[-1].end in (None, "stop"):
+        if last.end in (None, "stop"):
             return False
-        self._continued, turns[-1].end = turns[-1].end, None
+        ended, last.end = last.end, None
+        self.pending.put_first(PendingReply(last, unfinished=last, ended=ended), [])
         return True
 
     def branch(self, step: int) -> bool:
@@ -237,7 +263,7 @@ class OpenChat:
     def count_context(self) -> None:
         """Take the figures and the used context from the last reply of the branch that is shown."""
         reply = self.conversation.last_reply
-        if not self.growing:
+        if self.conversation.last not in self.growing:
             stats = reply.stats if reply is not None else None
             self.meter.show(stats)
             self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0

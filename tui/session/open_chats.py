@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from localspec.chats.values import model_at
 from localspec.core.events import ModelInfo
-from localspec.remote import address
 from tui.session.conversation import Conversation
 from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
@@ -73,7 +73,7 @@ class OpenChats:
             if asked is not None:
                 chat.recorder.use_model(asked.model, asked.draft)
             elif server:
-                chat.recorder.use_model(address.model_at(server, info.name), None)
+                chat.recorder.use_model(model_at(server, info.name), None)
 
     def forget_recipes(self) -> None:
         """Another model answers: earlier replies cannot be repeated any more."""

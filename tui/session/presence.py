@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from localspec.errors import LocalspecError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 
 
 class Presence:

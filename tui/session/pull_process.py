@@ -8,22 +8,38 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec.core.errors import LocalspecError
+from localspec.core.processes import children
 from localspec.core.units import duration, size
-from localspec.errors import LocalspecError
-from localspec.models.hub.rate import Rate
-from localspec.models.pull import process as pulling
-from localspec.models.pull.process import (
+from localspec.models.hub import pull_process as pulling
+from localspec.models.hub.download_jobs import Rate
+from localspec.models.hub.pull_process import (
     PullDone,
     PullFailed,
     PullPlanned,
     PullProgress,
     PullWaiting,
 )
-from localspec.processes import children
 
 _PATIENCE = 5.0
 """Seconds that the process has to end by itself."""
-_MODULE = "localspec.models.pull.process"
+_MODULE = "localspec.models.hub.pull_process"
+_LONGEST_LINE = 1 << 20
+"""Bytes."""
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """The next line; none at the end.
+
+    Raises:
+        LocalspecError: it is longer than any that the process writes.
+    """
+    try:
+        return await stream.readline()
+    except ValueError:  # asyncio's own
+        raise LocalspecError(
+            f"the pull process wrote a line of more than {_LONGEST_LINE >> 20} MB; pull it again"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +127,7 @@ class PullProcess:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env=environment,
+                limit=_LONGEST_LINE,
                 start_new_session=True,  # Ctrl+C in the terminal must not reach it
             )
         except OSError as error:
@@ -118,7 +135,7 @@ class PullProcess:
         assert process.stdout is not None
         if self._stopping:
             self.stop()
-        while line := await process.stdout.readline():
+        while line := await _line(process.stdout):
             match pulling.decode(line):
                 case PullWaiting(why):
                     self._waiting = why

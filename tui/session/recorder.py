@@ -115,6 +115,12 @@ class ChatRecorder:
         record.begin_reply(asked, lambda: _message(reply))
         return lambda: record.end_reply(_message(reply))
 
+    def ask(self, conversation: Conversation, question: ChatTurn) -> None:
+        """Save a question that is not answered yet."""
+        self._record.set_system(conversation.system)
+        self._record.ask(_message(question))
+        self.save_view(conversation)
+
 
 def _ignore(line: str) -> None:
     """Nobody listens yet."""

@@ -10,13 +10,15 @@ from localspec.chats import calls
 from localspec.chats.record import reply_details
 from localspec.chats.values import DRAFT, MODEL
 from localspec.core import codec
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Stats, Token
 from localspec.core.origin import Origin
-from localspec.errors import LocalspecError
 from tui.session.conversation import ChatTurn, SavedRecipe
 
 _FORMER = "plain_tokens_per_second"
 """Field of `Stats` that was saved once; it is derived now."""
+_MOST = 1 << 53
+"""The largest count, and seconds, of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     stats = saved.get("stats")
     if isinstance(stats, dict):
         stats = {name: value for name, value in stats.items() if name != _FORMER}
-    turn.stats = _decoded(Stats, stats)
+    turn.stats = _decoded(Stats, stats) if _countable(stats) else None
     tokens = _decoded(SavedTokens, saved.get("tokens"))
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
@@ -83,6 +85,16 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     for token in turn.tokens:
         turn.runs.add(token)
     turn.runs.extend(turn.text[at:])
+
+
+def _countable(value: object) -> bool:
+    """Whether all numbers in saved figures are some that a reply can have: the file may have come
+    from anywhere, and the bottom line divides them.
+    """
+    if isinstance(value, dict | list):
+        return all(map(_countable, value.values() if isinstance(value, dict) else value))
+    least = 0 if isinstance(value, int) else -_MOST  # saved seconds may be lost ones
+    return not isinstance(value, int | float) or least <= value <= _MOST
 
 
 def _tokens(tokens: list[Token]) -> SavedTokens:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.chats.calls import calls_as_text
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Message
-from localspec.errors import LocalspecError
 from tui.render import thinking
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
@@ -27,8 +27,9 @@ from tui.session.notifications import (
     ReplyEnded,
     ReplyFailed,
 )
-from tui.session.open_chat import OpenChat, PendingReply
+from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
+from tui.session.pending import PendingReply
 from tui.session.settings import Settings
 from tui.session.titles import Titles
 from tui.session.tool_shelf import ToolShelf
@@ -79,6 +80,15 @@ class ReplyTask:
         """The replies that are being made in that chat."""
         return [reply for reply in self.running if reply.chat is chat]
 
+    def look(self, chat: OpenChat) -> None:
+        """Show the figures of the reply on the branch that is shown, while others are made."""
+        made = {reply.turn.id: reply.meter for reply in self.of(chat)}
+        last = chat.conversation.last
+        if last is not None and last.id in made:
+            chat.meter = made[last.id]
+        elif any(meter is chat.meter for meter in made.values()):
+            chat.meter = _like(chat.meter)
+
     @property
     def chats(self) -> list[OpenChat]:
         """The chats in which replies are being made."""
@@ -111,7 +121,7 @@ class ReplyTask:
                         await self._compare(self.comparing)
                         continue
                 elif (chat := self._next) is not None:
-                    self._start(chat, chat.take(), tasks)
+                    self._start(chat, chat.pending.take(), tasks)
                     continue
                 await self._wake.wait()
 
@@ -144,17 +154,10 @@ class ReplyTask:
         """Begin a reply."""
         if chat.busy_since is None:
             chat.busy_since = time.monotonic()
-        conversation = chat.conversation
-        question = None if pending.text is None else conversation.say(pending.text)
-        before = pending.variant_of or pending.after
-        if before is not None and before is not conversation.last:
-            messages = conversation.messages_to(before)
-            reply, meter = conversation.variant(before), Meter()
-            meter.copy_model(chat.meter)
-        else:
-            messages = conversation.messages()
-            reply, meter = pending.unfinished or conversation.answer(), chat.meter
-        conversation.written_by(reply, chat.recorder.info.model, self._draft)
+        question, reply = chat.begin(pending)
+        messages = chat.conversation.messages_to(reply)
+        meter = chat.meter if reply is chat.conversation.last else _like(chat.meter)
+        chat.conversation.written_by(reply, chat.recorder.info.model, self._draft)
         meter.start()
         running = RunningReply(chat, reply, meter)
         chat.growing.append(reply)
@@ -220,17 +223,16 @@ class ReplyTask:
         self._tell(chat, ReplyEnded(turn))
         if acts:
             await self._act(answer)
-        elif chat.compacting and chat.conversation.last is turn:
+        elif answer.pending.summary:
             self._compact(chat, turn)
         self._end_work(chat)
         self.titles.reply_ended(chat)
 
     def _compact(self, chat: OpenChat, summary: ChatTurn) -> None:
         """Go on from a summary, unless it was stopped or failed."""
-        chat.compacting = False
         if summary.end == "stop" and summary.said.strip():
-            chat.begin_from(thinking.without(summary.said))
-            self._tell(chat, ConversationChanged())
+            if chat.begin_from(summary, thinking.without(summary.said)):
+                self._tell(chat, ConversationChanged())
             self.wake()
 
     def _end_work(self, chat: OpenChat) -> None:
@@ -266,3 +268,10 @@ class ReplyTask:
             if self._engine.phase is Phase.REPLYING:
                 self._engine.phase = Phase.READY
         self._activity()
+
+
+def _like(meter: Meter) -> Meter:
+    """Another one for the same model."""
+    another = Meter()
+    another.copy_model(meter)
+    return another

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Examination
 from localspec.engine.port import Engine
-from localspec.errors import LocalspecError, UsageError
 from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation
@@ -34,6 +34,7 @@ from tui.session.settings import Settings
 from tui.session.tool_shelf import ToolShelf
 
 if TYPE_CHECKING:
+    from localspec.chats.values import Chat
     from localspec.core.options import Options
 
 
@@ -77,8 +78,11 @@ class Session:
     @property
     def replying(self) -> bool:
         """Whether a reply, or its comparison, is being made in the chat that is shown."""
-        busy = self.replies.comparing is not None or bool(self.replies.of(self.chat))
-        return (self.engine.phase is Phase.REPLYING and busy) or bool(self.tools.of(self.chat))
+        return self._busy(self.chat)
+
+    def _busy(self, chat: OpenChat) -> bool:
+        busy = self.replies.comparing is not None or bool(self.replies.of(chat))
+        return (self.engine.phase is Phase.REPLYING and busy) or bool(self.tools.of(chat))
 
     @property
     def idle(self) -> bool:
@@ -122,10 +126,13 @@ class Session:
 
     # -- in the chat that is shown -------------------------------------------------------------
 
-    def send(self, text: str) -> None:
-        """Queue a message; it is answered when the engine is free."""
-        self.chat.queue.append(text)
-        self._meet(self.chat)
+    def send(self, text: str, chat: OpenChat | None = None) -> None:
+        """Queue a message, in the chat that is shown or another one; it is answered when the engine
+        is free.
+        """
+        chat = chat or self.chat
+        chat.ask(text)
+        self._meet(chat)
         self._activity()
 
     def meet(self) -> None:
@@ -137,24 +144,27 @@ class Session:
         if chat.recorder.saves and (line := self.presence.meet(chat.recorder.info.id)):
             self.tell_in(chat, line)
 
-    def stop(self) -> bool:
-        """Stop the reply in the chat that is shown; whether there was one."""
-        if not self.replying:
+    def stop(self, chat: OpenChat | None = None) -> bool:
+        """Stop the replies in the chat that is shown, or another one; whether there were any."""
+        chat = chat or self.chat
+        if not self._busy(chat):
             return False
-        self.chat.stop_varying()
-        self.replies.stop(self.chat)
+        chat.stop_varying()
+        self.replies.stop(chat)
         return True
 
-    def edit(self, turn: ChatTurn, text: str) -> None:
+    def edit(self, turn: ChatTurn, text: str, chat: OpenChat | None = None) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
-        self.stop()
-        self.chat.edit(turn, text)
-        self._notify(ConversationChanged())
+        chat = chat or self.chat
+        self.stop(chat)
+        chat.edit(turn, text)
+        self._changed(True, chat)
 
-    def regenerate(self) -> bool:
-        """Answer the last question again on a branch of its own; whether there is a question."""
-        self.stop()
-        return self._changed(self.chat.regenerate())
+    def regenerate(self, question: ChatTurn | None = None, chat: OpenChat | None = None) -> bool:
+        """Answer a question, or the last one, again on another branch; whether there is one."""
+        chat = chat or self.chat
+        self.stop(chat)
+        return self._changed(chat.regenerate(question), chat)
 
     def compact(self) -> bool:
         """Ask for a summary of the branch that is shown, and then go on from it on a branch of its
@@ -163,8 +173,9 @@ class Session:
         chat = self.chat
         if self.replying or chat.waits or chat.conversation.last_reply is None:
             return False
-        chat.compacting = True
-        self.send(SUMMARIZE)
+        chat.ask(SUMMARIZE, summary=True)
+        self._meet(chat)
+        self._activity()
         return True
 
     def vary(self, count: int) -> bool:
@@ -180,10 +191,10 @@ class Session:
         return self._changed(free and self.chat.continue_reply())
 
     def branch(self, step: int) -> bool:
-        """Show the branch ``step`` further; whether there is one."""
+        """Show the branch ``step`` further; whether there is one. Replies go on where they are."""
         if not self.chat.branch(step):
             return False
-        self.stop()
+        self.replies.look(self.chat)
         return self._changed(True)
 
     def show_message(self, identity: int) -> ChatTurn | None:
@@ -197,11 +208,13 @@ class Session:
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        return self.chat.queue.pop() if self.chat.queue else None
+        return self.chat.take_back()
 
-    def _changed(self, done: bool) -> bool:
-        if done:
+    def _changed(self, done: bool, chat: OpenChat | None = None) -> bool:
+        if done and chat in (None, self.chat):
             self._notify(ConversationChanged())
+        elif done:
+            self._activity()
         return done
 
     def compare(self) -> ReplyComparison | None:
@@ -308,7 +321,10 @@ class Session:
         Raises:
             ChatsError: there is none, or it cannot be read; nothing changes then.
         """
-        loaded = await self.chat.recorder.archive.load(start)
+        self.show_saved(await self.chat.recorder.archive.load(start))
+
+    def show_saved(self, loaded: Chat) -> None:
+        """Show a saved chat."""
         chat = self.chats.find(loaded.info.id)
         if chat is None:
             chat = self.chats.with_recorder(Conversation(), self.chat.recorder)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from localspec.chats.calls import calls_as_text
 from localspec.chats.pictures import named
 from localspec.chats.values import title_of
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Finished, Message, ModelInfo, ReplyFormat
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.engine.port import ReplyHandle
-from localspec.errors import LocalspecError, UsageError
 from tui.render import thinking
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.open_chat import OpenChat
@@ -141,7 +141,7 @@ class Titles:
         question still.
         """
         turns, info = chat.conversation.turns, chat.recorder.info
-        open_ = chat in self._chats.all and not (chat.growing or chat.waits or chat.compacting)
+        open_ = chat in self._chats.all and not (chat.growing or chat.waits)
         first = next((turn.text for turn in turns if turn.role == "user"), "")
         called = info.title == title_of(named(first)) and not info.named
         answered = bool(turns) and turns[-1].end == "stop" and not turns[-1].awaits_reply

@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Callable
 
 from localspec.chats.calls import CallState, SavedCall
-from localspec.errors import LocalspecError, ToolError
+from localspec.core.errors import LocalspecError
 from localspec.tools.permission import MOST_ROUNDS, Answer, Permissions, refusal, result_size
-from localspec.tools.toolbox import Toolbox, arguments_of
+from localspec.tools.toolbox import Toolbox
 from localspec.tools.values import OfferedTool
 from tui.session.conversation import ChatTurn
 from tui.session.notifications import CallsChanged, NoticeAdded, Notification
@@ -115,11 +115,7 @@ class ToolRun:
     async def _call(self, at: int, tool: OfferedTool, most: int) -> None:
         call = self.turn.calls[at]
         self._set(at, dataclasses.replace(call, state="running"))
-        try:
-            result = await self._toolbox.call(tool, arguments_of(call.arguments), most)
-        except ToolError as error:
-            self._set(at, dataclasses.replace(call, state="failed", result=f"Error: {error}"))
-            return
+        result = await self._toolbox.run(tool, call.arguments, most)
         done = dataclasses.replace(
             call,
             state="failed" if result.failed else "done",

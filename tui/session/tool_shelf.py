@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.tools import servers_file
 from tui.session.notifications import NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
@@ -33,12 +33,10 @@ class ToolShelf:
     def __init__(
         self,
         allowed: Iterable[str] = (),
-        save: Callable[[tuple[str, ...]], None] = lambda _: None,
+        save: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``allowed`` are the tools that the settings allow; ``save`` writes them."""
+        """``allowed`` are the tools that the settings allow; ``save`` adds one to them."""
         self._always = set(allowed)
-        self._kept = set(allowed)
-        """Those that are written: not what a flag allows for this session."""
         self._save = save
         self.toolbox: Toolbox | None = None
         self.starting = False
@@ -203,15 +201,15 @@ class ToolShelf:
 
     def _allow_always(self, tool: OfferedTool) -> None:
         self._always.add(tool.place)
-        self._kept.add(tool.place)
-        self._save(tuple(sorted(self._kept)))
+        self._save(tool.place)
 
-    def answer(self, chat: OpenChat, answer: Answer) -> bool:
-        """Answer the question of a chat; whether there was one."""
+    def answer(self, chat: OpenChat, answer: Answer) -> str:
+        """Answer the question of a chat; why that did not count, or ""."""
         if chat.question is None:
-            return False
-        chat.question.reply(answer)
-        return True
+            return "no tool asks to run"
+        if not chat.question.reply(answer):
+            return "this is another question: read it, then answer"
+        return ""
 
     async def close(self) -> None:
         """End all servers."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from textual.theme import BUILTIN_THEMES, Theme
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 
 DARK = Theme(
     name="localspec-dark",

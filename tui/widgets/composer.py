@@ -34,9 +34,11 @@ class Composer(TextArea):
     class Sent(Message):
         """The user sends a text."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, pasted: tuple[str, ...]) -> None:
             super().__init__()
             self.text = text
+            self.pasted = pasted
+            """The parts of it that were pasted, and stood for by marks."""
 
     class Suggested(Message):
         """The completions of the word that is typed have changed."""
@@ -93,8 +95,7 @@ class Composer(TextArea):
         event.prevent_default()
         event.stop()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        text = dropped(text) or text
-        self.replace(self._pastes.fold(text), *self.selection)
+        self.replace(dropped(text) or self._pastes.fold(text), *self.selection)
         self.focus()
 
     async def on_key(self, event: events.Key) -> None:
@@ -149,7 +150,11 @@ class Composer(TextArea):
         if text.strip():
             self._sending = text
             # Directly to the screen: a bubbling message would arrive after later keys.
-            self.screen.post_message(self.Sent(self._pastes.unfold(text)))
+            self.screen.post_message(self.Sent(self._pastes.unfold(text), self.pasted(text)))
+
+    def pasted(self, text: str) -> tuple[str, ...]:
+        """The large texts that were pasted into ``text``."""
+        return self._pastes.within(text)
 
     def remember(self, texts: Iterable[str]) -> None:
         """Add messages of earlier sessions, oldest first, to those that Up brings back."""

@@ -16,9 +16,9 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.chats.pictures import Reference, references, shown
+from localspec.core.errors import LocalspecError
 from localspec.core.picture import Picture, Pixels, is_sound
 from localspec.core.units import size
-from localspec.errors import LocalspecError
 from tui.render.lines import EMPTY, Line, lines_of
 from tui.render.text import plain
 from tui.render.thinking import Thought, thought, tokens_until

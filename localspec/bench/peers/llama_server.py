@@ -20,7 +20,7 @@ import httpx2
 from localspec.bench.peers import Mode, Question, Setting, Spoken
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
-from localspec.errors import PeerError
+from localspec.core.errors import PeerError
 from localspec.llama import library
 
 _START_S = 300.0

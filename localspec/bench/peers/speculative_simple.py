@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
-from localspec.errors import PeerError, UsageError
+from localspec.core.errors import PeerError, UsageError
 from localspec.llama import library
 
 _ANSWER_S = 600.0

@@ -14,9 +14,9 @@ import os
 import sys
 from pathlib import Path
 
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.core.kernel.row_kernel import MOST, Cut, RowKernel, Team
-from localspec.errors import LocalspecError
-from localspec.files import native
 
 SOURCE = Path(__file__).with_name("rows.c")
 VARIABLE = "LOCALSPEC_ROW_KERNEL"

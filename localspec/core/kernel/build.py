@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from localspec.core import kernel
+from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.core.kernel import Cut, RowKernel
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Logits
-from localspec.errors import LocalspecError
-from localspec.files import native
 
 _FLAGS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC")
 _PATIENCE_S = 120.0

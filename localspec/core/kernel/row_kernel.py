@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from localspec.core.files import native
 from localspec.core.values import Distribution, Ids, Logits, Probs
-from localspec.files import native
 
 MOST = 256
 """Candidates that it selects at most."""

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.core.errors import UnreadyError
 from localspec.core.values import Logits
 from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.drafters.heads.head_tokens import HeadTokens
-from localspec.errors import UnreadyError
 
 
 class Filler(Protocol):

@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.errors import UnreadyError
 from localspec.core.values import Logits
 from localspec.drafters.heads.head_tokens import HeadTokens
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import UnreadyError
 
 StateRows = NDArray[np.float32]
 """(tokens, width) hidden states."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.core.errors import NothingAllowedError, NotNumbersError
 from localspec.core.plan import Evidence
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
@@ -11,7 +12,6 @@ from localspec.drafters.heads.eagle import HeadDrafter
 from localspec.drafters.model.drafted_chain import Chain
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import confidence
-from localspec.errors import NothingAllowedError, NotNumbersError
 
 
 class ForwardOnlyDrafter(HeadDrafter):

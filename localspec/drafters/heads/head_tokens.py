@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from localspec.errors import ContextFullError
+from localspec.core.errors import ContextFullError
 
 
 @dataclass(slots=True)

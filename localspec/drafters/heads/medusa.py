@@ -17,13 +17,13 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.core.errors import UnreadyError
 from localspec.core.values import Distribution, Logits, Proposal
 from localspec.drafters.base import Ask
 from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import RANKS, TreeBuilder
-from localspec.errors import UnreadyError
 
 _BEHIND = 2
 """Distance from a token to the token whose state predicts it."""

@@ -126,8 +126,16 @@ class PredictedText:
         computation revisited"): a bit that is clear is a token that was matched.
         """
         if token not in self._bits:
-            self._bits[token] = sum(1 << (end - 1) for end in self._places.get(token, ()))
+            self._bits[token] = self._bits_of(token)
         unmatched = self._unmatched
         here = unmatched & self._bits[token]
         whole = (1 << len(self.tokens)) - 1
         self._unmatched = ((unmatched + here) | (unmatched - here)) & whole
+
+    def _bits_of(self, token: int) -> int:
+        places = self._places.get(token, ())
+        marks = bytearray(len(self.tokens) // 8 + 1 if places else 0)
+        for end in places:
+            at, bit = divmod(end - 1, 8)
+            marks[at] |= 1 << bit
+        return int.from_bytes(marks, "little")

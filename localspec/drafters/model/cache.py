@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from localspec.core.errors import DecodeError
 from localspec.core.values import Logits
 from localspec.drafters.base import Committed, DraftState
 from localspec.drafters.model.interface import DraftModel, SavesDraftState, common_prefix
-from localspec.errors import DecodeError
 
 
 @dataclass(slots=True)

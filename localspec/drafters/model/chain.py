@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from localspec.core.errors import NothingAllowedError, NotNumbersError
 from localspec.core.plan import Evidence
 from localspec.core.token_view import TokenView
 from localspec.core.values import Draft, Logits, Proposal
@@ -15,7 +16,6 @@ from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.drafted_chain import Chain
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import TokenChooser, confidence
-from localspec.errors import NothingAllowedError, NotNumbersError
 
 _PROBED = 16
 """Most tokens that a probe compares: rows of logits cost memory and time."""

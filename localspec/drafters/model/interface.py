@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from localspec.core.errors import ContextFullError, PassRefusedError, UnreadyError
 from localspec.core.values import Logits
-from localspec.errors import ContextFullError, PassRefusedError, UnreadyError
 
 CANNOT = (ContextFullError, PassRefusedError, UnreadyError)
 """Errors of the draft model, which end a draft and never the reply."""

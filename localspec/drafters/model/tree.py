@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.core.errors import NothingAllowedError, NotNumbersError
 from localspec.core.logits import LogitsProcessor
 from localspec.core.plan import Budget, Evidence
 from localspec.core.target import Work
@@ -17,7 +18,6 @@ from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal, S
 from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree_builder import RANKS, Slot, TreeBuilder, ranked
-from localspec.errors import NothingAllowedError, NotNumbersError
 
 _HEAD = 32
 """Support of the distribution that ranks candidates at temperature 0."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core.errors import ContextFullError, DecodeError, LocalspecError
 from localspec.core.values import Logits, Tokens
-from localspec.errors import ContextFullError, DecodeError, LocalspecError
 from localspec.llama import experimental
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core.errors import ContextFullError, DecodeError, LocalspecError
 from localspec.core.values import Logits
-from localspec.errors import ContextFullError, DecodeError, LocalspecError
 from localspec.llama.batch import Batch
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head

@@ -15,8 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from localspec.core.errors import (
+    DecodeError,
+    LocalspecError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+)
 from localspec.core.values import Logits
-from localspec.errors import DecodeError, LocalspecError, OutOfMemoryError, UnsupportedModelError
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.heads.hidden_states import Rows

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core.errors import DecodeError
 from localspec.core.values import Logits, Tokens
-from localspec.errors import DecodeError
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Rows

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import ModelFileError, UnsupportedModelError
+from localspec.core.errors import ModelFileError, UnsupportedModelError
 from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.model_file import ModelFile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.errors import DecodeError
+from localspec.core.errors import DecodeError
 from localspec.llama.library import c_api
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.core.drafter_registry import MODEL
-from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
+from localspec.core.errors import DraftIncompatibleError, Interrupted, LocalspecError
 from localspec.llama.model import Model
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from localspec.core.drafter_registry import DrafterSpec
+from localspec.core.errors import LocalspecError
 from localspec.core.values import Proposal
 from localspec.drafters.base import Drafter
-from localspec.errors import LocalspecError
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features

@@ -8,10 +8,10 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.files import paths
+from localspec.core.files import paths
+from localspec.models.catalog import hf_cache
+from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import HubFile, Pair
-from localspec.models.hub import hf_cache
-from localspec.models.hub.links import HubRef
 
 
 def shipped() -> Path:

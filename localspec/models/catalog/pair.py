@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core import drafter_registry
+from localspec.models.catalog.hf_cache import find_file, in_snapshot
 from localspec.models.gguf.shards import shard_names
-from localspec.models.hub.hf_cache import find_file, in_snapshot
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.errors import LocalspecError
-from localspec.files import paths
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 
 
 def portable(name: str | None) -> str | None:

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from localspec.core.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
 from localspec.models.gguf.header import Header, read_opening
 
 ARCHITECTURE = "clip"
 """``general.architecture`` of the files."""
 _UNSUPPORTED = frozenset({"hunyuanvl", "deepseek4v"})
 """Kinds whose rows depend on where in the prompt a picture stands."""
-NOT_CAUSAL = frozenset({"gemma3", "gemma4v", "gemma4uv"})
-"""Kinds for which the model may see all of a picture at once: it is then read in one pass."""
 
 
 def find_projector(target: Header, path: Path) -> Path | None:

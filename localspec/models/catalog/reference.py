@@ -6,12 +6,12 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import ModelNotFoundError, UsageError
-from localspec.files import paths
+from localspec.core.errors import ModelNotFoundError, UsageError
+from localspec.core.files import paths
+from localspec.models.catalog import hf_cache
 from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.links import HubRef, parse_hub_ref
 from localspec.models.catalog.pair import Pair
-from localspec.models.hub import hf_cache
-from localspec.models.hub.links import HubRef, parse_hub_ref
 
 
 @dataclass(frozen=True, slots=True)

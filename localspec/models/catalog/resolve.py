@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.core.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.models.catalog import file_names, hf_cache
+from localspec.models.catalog.links import HubRef
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
 from localspec.models.catalog.reference import LocalRef, ModelRef, PairRef, reference
 from localspec.models.compat import gemma_assistant, heads
 from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.shards import shards
-from localspec.models.hub import file_names, hf_cache
-from localspec.models.hub.links import HubRef
 
 NO_DRAFT = "none"
 _SHOWN = 3

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from localspec.config import settings
-from localspec.demo import FOLDER
-from localspec.errors import UsageError
-from localspec.files import paths
+from localspec.core.errors import UsageError
+from localspec.core.files import paths
+from localspec.core.files.paths import DEMO_DIR
 from localspec.models.catalog.pair import (
     DRAFT_MODEL,
     KINDS,
@@ -232,7 +232,7 @@ class _Fields:
 
     def _on_disk(self, name: str) -> Path:
         if name.startswith(_EMBEDDED):
-            return FOLDER / name.removeprefix(_EMBEDDED)
+            return DEMO_DIR / name.removeprefix(_EMBEDDED)
         if "\0" in name:
             self.document.refuse(self.name, None, f"{name!r} cannot be a file")
         return (self.document.path.parent / paths.expand(name)).resolve()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.models.gguf.model_file import ModelFile
 
 DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,4})")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
-from localspec.errors import UnsupportedModelError
+from localspec.core.errors import UnsupportedModelError
 from localspec.models.gguf.header import Header
 
 _KINDS = {"llama": 1, "gpt2": 2, "gemma4": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
-from localspec.errors import UnsupportedModelError
+from localspec.core.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant, medusa
 from localspec.models.compat.borrowed_tensors import borrowing_problem, borrows_output
 from localspec.models.compat.header_vocabulary import HeaderVocabulary

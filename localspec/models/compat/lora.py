@@ -6,7 +6,7 @@ and ``NAME.lora_b`` (rank, out), added to the matrix NAME of the model (Hu et al
 
 from __future__ import annotations
 
-from localspec.errors import ModelFileError, UsageError
+from localspec.core.errors import ModelFileError, UsageError
 from localspec.models.gguf.header import Header, TensorInfo
 from localspec.models.gguf.model_file import ModelFile
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
 from localspec.models.gguf.ggml_types import BLOCKS, tensor_bytes
 from localspec.models.gguf.header import MOST_LAYERS, TensorInfo, raw_metadata, read_header
 from localspec.models.gguf.writer import RawValue, Tensor, Zeros, write_gguf

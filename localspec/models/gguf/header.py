@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from localspec.errors import ModelFileError, ModelNotFoundError
+from localspec.core.errors import ModelFileError, ModelNotFoundError
 from localspec.models.gguf.ggml_types import tensor_bytes
 from localspec.models.gguf.source import Fetch, RawTensor, Source
 from localspec.models.gguf.vocabulary_damage import vocabulary_damage

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import ModelFileError, ModelNotFoundError
+from localspec.core.errors import ModelFileError, ModelNotFoundError
 
 _LONGEST = 100_000_000
 """Bytes of a header; the limit of the format's own library."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from localspec.errors import ModelFileError
+from localspec.core.errors import ModelFileError
 
 Fetch = Callable[[int, int], bytes]
 """``fetch(start, end)``: the bytes of that range, ``end`` not included."""

@@ -1,1 +1,1 @@
-"""The Hugging Face Hub and its cache on disk."""
+"""The Hugging Face Hub: questions to it, and pulls of pairs into its cache on disk."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from localspec.errors import LocalspecError, ModelNotFoundError
-from localspec.files.private import without_secrets
+from localspec.core.errors import LocalspecError, ModelNotFoundError
+from localspec.core.files.private import without_secrets
+from localspec.models.catalog.file_names import RepoFile
+from localspec.models.catalog.hub_environment import is_offline
 from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
 from localspec.models.hub.client import NotAHubError, endpoint
-from localspec.models.hub.environment import is_offline
-from localspec.models.hub.file_names import RepoFile
 from localspec.models.hub.listings import files, licence, valid_entries
 from localspec.models.hub.retry import with_retries
 from localspec.models.hub.wait_notices import WaitNotices

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from localspec.files.whole_file import replace_shared
+from localspec.core.files.whole_file import replace_shared
 
 LEAST_SPLIT = 16 << 20
 """Bytes; a smaller rest of a claim is not divided between two connections."""

@@ -22,8 +22,8 @@ from urllib.request import getproxies, proxy_bypass
 import httpx2
 
 from localspec import __version__
-from localspec.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
-from localspec.models.hub.environment import is_offline, is_true
+from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
+from localspec.models.catalog.hub_environment import is_offline, is_true
 
 HUB = "https://huggingface.co"
 READ_TIMEOUT = 30.0

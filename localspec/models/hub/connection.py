@@ -12,7 +12,7 @@ import time
 
 import httpx2
 
-from localspec.errors import Interrupted, ModelFileError
+from localspec.core.errors import Interrupted, ModelFileError
 from localspec.models.hub import api, client
 from localspec.models.hub.byte_ranges import Claim, MissingRanges
 from localspec.models.hub.client import REQUEST_ERRORS, StatusError

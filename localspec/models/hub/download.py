@@ -16,12 +16,12 @@ from pathlib import Path
 
 import filelock
 
-from localspec.errors import Interrupted, LocalspecError, ModelFileError
-from localspec.models.hub import hf_cache
+from localspec.core.errors import Interrupted, LocalspecError, ModelFileError
+from localspec.models.catalog import hf_cache
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import Digest, DownloadJob, DownloadProgress, digest_of
 from localspec.models.hub.file_fetcher import FileFetcher
-from localspec.models.hub.file_names import RepoFile
 
 _BLOCK = 1 << 20
 _LOCK_POLL = 0.2

@@ -1,16 +1,22 @@
-"""Values of a download: the file to fetch, its progress, its hash."""
+"""Values of a download: the file to fetch, its progress and rate, its hash."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
+import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from localspec.models.hub.file_names import RepoFile
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 State = Literal["queued", "waiting", "checking", "fetching", "done"]
+_WINDOW = 5.0
+"""Seconds that a rate is averaged over."""
+_SHORTEST = 0.5
+"""Seconds before a rate is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,22 @@ class DownloadProgress:
     state: State = "queued"
     pause: str = ""
     """Why nothing arrives and for how much longer; empty while bytes arrive."""
+
+
+class Rate:
+    """Bytes a second, from the number of bytes received so far."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def now(self, arrived: int) -> float | None:
+        """Bytes a second over the last seconds; None while unknown or where nothing arrives."""
+        now = time.monotonic()
+        self._seen.append((now, arrived))
+        while now - self._seen[0][0] > _WINDOW and len(self._seen) > 2:
+            self._seen.popleft()
+        seconds, came = now - self._seen[0][0], arrived - self._seen[0][1]
+        return None if seconds < _SHORTEST or came <= 0 else came / seconds
 
 
 class ShownWaits(WaitNotices):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import socket
 
-from localspec.errors import AccessError, LocalspecError, ModelNotFoundError
-from localspec.files.private import without_secrets
+from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError
+from localspec.core.files.private import without_secrets
+from localspec.models.catalog.hub_environment import is_true
 from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
-from localspec.models.hub.environment import is_true
 
 _NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN}
 

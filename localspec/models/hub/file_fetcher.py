@@ -9,7 +9,8 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError
+from localspec.models.catalog.hf_cache import ranges_file
 from localspec.models.hub import byte_ranges
 from localspec.models.hub.byte_ranges import MissingRanges
 from localspec.models.hub.connection import Connection, PartialFile
@@ -21,7 +22,6 @@ from localspec.models.hub.download_jobs import (
     ShownWaits,
     digest_of,
 )
-from localspec.models.hub.hf_cache import ranges_file
 from localspec.models.hub.retry import Retry
 
 BLOCK = 64 << 20

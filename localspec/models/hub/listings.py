@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from localspec.core.safe_text import is_safe_name, safe_line
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub.client import NotAHubError
-from localspec.models.hub.file_names import RepoFile
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MOST_NAME = 200

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from localspec.errors import ModelFileError
+from localspec.core.errors import ModelFileError
+from localspec.models.catalog import hf_cache
+from localspec.models.catalog.file_names import RepoFile
 from localspec.models.gguf.header import Header, parse_header, read_header
-from localspec.models.hub import api, hf_cache
-from localspec.models.hub.file_names import RepoFile
+from localspec.models.hub import api
 from localspec.models.hub.wait_notices import WaitNotices
 
 _MOST_CACHED = 16

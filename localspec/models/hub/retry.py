@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import httpx2
 
-from localspec.errors import Interrupted
+from localspec.core.errors import Interrupted
 from localspec.models.hub.client import REQUEST_ERRORS, NotAHubError, StatusError
 from localspec.models.hub.error_messages import hub_error
 from localspec.models.hub.wait_notices import WaitNotices

@@ -12,9 +12,9 @@ import dataclasses
 import json
 import sys
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
+from localspec.core.processes.children import ask
 from localspec.models.memory.machine import Gpu, Memory, host_only, read_memory
-from localspec.processes.children import ask
 
 
 def memory() -> Memory:

@@ -9,7 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localspec.core.drafter_registry import EAGLE3, MEDUSA, MODEL
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, OutOfMemoryError
+from localspec.core.errors import (
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+)
 from localspec.models.compat import medusa
 from localspec.models.compat.heads import kind
 from localspec.models.gguf.model_file import ModelFile

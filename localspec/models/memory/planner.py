@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from localspec.errors import OutOfMemoryError, UsageError
+from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.models.gguf.sizes import KV_BYTES, Sizes
 from localspec.models.memory.layers import (
     BATCH,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from localspec.core.units import size_text
 from localspec.models.memory.layers import Share
 from localspec.models.memory.planner import Fit
 
@@ -86,10 +87,3 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-
-
-def size_text(n: int) -> str:
-    """Bytes as text: 4.61 GB, 5.7 MB, 12 kB."""
-    if n >= 1e8:
-        return f"{n / 1e9:.2f} GB"
-    return f"{n / 1e6:.1f} MB" if n >= 1e5 else f"{n / 1e3:.0f} kB"

@@ -13,9 +13,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 from localspec.core.adapter_list import MOST, AdapterUse
+from localspec.core.errors import LocalspecError, ModelFileError, UsageError
+from localspec.core.files import paths
 from localspec.core.options import Options
-from localspec.errors import LocalspecError, ModelFileError, UsageError
-from localspec.files import paths
 from localspec.models.compat.lora import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
-from localspec.errors import EngineError, LocalspecError
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
@@ -36,6 +35,8 @@ class Server(Protocol):
     slot: EngineSlots
     models: ModelNames
     metrics: Metrics
+    splitting: asyncio.Semaphore
+    """Places for texts that are split into tokens."""
 
     def entered(self, answering: Answering) -> None:
         """Count an answer that begins.
@@ -97,8 +98,7 @@ class Answering:
             self._engine = await self._entered()
             self.record.model = self.record.adapter or self._server.models.called(self._options)
             # The prompts of several choices are the same: the first one reads it for all.
-            for index in range(1 if self._alike() else self.size):
-                self._submit(index)
+            await self._submit_to(1 if self._alike() else self.size)
         except BaseException as error:
             await self._left(error)
             if isinstance(error, LocalspecError):
@@ -123,7 +123,8 @@ class Answering:
         """
         assert self._engine is not None
         try:
-            return await self._engine.tokenize(request)
+            async with self._server.splitting:
+                return await self._engine.tokenize(request)
         except LocalspecError as error:
             raise self._server.refused(error) from None
 
@@ -135,11 +136,15 @@ class Answering:
         """
         try:
             while self._running or len(self.record.replies) < self.size:
+                if not self._running:  # cut before the others had begun
+                    raise stopping()
                 if self.size == 1:
                     index, events = 0, await self._running[0].batch()
                 else:
                     index, events = await self._next()
                 self._note(index, events)
+                if any(isinstance(event, Token | Finished) for event in events):
+                    await self._submit_to(self.size)
                 last = events[-1]
                 if isinstance(last, Finished):
                     del self._running[index]
@@ -194,19 +199,23 @@ class Answering:
     def _alike(self) -> bool:
         """Whether the requests have one prompt."""
         first = self._requests[0]
-        return all(
-            r.messages == first.messages
-            and r.prompt == first.prompt
-            and r.prompt_tokens == first.prompt_tokens
-            and r.infill == first.infill
-            and r.adapters == first.adapters
-            for r in self._requests[1:]
-        )
+        return all(request.reads_as(first) for request in self._requests[1:])
+
+    async def _submit_to(self, end: int) -> None:
+        """Hand over the requests up to one, unless this is `cut`. Others have their turn between
+        two: to write a large one takes time.
+        """
+        for index in range(len(self.record.replies), end):
+            if self._cut:
+                return
+            self._submit(index)
+            if index + 1 < end:
+                await asyncio.sleep(0)
 
     def _submit(self, index: int) -> None:
         assert self._engine is not None
         self._running[index] = self._engine.reply(self._requests[index])
-        self.record.replies.append(ReplyRecord(time.monotonic()))
+        self.record.replies.append(ReplyRecord())
 
     async def _next(self) -> Batch:
         """The first batch that any reply has."""
@@ -221,11 +230,6 @@ class Answering:
         if not events:
             raise EngineError("a reply ended without its last event")
         self._server.metrics.note(self.record, self.record.replies[index], events)
-        if len(self.record.replies) < self.size and any(
-            isinstance(event, Token | Finished) for event in events
-        ):
-            for other in range(len(self.record.replies), self.size):
-                self._submit(other)
 
     async def _left(self, error: BaseException | None) -> None:
         for task in self._pending:

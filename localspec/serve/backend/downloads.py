@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from localspec.errors import (
+from localspec.core.errors import (
     AccessError,
     DraftIncompatibleError,
     LocalspecError,
@@ -66,6 +66,7 @@ class Downloads:
         self._running += 1
         pull = _Pull(wanted)
         working = asyncio.create_task(asyncio.to_thread(pull.run), name="pulling a model")
+        working.add_done_callback(lambda _: pull.messages.put_nowait(None))
         try:
             while (message := await pull.messages.get()) is not None:
                 yield message
@@ -75,10 +76,12 @@ class Downloads:
             raise self._refused(error) from None
         finally:
             pull.stopped.set()
-            with contextlib.suppress(LocalspecError, asyncio.CancelledError):
-                await asyncio.shield(working)
-            self._running -= 1
-            self._service.models.look_again()
+            try:
+                with contextlib.suppress(LocalspecError, asyncio.CancelledError):
+                    await asyncio.shield(working)
+            finally:  # whatever else it ended with
+                self._running -= 1
+                self._service.models.look_again()
 
     async def delete(self, name: str) -> None:
         """Remove a model from the cache.
@@ -160,16 +163,10 @@ class _Pull:
         Raises:
             LocalspecError: it cannot be had, or was stopped.
         """
-        try:
-            self._run()
-        finally:
-            self._tell(None)
-
-    def _run(self) -> None:
+        from localspec.models.hub.pull_plan import require_space
+        from localspec.models.hub.pull_planner import prepare
+        from localspec.models.hub.transfers import obtain_all
         from localspec.models.hub.wait_notices import WaitNotices
-        from localspec.models.pull.plan import require_space
-        from localspec.models.pull.planner import prepare
-        from localspec.models.pull.transfers import obtain_all
 
         self._tell({"status": "pulling manifest"})
         plan = prepare(self._name, None, WaitNotices(self.stopped))
@@ -207,7 +204,7 @@ def _known(name: str) -> str | None:
 
 
 def _remove(name: str) -> None:
-    from localspec.models.pull.remove import plan_removal
+    from localspec.models.hub.remove import plan_removal
 
     try:
         plan_removal(name).carry_out()

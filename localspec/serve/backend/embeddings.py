@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.embedded import Embedded
-from localspec.embedding.process import EmbeddingProcess
-from localspec.errors import UsageError
+from localspec.core.errors import UsageError
+from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.serve.backend.public_name import public
 from localspec.serve.http.errors import bad_request
 

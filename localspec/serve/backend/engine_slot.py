@@ -15,16 +15,16 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.core.events import ModelInfo
-from localspec.core.options import Options
-from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.errors import (
+from localspec.core.errors import (
     DeviceMemoryError,
     EngineError,
     Interrupted,
     LocalspecError,
     OutOfMemoryError,
 )
+from localspec.core.events import ModelInfo
+from localspec.core.options import Options
+from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.restart_pause import RestartPause

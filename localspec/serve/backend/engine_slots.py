@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
+from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
@@ -48,6 +49,8 @@ class EngineSlots:
         self._room, self._most, self._keep_loaded = room, most, keep_loaded
         self._slots = [self._made(options)]
         """In the order in which they were asked for, the last one last."""
+        self._instead: WeakKeyDictionary[EngineSlot, EngineSlot] = WeakKeyDictionary()
+        """By slots that were removed, as long as requests know them, those for their models."""
 
     def _made(self, options: Options) -> EngineSlot:
         return EngineSlot(options, self._factory, self._reporter, keep_loaded=self._keep_loaded)
@@ -128,7 +131,7 @@ class EngineSlots:
                 if not isinstance(error, OutOfMemoryError):
                     raise
                 # It did not fit beside the others after all: it takes the place of one.
-                slot = self._longest_ago()
+                slot = self._in_place_of(slot)
                 self._asked(slot)
                 engine = await stack.enter_async_context(slot.use(options))
             yield engine
@@ -168,10 +171,18 @@ class EngineSlots:
 
     async def _given_up(self, slot: EngineSlot) -> bool:
         """Whether a slot was removed: its model, which is not the first, cannot be loaded."""
+        if slot not in self._slots:
+            return True  # by another request that waited for it
         failed = slot.info is None and not slot.loading
         if not failed or len(self._slots) == 1 or slot.options.model == self._first.model:
             return False
-        if slot in self._slots:
-            self._slots.remove(slot)
-            await slot.close()
+        self._slots.remove(slot)
+        await slot.close()
         return True
+
+    def _in_place_of(self, removed: EngineSlot) -> EngineSlot:
+        """The slot for the model of one that was removed: all that waited for it take the same."""
+        found = self._instead.get(removed)
+        if found is None or found not in self._slots:
+            found = self._instead[removed] = self._longest_ago()
+        return found

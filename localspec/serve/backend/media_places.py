@@ -13,12 +13,12 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message
+from localspec.core.files import paths, regular
 from localspec.core.picture import LARGEST_FILE, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
-from localspec.errors import MediaError, UsageError
-from localspec.files import paths, regular
 from localspec.serve.requests.pictures import not_fetched
 
 _SECONDS = 20.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
-from localspec.errors import LocalspecError
 
 _MOST = 256
 """Files whose facts are kept."""
@@ -114,8 +114,8 @@ def _told(value: object) -> Any:
 
 def _quantization(file: Any) -> str:
     """As the name of the file says it, else the type of most of its weights."""
+    from localspec.models.catalog.file_names import quantization
     from localspec.models.gguf.ggml_types import type_name
-    from localspec.models.hub.file_names import quantization
 
     named: str | None = quantization(file.path.stem)
     if named is not None:
@@ -127,7 +127,7 @@ def _quantization(file: Any) -> str:
 
 
 def _digest(path: Path, size: int, modified: int) -> str:
-    from localspec.models.hub import hf_cache
+    from localspec.models.catalog import hf_cache
 
     known = hf_cache.etag(path)
     if len(known) == 64 and hf_cache.is_hash(known):

@@ -67,7 +67,7 @@ class ModelNames:
         if name is None:
             return None
         found = await self._known(name) or await self._adapted(name)
-        if found is not None or "*" in self._settings.aliases:
+        if found is not None or ("*" in self._settings.aliases and len(name) <= _LONGEST_NAME):
             return found
         known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
         shown = name if len(name) <= 80 else f"{name[:80]}..."
@@ -179,8 +179,8 @@ def hub_name(name: str) -> str | None:
     """The name of a model on the Hub as ``user/repo:QUANT``, from that or a link to it; None where
     it is none, or a file of this machine: a request can name no file.
     """
-    from localspec.files import paths
-    from localspec.models.hub.links import parse_hub_ref
+    from localspec.core.files import paths
+    from localspec.models.catalog.links import parse_hub_ref
 
     ref = parse_hub_ref(name) if len(name) <= _LONGEST_NAME else None
     if ref is None or paths.exists(paths.expand(str(ref))):
@@ -190,9 +190,9 @@ def hub_name(name: str) -> str | None:
 
 def downloaded_from_hub(name: str) -> str | None:
     """The name to load a model of the Hub by, if it is in the cache; None otherwise."""
-    from localspec.errors import LocalspecError
+    from localspec.core.errors import LocalspecError
+    from localspec.models.catalog.links import parse_hub_ref
     from localspec.models.catalog.resolve import cached
-    from localspec.models.hub.links import parse_hub_ref
 
     found = hub_name(name)
     ref = parse_hub_ref(found) if found is not None else None

@@ -28,7 +28,9 @@ def require_room(request: ReplyRequest, context: int) -> None:
         _require(len(request.prompt_tokens), context, "tokens")
         return
     texts = [message.content for message in request.messages]
-    texts += [call.arguments for message in request.messages for call in message.calls]
+    texts += [text for message in request.messages for text in (message.name, message.call_id)]
+    calls = [call for message in request.messages for call in message.calls]
+    texts += [text for call in calls for text in (call.name, call.id, call.arguments)]
     if request.prompt is not None:
         texts.append(request.prompt)
     _require(len(request.messages), context, "messages")

@@ -14,8 +14,6 @@ from localspec.serve.http.caller import Caller
 class ReplyRecord:
     """One reply."""
 
-    submitted: float
-    """Clock when it was handed to the engine."""
     first_token: float | None = None
     last_token: float | None = None
     emitted: int = 0

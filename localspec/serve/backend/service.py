@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from http import HTTPStatus
+from typing import Any, TypeVar
 
+from localspec.core.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.core.events import Examination
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings
@@ -29,8 +31,11 @@ from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.settings import ServeSettings
 
+_T = TypeVar("_T")
 _EXAMINED_AT_ONCE = 2
 """Places of earlier replies that are looked at together."""
+_SPLIT_AT_ONCE = 4
+"""Texts that are split into tokens together."""
 _TOKENIZED = 1 << 15
 """Tokens up to which a text is tokenized whatever the context, or while that is not known."""
 _MOST_NAMES = 256
@@ -61,8 +66,10 @@ class Service:
         self.started = time.time()
         self._running: set[Answering] = set()
         self._told: dict[tuple[str, str], None] = {}
-        self._examinations: set[asyncio.Task[Examination]] = set()
+        self._asked: set[asyncio.Task[Any]] = set()
+        """Examinations, texts that are split, and adapters that are loaded or unloaded."""
         self._examining = asyncio.Semaphore(_EXAMINED_AT_ONCE)
+        self.splitting = asyncio.Semaphore(_SPLIT_AT_ONCE)
 
     async def answer(
         self,
@@ -81,16 +88,24 @@ class Service:
         """
         self.embeddings.require_other(model)
         options = await self.models.options(model)
-        self._require_room(requests, options)
+        info = self.slot.info_of(options)
+        context = _TOKENIZED if info is None else info.context
         called = await self.models.adapter(model)
         owned: list[ReplyRequest] = []
-        for request in requests:
-            one = request
-            if owned and request.messages == requests[0].messages:  # choices: fetched once
-                one = dataclasses.replace(request, messages=owned[0].messages)
-            owned.append(await self._owned(caller, one, called, options))
+        size = in_all = 0
+        for before, request in zip((None, *requests), requests, strict=False):
+            if before is None or not request.reads_as(before):
+                require_room(request, context)
+                owned.append(await self._owned(caller, request, called, options))
+                size = owned[-1].size
+            elif request is before:
+                owned.append(owned[-1])
+            else:  # a choice: it has another seed, and what was checked and fetched already
+                owned.append(dataclasses.replace(owned[-1], seed=request.seed))
+                await asyncio.sleep(0)  # all its fields are looked at again
+            in_all += size
         if caller.body is not None:  # each choice is a copy on its way to the engine
-            caller.body.grow(sum(request.size for request in owned))
+            caller.body.grow(in_all)
         if strict and not self.slot.first.strict:
             raise bad_request(
                 "this server does not compute in strict mode; start it with --strict",
@@ -138,11 +153,13 @@ class Service:
         require_room(request, max(_TOKENIZED, info.context if info else 0))
         called = await self.models.adapter(model)
         owned = await self._owned(caller, request, called, options)
-        try:
-            async with self.slot.use(options) as engine:
+
+        async def split() -> Tokenized:
+            # In this order: replies that use an engine wait for such a place too.
+            async with self.slot.use(options) as engine, self.splitting:
                 return await engine.tokenize(owned, special=special, bos=bos)
-        except LocalspecError as error:
-            raise self.refused(error) from None
+
+        return await self.placed(split())
 
     async def examine(
         self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
@@ -154,28 +171,34 @@ class Service:
         """
         require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
         owned = await self._owned(caller, request, None, None)
-        work = asyncio.create_task(self._examined(owned, tokens, rival))
-        self._examinations.add(work)
-        work.add_done_callback(self._examination_over)
+
+        async def examined() -> Examination:
+            async with self._examining, self.slot.use() as engine:
+                return await engine.examine(owned, tokens, rival)
+
+        return await self.placed(examined())
+
+    async def placed(self, work: Coroutine[Any, Any, _T], *, whole: bool = False) -> _T:
+        """What the engine answers. Work whose client has left keeps its place until the engine has
+        ended it, or with ``whole`` done it: a row of such clients cannot pile it up.
+
+        Raises:
+            ApiError: the engine refuses.
+        """
+        task = asyncio.create_task(work)
+        self._asked.add(task)
+        task.add_done_callback(self._over)
         try:
-            return await asyncio.shield(work)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
-            work.cancel()
+            if not whole:
+                task.cancel()
             raise
         except LocalspecError as error:
             raise self.refused(error) from None
 
-    async def _examined(
-        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None
-    ) -> Examination:
-        """One whose client has left keeps its place until the engine has ended it: a row of them
-        cannot pile up.
-        """
-        async with self._examining, self.slot.use() as engine:
-            return await engine.examine(request, tokens, rival)
-
-    def _examination_over(self, work: asyncio.Task[Examination]) -> None:
-        self._examinations.discard(work)
+    def _over(self, work: asyncio.Task[Any]) -> None:
+        self._asked.discard(work)
         if not work.cancelled():
             work.exception()  # seen: its client may have left
 
@@ -204,17 +227,6 @@ class Service:
         if (owner, uses) == (whole.owner, whole.adapters):
             return whole
         return dataclasses.replace(whole, owner=owner, adapters=uses)
-
-    def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
-        """Refuse prompts that cannot fit into the context, where that is known.
-
-        Raises:
-            ApiError: one cannot.
-        """
-        info = self.slot.info_of(options)
-        context = _TOKENIZED if info is None else info.context
-        for request in requests:
-            require_room(request, context)
 
     @property
     def parallel(self) -> int:
@@ -315,5 +327,10 @@ class Service:
 
 
 def _owner(caller: Caller, request: ReplyRequest) -> str:
-    """The caller, and within it what the request itself asks to be kept apart (``cache_salt``)."""
-    return f"{caller.owner}/{request.owner}" if request.owner else caller.owner
+    """The caller, and within it what the request itself asks to be kept apart (``cache_salt``): by
+    a digest, since caches that count what they keep have owners as keys.
+    """
+    if not request.owner:
+        return caller.owner
+    salt = request.owner.encode("utf-8", "surrogatepass")
+    return f"{caller.owner}/{hashlib.sha256(salt).hexdigest()}"

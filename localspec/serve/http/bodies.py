@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.serve.http.body_budget import share_of
 from localspec.serve.http.error_shapes import OPENAI, ErrorShape
 from localspec.serve.http.errors import ApiError, of_engine

@@ -1,7 +1,7 @@
 """Errors as HTTP answers: status, and a body in OpenAI's shape.
 
-Messages are ours or those of `localspec.errors`. Paths of files stay in the server's own log: only
-errors whose text is about the request are shown to clients.
+Messages are ours or those of `localspec.core.errors`. Paths of files stay in the server's own log:
+only errors whose text is about the request are shown to clients.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from localspec.errors import (
+from localspec.core.errors import (
     ContextError,
     DecodeError,
     EngineError,

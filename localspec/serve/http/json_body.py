@@ -8,6 +8,7 @@ import re
 from http import HTTPStatus
 from typing import Any
 
+from localspec.core import json_text
 from localspec.serve.http.errors import ApiError, bad_request
 
 _MOST_VALUES = 1 << 19
@@ -86,13 +87,18 @@ class _Numbers:
         """Another number.
 
         Raises:
-            ApiError: it is too long, or one too many.
+            ApiError: it is too long, beyond floating point, or one too many.
         """
         self._require_short(text)
         self._fractions += 1
         if self._fractions > _MOST_FRACTIONS:
             raise _too_large(f"{_MOST_FRACTIONS} numbers that are not whole")
-        return float(text)
+        try:
+            return json_text.finite(text)
+        except ValueError:
+            raise bad_request(
+                f"the body has a number beyond floating point: {shown(text)}"
+            ) from None
 
     @staticmethod
     def _require_short(text: str) -> None:

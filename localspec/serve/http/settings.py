@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localspec.core.errors import UsageError
 from localspec.core.sampling_params import Sampling
-from localspec.errors import UsageError
 
 DEFAULT_PORT = 8080
 _SHORTEST_KEY = 8

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from localspec.core.errors import UsageError
 from localspec.core.setting_spec import AUTO, Kind, SettingSpec
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.foreign import Foreign, notice, refuse
 from localspec.serve.http.json_body import shown

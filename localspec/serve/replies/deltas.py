@@ -1,12 +1,14 @@
-"""The text of a reply as API clients get it: content, thinking and calls of tools.
-
-`localspec.serve.routes.chat` feeds the events of each reply to one `PartDeltas`
-(`localspec.serve.replies.reply_reader`).
-"""
+"""The text of a reply as API clients get it: content, thinking and calls of tools."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
+
+from localspec.core.events import ReplyEvent
+from localspec.grammar.reply_parts import CallArguments, CallBegin, Content, Reasoning
+from localspec.grammar.reply_reader import ReplyReader
 
 
 class CallDelta(Struct, frozen=True):
@@ -30,3 +32,45 @@ class Delta(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.content or self.reasoning or self.calls)
+
+
+class PartDeltas:
+    """Turns the events of one reply into deltas."""
+
+    def __init__(self, reader: ReplyReader) -> None:
+        self._reader = reader
+
+    @property
+    def called(self) -> bool:
+        """Whether the reply calls tools."""
+        return self._reader.called
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ends inside of a call."""
+        return self._reader.cut
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of the thinking."""
+        return self._reader.reasoning_tokens
+
+    def feed(self, events: Sequence[ReplyEvent]) -> Delta:
+        """The delta of the next events; the last ones end with `Finished`."""
+        content, reasoning = "", ""
+        calls: dict[int, CallDelta] = {}
+        for part in self._reader.parts(events):
+            match part:
+                case Content(text):
+                    content += text
+                case Reasoning(text):
+                    reasoning += text
+                case CallBegin(index, id_of_call, name):
+                    calls[index] = CallDelta(index, id_of_call, name)
+                case CallArguments(index, text):
+                    call = calls.get(index) or CallDelta(index)
+                    more = call.arguments + text
+                    calls[index] = CallDelta(index, call.id, call.name, more)
+                case _:
+                    pass
+        return Delta(content, reasoning, tuple(calls.values()))

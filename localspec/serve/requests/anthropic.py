@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.picture import UNSEEN, Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import MediaError, UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields
@@ -25,7 +25,15 @@ from localspec.serve.requests.chat_messages import (
     message_call,
     named,
 )
-from localspec.serve.requests.generation import GenerationBody, Name, Stops, made, texts
+from localspec.serve.requests.generation import (
+    CallId,
+    GenerationBody,
+    Name,
+    Stop,
+    Stops,
+    made,
+    texts,
+)
 from localspec.serve.requests.grammars import JsonSchema
 from localspec.serve.requests.offered_tools import (
     NAME_SCHEMA,
@@ -127,7 +135,7 @@ class ResultBlock(Fields):
 class ToolResultBlock(Fields, tag_field="type", tag="tool_result"):
     """The result of a call."""
 
-    tool_use_id: str | None = None
+    tool_use_id: CallId | None = None
     content: str | list[ResultBlock] | None = None
     is_error: bool | None = None
 
@@ -146,7 +154,7 @@ class ToolUseBlock(Fields, tag_field="type", tag="tool_use"):
     """An earlier call of a tool."""
 
     name: Name
-    id: str | None = None
+    id: CallId | None = None
     input: Arguments = None
 
     def __post_init__(self) -> None:
@@ -413,7 +421,7 @@ class MessagesBody(GenerationBody, kw_only=True):
     parts: ClassVar[tuple[type[Body], ...]] = (CountBody,)
 
     max_tokens: Annotated[int, Meta(ge=1)]
-    stop_sequences: Name | Stops | None = None
+    stop_sequences: Stop | Stops | None = None
 
     def reply(
         self, prompt: CountBody, tools: OfferedTools, settings: ServeSettings

@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType
 
+from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message, MessageCall, Role
 from localspec.core.picture import UNSEEN, Picture
-from localspec.errors import MediaError, UsageError
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
-from localspec.serve.requests.generation import Name
+from localspec.serve.requests.generation import LONGEST_NAME, CallId, Name
 from localspec.serve.requests.pictures import joined, picture_at, picture_of_result, sound_of
 
 _PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
@@ -160,7 +160,7 @@ class Called(Fields):
 class EarlierCall(Fields, kw_only=True):
     """A call in an earlier message."""
 
-    id: str | None = None
+    id: CallId | None = None
     type: Literal["function"] | None = None
     function: Called
 
@@ -215,15 +215,15 @@ class ToolMessage(Fields, tag_field="role", tag="tool"):
     """The result of a call."""
 
     content: Result | None
-    tool_call_id: str | None = None
-    name: str | None = None
+    tool_call_id: CallId | None = None
+    name: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
 
 
 class FunctionMessage(Fields, tag_field="role", tag="function", kw_only=True):
     """The older form of it."""
 
     content: Result | None
-    tool_call_id: str | None = None
+    tool_call_id: CallId | None = None
     name: Name
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings
@@ -22,10 +23,19 @@ from localspec.serve.requests.grammars import GrammarFields
 
 MOST_STOPS = 64
 _SEEDS = 1 << 64
+LONGEST_NAME = 128
+"""Characters of a tool's name: each of its results is given it."""
+_LONGEST_ID = 4096
+"""Characters of a call's id: some programs put what another model has thought into it."""
 
-Name = Annotated[str, Meta(min_length=1)]
+_SALT = Meta(max_length=1024, description="keeps what is cached for it apart")
+Stop = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+"""The name of a tool."""
+CallId = Annotated[str, Meta(max_length=_LONGEST_ID)]
+"""The id of a call."""
 Alternatives = Annotated[int, Meta(ge=0, le=MOST_ALTERNATIVES)]
-Stops = Annotated[list[Name], Meta(max_length=MOST_STOPS)]
+Stops = Annotated[list[Stop], Meta(max_length=MOST_STOPS)]
 TokenLimit = Annotated[
     int,
     Meta(
@@ -80,11 +90,10 @@ class GenerationBody(GrammarFields):
     )
     stream: bool | None = None
     seed: Annotated[Any, setting(schema.SEED)] = None
-    stop: Annotated[Name | Stops, Meta(description="texts that end the reply")] | None = None
+    stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
     prediction: str | Prediction | None = None
     logprobs_mode: LogprobsMode | None = None
-    prompt_logprobs: Alternatives | None = None
-    cache_salt: Annotated[str, Meta(description="keeps what is cached for it apart")] | None = None
+    cache_salt: Annotated[str, _SALT] | None = None
     lora: Scales | None = None
     localspec: Drafting | None = None
 
@@ -107,7 +116,6 @@ class GenerationBody(GrammarFields):
             "grammar": self.followed(),
             "prediction": prediction.text if isinstance(prediction, Prediction) else prediction,
             "logprobs_mode": self.logprobs_mode or "raw",
-            "prompt_logprobs": self.prompt_logprobs,
             "owner": self.cache_salt or "",
             "adapters": uses(self.lora),
             "verifier": checked("localspec.verifier", schema.VERIFIER, own.verifier),
@@ -115,6 +123,17 @@ class GenerationBody(GrammarFields):
             "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, own.draft_max),
             "draft_memory": own.draft_memory is not False,
         }
+
+    def wanted(self, given: dict[str, Any]) -> Extras:
+        """The parts of the answer that every endpoint has on request; ``given`` is the body as it
+        came.
+        """
+        own = self.localspec or Drafting()
+        return Extras(
+            origins=own.origins or False,
+            strict=own.strict or False,
+            notices=self.notices(given),
+        )
 
 
 def texts(given: str | list[str] | None) -> tuple[str, ...]:
@@ -173,8 +192,14 @@ class ChoicesBody(GenerationBody):
     n: Annotated[int, _CHOICES] | None = None
     best_of: Annotated[int, _CHOICES] | None = None
     stream_options: StreamOptions | None = None
+    prompt_logprobs: Alternatives | None = None
     return_token_ids: bool | None = None
     return_progress: bool | None = None
+
+    def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
+        """As `GenerationBody.reply_fields`."""
+        fields = super().reply_fields(settings, max_tokens=max_tokens)
+        return fields | {"prompt_logprobs": self.prompt_logprobs}
 
     def choices(self, settings: ServeSettings) -> int:
         """``n``.
@@ -191,17 +216,14 @@ class ChoicesBody(GenerationBody):
 
     def extras(self, given: dict[str, Any]) -> Extras:
         """The parts of the answer that it asks for; ``given`` is the body as it came."""
-        own = self.localspec or Drafting()
         options = self.stream_options or StreamOptions()
-        return Extras(
+        return replace(
+            self.wanted(given),
             stream=self.stream or False,
             include_usage=options.include_usage or False,
             continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
             token_ids=self.return_token_ids or False,
-            origins=own.origins or False,
-            strict=own.strict or False,
             progress=self.return_progress or False,
-            notices=self.notices(given),
         )
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import FieldError

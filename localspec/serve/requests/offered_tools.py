@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta, Struct
 
+from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.errors import UsageError
 from localspec.grammar import tools
 from localspec.grammar.tool_families import Tool
 from localspec.serve.http.errors import bad_request

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from localspec.core import settings_schema as schema
+from localspec.core.errors import MediaError
 from localspec.core.events import Message, MessageCall
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import MediaError
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
+from localspec.serve.http.foreign import Foreign, notice
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
 from localspec.serve.requests.embeddings import MOST_TEXTS
-from localspec.serve.requests.generation import Alternatives, Drafting, Name, made, texts
+from localspec.serve.requests.generation import (
+    LONGEST_NAME,
+    Alternatives,
+    CallId,
+    Drafting,
+    Extras,
+    Name,
+    made,
+    texts,
+)
 from localspec.serve.requests.grammars import checked_grammar
 from localspec.serve.requests.offered_tools import ChatTool, OfferedTools, chat_tools
 from localspec.serve.requests.ollama_options import KeepAlive, OllamaOptions
@@ -107,6 +116,15 @@ class OllamaReplyBody(Body, kw_only=True):
             return own
         return [*own, *self.options.without_effect_inside(given["options"])]
 
+    def wanted(self, idle: Sequence[str]) -> Extras:
+        """The parts of the answer that it asks for; ``idle`` are its fields without effect."""
+        own = self.localspec or Drafting()
+        return Extras(
+            origins=own.origins or False,
+            strict=own.strict or False,
+            notices=(notice(idle),) if idle else (),
+        )
+
     def _reply(self, settings: ServeSettings, grammar: GrammarSpec | None) -> dict[str, Any]:
         """The fields of `ReplyRequest` but the prompt.
 
@@ -161,7 +179,7 @@ class CalledFunction(Fields):
 class OllamaCall(Fields, kw_only=True):
     """An earlier call of a tool."""
 
-    id: str | None = None
+    id: CallId | None = None
     type: str | None = None
     function: CalledFunction
 
@@ -174,8 +192,8 @@ class OllamaMessage(Fields):
     thinking: str | None = None
     images: list[Image] | None = None
     tool_calls: list[OllamaCall] | None = None
-    tool_name: str | None = None
-    tool_call_id: str | None = None
+    tool_name: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
+    tool_call_id: CallId | None = None
 
     def __post_init__(self) -> None:
         if self.images and self.role not in {"user", "tool"}:

@@ -15,7 +15,7 @@ from localspec.serve.http.foreign import Foreign, refuse
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.typed import setting
 from localspec.serve.http.wording import REFUSAL
-from localspec.serve.requests.generation import Name, Stops
+from localspec.serve.requests.generation import Stop, Stops
 from localspec.serve.requests.sampling import SamplingFields
 
 _UNIT = r"\d{1,9}(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h)"
@@ -54,7 +54,7 @@ class OllamaOptions(SamplingFields):
 
     num_predict: Annotated[int, Meta(description="most tokens; below 1: no limit")] | None = None
     seed: Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")] = None
-    stop: Annotated[Name | Stops, Meta(description="texts that end the reply")] | None = None
+    stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
         """Names of what has no effect in ``given``, the object that this was read from."""

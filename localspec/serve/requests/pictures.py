@@ -15,9 +15,9 @@ import re
 import urllib.parse
 from collections.abc import Iterable
 
+from localspec.core.errors import MediaError
 from localspec.core.picture import LARGEST_FILE, UNSEEN, Picture, is_sound
 from localspec.core.safe_text import safe_line
-from localspec.errors import MediaError
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[\w.+-]*)*)(;base64)?,", re.ASCII)
 

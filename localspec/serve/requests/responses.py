@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
 
+from localspec.core.errors import UsageError
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Fields
@@ -25,7 +25,13 @@ from localspec.serve.requests.chat_messages import (
     said_by,
     thinking_arguments,
 )
-from localspec.serve.requests.generation import Alternatives, GenerationBody, Name, made
+from localspec.serve.requests.generation import (
+    Alternatives,
+    CallId,
+    GenerationBody,
+    Name,
+    made,
+)
 from localspec.serve.requests.grammars import AnySchema, FormatType
 from localspec.serve.requests.offered_tools import (
     ALLOWED,
@@ -72,7 +78,7 @@ class InputMessage(Fields, tag_field="type", tag="message"):
 class InputCall(Called, tag_field="type", tag="function_call"):
     """An earlier call of a tool."""
 
-    call_id: str | None = None
+    call_id: CallId | None = None
 
     @property
     def message(self) -> Message:
@@ -84,7 +90,7 @@ class InputOutput(Fields, tag_field="type", tag="function_call_output"):
     """The result of one."""
 
     output: Result
-    call_id: str | None = None
+    call_id: CallId | None = None
 
     @property
     def message(self) -> Message:

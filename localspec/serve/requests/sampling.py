@@ -8,9 +8,9 @@ import msgspec
 
 from localspec.core import sampler_settings as samplers
 from localspec.core import settings_schema as schema
+from localspec.core.errors import UsageError
 from localspec.core.sampling_params import LARGEST_BIAS, Sampling
 from localspec.core.setting_spec import Scope, SettingSpec
-from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.typed import Body, checked, setting
 from localspec.serve.http.wording import kind_of

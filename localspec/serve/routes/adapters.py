@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
-from localspec.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, read_body, while_connected
 from localspec.serve.http.errors import bad_request
@@ -96,17 +95,12 @@ class AdapterRoutes:
         work = service.adapters.load(
             body.lora_name, body.lora_path, again=body.load_inplace or False
         )
-        try:
-            await while_connected(received.http, work)
-        except LocalspecError as error:
-            raise service.refused(error) from None
+        await while_connected(received.http, service.placed(work, whole=True))
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def unload(self, received: Received[UnloadAdapterBody]) -> Response:
         """Unload one."""
         name, service = received.body.lora_name, self._service
-        try:
-            await while_connected(received.http, service.adapters.unload(name))
-        except LocalspecError as error:
-            raise service.refused(error) from None
+        work = service.placed(service.adapters.unload(name), whole=True)
+        await while_connected(received.http, work)
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

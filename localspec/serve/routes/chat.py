@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.core.reply_request import ReplyRequest
+from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
@@ -24,9 +25,8 @@ from localspec.serve.replies.answer_fields import (
     own,
     scored,
 )
-from localspec.serve.replies.deltas import CallDelta, Delta
+from localspec.serve.replies.deltas import CallDelta, Delta, PartDeltas
 from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.reply_reader import PartDeltas, ReplyReader
 from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.chat import ChatBody, ConversationBody
 from localspec.serve.requests.generation import Extras, of_choices
@@ -188,7 +188,7 @@ class ChatStream(ChunkStream):
         last = events[-1]
         if isinstance(last, Finished):
             reason = _reason(last.reply, self._deltas[index])
-            found.append(self._last_chunk(index, {"delta": {}}, reason, events, last.reply))
+            found.append(self._last_chunk(index, {"delta": {}}, reason, last.reply))
         return found
 
     def _text_chunk(self, index: int, delta: Delta, tokens: Sequence[Token]) -> Chunk:

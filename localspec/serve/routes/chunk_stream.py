@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from localspec.core.events import Reading, Reply, ReplyEvent, Stats, Token
+from localspec.core.events import Notice, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.serve.backend.answering import Answering
 from localspec.serve.http.sse import DONE, Chunks
 from localspec.serve.replies.answer_fields import head, own
@@ -32,6 +32,8 @@ class ChunkStream(ABC):
         self._prompts_read: dict[int, int] = {}
         self._emitted: Counter[int] = Counter()
         """Tokens of each reply so far, and above those of its prompt."""
+        self._told: dict[int, list[Notice]] = {}
+        """Notices of each reply."""
 
     async def parts(self) -> AsyncIterator[bytes]:
         """The bytes of the stream; each item has all chunks that are there.
@@ -64,6 +66,8 @@ class ChunkStream(ABC):
                 self._emitted[index] += 1
             elif isinstance(event, Reading):
                 self._prompts_read[index] = event.total
+            elif isinstance(event, Notice):
+                self._told.setdefault(index, []).append(event)
         return self._round(index, events)
 
     async def _opening(self) -> list[Chunk]:
@@ -95,7 +99,6 @@ class ChunkStream(ABC):
         index: int,
         content: dict[str, Any],
         reason: str,
-        events: Sequence[ReplyEvent],
         reply: Reply,
     ) -> Chunk:
         """The chunk that says why the reply ended, with its figures."""
@@ -104,6 +107,6 @@ class ChunkStream(ABC):
             index,
             content,
             finish_reason=reason,
-            localspec=own(events, reply, Extras(notices=self._extras.notices)),
+            localspec=own(self._told.get(index, ()), reply, Extras(notices=self._extras.notices)),
         )
         return chunk | measurements(reply.stats)

@@ -233,5 +233,5 @@ class CompletionStream(ChunkStream):
             found.append(self._chunk(index, {"text": said}, **more))
         if isinstance(last, Finished):
             reason = REASONS[last.reply.finish_reason]
-            found.append(self._last_chunk(index, {"text": ""}, reason, events, last.reply))
+            found.append(self._last_chunk(index, {"text": ""}, reason, last.reply))
         return found

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded, Vectors, normalized
-from localspec.errors import LocalspecError
+from localspec.core.errors import LocalspecError
 from localspec.serve.backend.records import texts_line
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected

@@ -217,6 +217,5 @@ OLLAMA_GENERATE: dict[str, Any] = {
     "keep_alive": 300,
 }
 OLLAMA_SHOW: dict[str, Any] = {"model": "demo", "verbose": False}
-OLLAMA_PULL: dict[str, Any] = {"model": "demo", "stream": False}
 OLLAMA_EMBED: dict[str, Any] = {"model": "nomic", "input": ["one", "two"], "dimensions": 4}
 OLLAMA_PROMPT: dict[str, Any] = {"model": "nomic", "prompt": "one"}

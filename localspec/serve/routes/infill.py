@@ -19,7 +19,7 @@ from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import own
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
-from localspec.serve.requests.generation import Drafting, Extras, made
+from localspec.serve.requests.generation import Extras, made
 from localspec.serve.requests.infill import InfillBody
 from localspec.serve.routes import answers, examples
 from localspec.serve.routes.endpoint import Received, post
@@ -53,15 +53,15 @@ class Infills:
         """Answer one request. A client that leaves ends its reply."""
         service, request, body = self._service, received.http, received.body
         asked = await received.apart(lambda: made(body.request(service.settings)))
-        own_fields = body.localspec or Drafting()
+        extras = body.wanted(received.given)
         answering = await service.answer(
             caller_of(request.scope),
             PATH,
             body.model,
             [asked],
-            strict=own_fields.strict or False,
+            strict=extras.strict,
         )
-        shown = _Shown(answering, asked, body, Extras(origins=own_fields.origins or False))
+        shown = _Shown(answering, asked, body, extras)
         if body.stream:
             return StreamedAnswer(shown.parts(), service.settings.limits, shape=SHAPE)
         return JSONAnswer(await while_connected(request, shown.whole()))

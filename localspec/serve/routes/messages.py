@@ -12,14 +12,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering
-from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.errors import ApiError
-from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.reply_parts import (
+from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
     CallEnd,
@@ -29,7 +22,14 @@ from localspec.serve.replies.reply_parts import (
     WholeReply,
     merged,
 )
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.sse import sse
+from localspec.serve.replies.answer_fields import new_id, own
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.anthropic import CountBody, MessagesBody
@@ -120,7 +120,13 @@ class Messages:
         service, request, body = self._service, received.http, received.body
         asked = await received.apart(lambda: self._read(received))
         service.tell_unknown(PATH, asked.ignored)
-        answering = await service.answer(caller_of(request.scope), PATH, body.model, [asked.reply])
+        answering = await service.answer(
+            caller_of(request.scope),
+            PATH,
+            body.model,
+            [asked.reply],
+            strict=asked.extras.strict,
+        )
         if body.stream:
             stream = MessageStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=ANTHROPIC)
@@ -138,7 +144,7 @@ class Messages:
         prompt = received.part(CountBody)
         tools = prompt.offered()
         reply = received.body.reply(prompt, tools, self._service.settings)
-        extras = Extras(notices=received.body.notices(received.given))
+        extras = received.body.wanted(received.given)
         return MessagesRequest(reply, tools, prompt.other_tools, extras)
 
     async def _whole(self, answering: Answering, asked: MessagesRequest) -> dict[str, Any]:
@@ -219,6 +225,7 @@ class MessageStream:
         self._open = ""
         """Type of the block that is open."""
         self._begun = False
+        self._seen: list[ReplyEvent] = []
 
     async def parts(self) -> AsyncIterator[bytes]:
         """The bytes of the stream; each item has all events that are there."""
@@ -244,10 +251,11 @@ class MessageStream:
                 "output_tokens": 0,
             }
             found.append({"type": "message_start", "message": _message(model) | {"usage": usage}})
+        self._seen += events
         for part in merged(self._reader.parts(events)):
             found += self._part(part)
         if isinstance(last, Finished):
-            found += [*self._close(), *self._end(events, last.reply)]
+            found += [*self._close(), *self._end(self._seen, last.reply)]
         return found
 
     def _part(self, part: Part) -> list[dict[str, Any]]:

@@ -24,12 +24,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from localspec.core import codec
+from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.commands import ExamineCommand
 from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
-from localspec.errors import RemoteError, UsageError
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (

@@ -91,13 +91,15 @@ class Replies:
         self, received: Received[Any], reply: ReplyRequest | None, tools: OfferedTools, said: Said
     ) -> OllamaRequest:
         body: OllamaReplyBody = received.body
+        idle = body.without_effect_in(received.given)
         return OllamaRequest(
             reply=reply,
             tools=tools,
             said=said,
             logprobs=body.logprobs or False,
             thinks=body.think not in {None, False},
-            without_effect=body.without_effect_in(received.given),
+            extras=body.wanted(idle),
+            inside=[name.partition(" (")[0] for name in idle if name.startswith("options.")],
         )
 
     async def _answer(
@@ -105,17 +107,15 @@ class Replies:
     ) -> Response:
         service, request, body = self._service, received.http, received.body
         asked = await received.apart(read)
-        inside = [name for name in asked.without_effect if name.startswith("options.")]
-        service.tell_unknown(path, [name.partition(" (")[0] for name in inside])
+        service.tell_unknown(path, asked.inside)
         if asked.reply is None:
             return await self._loaded(received, asked)
-        own_flags = body.localspec
         answering = await service.answer(
             caller_of(request.scope),
             path,
             body.model,
             [asked.reply],
-            strict=bool(own_flags is not None and own_flags.strict),
+            strict=asked.extras.strict,
         )
         service.keep(await service.models.options(body.model), seconds(body.keep_alive))
         answer = Answer(answering, asked, body.model)

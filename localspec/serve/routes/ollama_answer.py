@@ -11,13 +11,7 @@ from msgspec import Struct
 
 from localspec.core.events import Finished, Reply, ReplyEvent, ReplyFormat, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering
-from localspec.serve.http.errors import ApiError
-from localspec.serve.http.foreign import notice
-from localspec.serve.http.sse import dumps
-from localspec.serve.replies.answer_fields import REASONS, own
-from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.reply_parts import (
+from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
     CallEnd,
@@ -25,8 +19,14 @@ from localspec.serve.replies.reply_parts import (
     Part,
     Reasoning,
     WholeCall,
+    merged,
 )
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.serve.backend.answering import Answering
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.sse import dumps
+from localspec.serve.replies.answer_fields import REASONS, own
+from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.generation import Extras
@@ -77,7 +77,9 @@ class OllamaRequest(Struct, frozen=True):
     logprobs: bool
     thinks: bool
     """Whether thinking was asked for."""
-    without_effect: list[str]
+    extras: Extras
+    inside: list[str]
+    """Options that the server's log names: they have no effect."""
 
 
 class Answer:
@@ -94,6 +96,8 @@ class Answer:
         """Clock when the engine took the request."""
         self._thinks_never = False
         """Whether the chat template has no thinking, as far as is known."""
+        self._seen: list[ReplyEvent] = []
+        """The events of a stream so far."""
 
     async def parts(self) -> AsyncIterator[bytes]:
         """The bytes of the stream; each item has all lines that are there."""
@@ -111,13 +115,14 @@ class Answer:
         return self._head(text, thinking, calls, events) | self._end(events, reply)
 
     def _lines(self, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+        self._seen += events
         text, thinking, calls = self._divided(events)
         found = []
         if text or thinking or calls or (self._asked.logprobs and _tokens(events)):
             found.append(self._head(text, thinking, calls, events) | {"done": False})
         last = events[-1]
         if isinstance(last, Finished):
-            found.append(self._head("", "", [], ()) | self._end(events, last.reply))
+            found.append(self._head("", "", [], ()) | self._end(self._seen, last.reply))
         return found
 
     def _divided(self, events: Sequence[ReplyEvent]) -> tuple[str, str, list[dict[str, Any]]]:
@@ -126,7 +131,7 @@ class Answer:
             if isinstance(event, ReplyFormat):
                 self._thinks_never = not event.thinking
         text, thinking, calls = "", "", []
-        for part in self._reader.parts(events):
+        for part in merged(self._reader.parts(events)):
             match part:
                 case Content(more):
                     text += more
@@ -166,14 +171,10 @@ class Answer:
     def _end(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         """The fields of the last object: why it ended, nanoseconds, counts, and our own."""
         stats, arrived = reply.stats, self._answering.record.arrived
-        said = own(events, reply, Extras())
-        notices = [*said.get("notices", ())]
-        if self._asked.without_effect:
-            notices.append(notice(self._asked.without_effect))
+        said = own(events, reply, self._asked.extras)
         if self._asked.thinks and self._thinks_never:
-            notices.append("think: the chat template of this model has no thinking")
-        if notices:
-            said["notices"] = notices
+            told = "think: the chat template of this model has no thinking"
+            said["notices"] = [*said.get("notices", ()), told]
         return {
             "done": True,
             "done_reason": REASONS[reply.finish_reason],

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from localspec.core.events import ReplyEvent, Token
-from localspec.serve.replies.answer_fields import new_id
-from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.reply_parts import (
+from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
     CallEnd,
@@ -18,7 +17,9 @@ from localspec.serve.replies.reply_parts import (
     Part,
     Reasoning,
 )
-from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.grammar.reply_reader import ReplyReader
+from localspec.serve.replies.answer_fields import new_id
+from localspec.serve.replies.logprob_shapes import chat_logprobs
 
 _KINDS = {
     "reasoning": ("rs", "reasoning_text"),
@@ -34,11 +35,17 @@ class Item(Struct):
     kind: str
     id: str
     index: int
-    text: str = ""
+    said: list[str] = []
+    """The parts of its text."""
     call_id: str = ""
     name: str = ""
     logprobs: list[dict[str, Any]] = []
     status: str = "in_progress"
+
+    @property
+    def text(self) -> str:
+        """All that was said of it."""
+        return "".join(self.said)
 
     @property
     def part(self) -> dict[str, Any]:
@@ -119,7 +126,7 @@ class ResponseItems:
         found = [] if self._open is not None and self._open.kind == kind else self._begin(kind)
         item = self._open
         assert item is not None
-        item.text += text
+        item.said.append(text)
         return [*found, self._delta(item, text, [])]
 
     def _delta(self, item: Item, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -170,17 +177,16 @@ def _event_type(item: Item, what: str) -> str:
 def _merged(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The events, neighbouring deltas of one item as one."""
     found: list[dict[str, Any]] = []
-    for event in events:
-        last = found[-1] if found else None
-        if (
-            last is not None
-            and "delta" in event
-            and last["type"] == event["type"]
-            and last["item_id"] == event["item_id"]
-        ):
-            last["delta"] += event["delta"]
-            if "logprobs" in event:
-                last["logprobs"] = [*last["logprobs"], *event["logprobs"]]
-        else:
-            found.append(event)
+    for _, several in itertools.groupby(events, _delta_of):
+        first, *others = several
+        if others:
+            first["delta"] += "".join(one["delta"] for one in others)
+            if "logprobs" in first:
+                first["logprobs"] += [entry for one in others for entry in one["logprobs"]]
+        found.append(first)
     return found
+
+
+def _delta_of(event: dict[str, Any]) -> object:
+    """What deltas of one item have in common; other events have nothing in common."""
+    return (event["type"], event["item_id"]) if "delta" in event else object()

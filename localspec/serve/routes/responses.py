@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.core.reply_request import ReplyRequest
+from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
@@ -21,7 +22,6 @@ from localspec.serve.http.error_shapes import OpenAIShape
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.reply_reader import ReplyReader
 from localspec.serve.replies.rounds import rounds
 from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.generation import Extras
@@ -73,7 +73,13 @@ class Responses:
         """Answer one request."""
         service, request, body = self._service, received.http, received.body
         asked = await received.apart(lambda: self._read(received))
-        answering = await service.answer(caller_of(request.scope), PATH, body.model, [asked.reply])
+        answering = await service.answer(
+            caller_of(request.scope),
+            PATH,
+            body.model,
+            [asked.reply],
+            strict=asked.extras.strict,
+        )
         if body.stream:
             stream = ResponseStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
@@ -83,7 +89,7 @@ class Responses:
         body = received.body
         tools = body.offered()
         reply = body.reply(tools, self._service.settings)
-        echo, extras = body.echo(received.given), Extras(notices=body.notices(received.given))
+        echo, extras = body.echo(received.given), body.wanted(received.given)
         return ResponsesRequest(reply, tools, body.wants_logprobs, echo, extras)
 
     async def _whole(self, answering: Answering, asked: ResponsesRequest) -> dict[str, Any]:
@@ -156,6 +162,7 @@ class ResponseStream:
         self._asked = asked
         self._number = 0
         self._begun = False
+        self._seen: list[ReplyEvent] = []
 
     async def parts(self) -> AsyncIterator[bytes]:
         """The bytes of the stream; each item has all events that are there."""
@@ -188,11 +195,12 @@ class ResponseStream:
                 {"type": f"response.{name}", "response": building.begun()}
                 for name in ("created", "in_progress")
             ]
+        self._seen += events
         found += building.items.feed(events)
         if isinstance(last, Finished):
             whole = last.reply.finish_reason == "stop"
             found += building.items.finish(complete=whole)
             name = "completed" if whole else "incomplete"
-            response = building.finished(events, last.reply)
+            response = building.finished(self._seen, last.reply)
             found.append({"type": f"response.{name}", "response": response})
         return found

@@ -13,9 +13,9 @@ from random import Random
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.chats.calls import SavedCall, reply_messages
-from localspec.serve.replies.written_calls import WrittenCalls
 from localspec.tools.toolbox import RequestTools
 from localspec.tools.values import OfferedTool
+from localspec.tools.written_calls import WrittenCalls
 
 from .form import Task
 from .talks import Example, example

@@ -1,0 +1,250 @@
+"""The one door to native code of ours: libraries that were compiled here are stored and opened.
+
+A library is code with the user's rights. It is opened only where nobody else could have written or
+exchanged it: the file and every folder above it belong to the user, to root, or to the owner of
+this very code, and nobody else may write to them. Every folder is checked, from the root on, so
+that no other user can exchange anything between the check and the opening either. Beside the file
+stands its SHA-256 digest from when it was stored, which finds damage and what was stored in part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from localspec.core.errors import LocalspecError
+from localspec.core.files import private
+
+_LARGEST = 1 << 30
+"""Bytes of a library at most."""
+_LOCK = ".lock"
+_SCRATCH = "build-"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+_LOOK_S = 0.1
+"""Seconds between two looks whether another process is done."""
+_LIBRARY = re.compile(r"\.(so|dylib|dll)(\.|$)")
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def opened(path: Path, kind: type[ctypes.CDLL] = ctypes.PyDLL) -> ctypes.CDLL:
+    """Open a stored library; a `ctypes.PyDLL` keeps Python's lock in its functions.
+
+    Raises:
+        LocalspecError: see `trusted`; or the system does not load it.
+    """
+    place = trusted(path)
+    try:
+        return kind(str(place))
+    except OSError as error:
+        raise LocalspecError(f"{place} cannot be loaded: {error}") from None
+
+
+def trusted(path: Path) -> Path:
+    """The place of a stored library, links resolved, for a function that opens it.
+
+    Raises:
+        LocalspecError: it is not there, not what was stored, or others could have written it.
+    """
+    place = Path(os.path.realpath(path.parent)) / path.name
+    require_closed(place.parent)
+    try:
+        recorded = _read(_record(place), 1024)
+        found = hashlib.sha256(_read(place, _LARGEST)).hexdigest()
+    except FileNotFoundError:
+        raise LocalspecError(f"{place} was not compiled here; start again") from None
+    except OSError as error:
+        raise LocalspecError(f"{place} cannot be read: {error.strerror or error}") from None
+    if recorded.decode("ascii", "replace").strip() != found:
+        raise LocalspecError(
+            f"{place} is not what was compiled here: its digest differs; delete {place.parent} "
+            "and start again"
+        )
+    return place
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a library is there whole: it need not be made. `trusted` says whether it is safe."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        return _record(path).read_text(encoding="ascii", errors="replace").strip() == found
+    except OSError:
+        return False
+
+
+def store(
+    folder: Path,
+    name: str,
+    make: Callable[[Path], None],
+    check: Callable[[Path], None] | None = None,
+    *,
+    shared: bool = False,
+    waiting: Callable[[], None] = lambda: None,
+) -> Path:
+    """Store the library that ``make`` writes at the place it is given, whole or not at all.
+
+    ``check`` may open it there, and raises where it is wrong. ``shared``: other users may read it,
+    who run the same installation. Where another process stores it just now, its result is taken;
+    ``waiting`` is called meanwhile, and may raise.
+
+    Raises:
+        LocalspecError: others may write to the folder.
+        OSError: it cannot be written.
+        Exception: what ``make``, ``check`` and ``waiting`` raise.
+    """
+    private.make(folder, 0o755 if shared else 0o700)
+    path = folder / name
+    with _alone(folder, waiting) as first:
+        if first or not is_stored(path):
+            _store(path, make, check, shared=shared)
+    return path
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[bool]:
+    """Hold a folder's lock; whether no other process had it."""
+    import filelock  # only where something is compiled: it takes long
+
+    lock, first = filelock.FileLock(folder / _LOCK, mode=0o600, fallback_to_soft=False), True
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=_LOOK_S)
+        except filelock.Timeout:
+            first = False
+            waiting()
+        except OSError as error:
+            # Some network file systems have no locks: both processes then store the same.
+            if error.errno not in _NO_LOCKS:
+                raise
+            break
+    try:
+        if lock.is_locked:  # what a build that was killed has left
+            for scratch in folder.glob(f"{_SCRATCH}*"):
+                shutil.rmtree(scratch, ignore_errors=True)
+        yield first
+    finally:
+        lock.release()
+
+
+def _store(
+    path: Path,
+    make: Callable[[Path], None],
+    check: Callable[[Path], None] | None,
+    *,
+    shared: bool,
+) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_SCRATCH) as scratch:
+        fresh = Path(scratch) / path.name
+        make(fresh)
+        fresh.chmod(0o644 if shared else 0o600)  # compilers go by the umask
+        digest = hashlib.sha256(fresh.read_bytes()).hexdigest()
+        _record(fresh).write_text(f"{digest}\n", encoding="ascii")
+        _record(fresh).chmod(0o644 if shared else 0o600)
+        if check is not None:
+            check(fresh)
+        # The digest comes last and makes it valid: what a kill leaves is made again.
+        with contextlib.suppress(FileNotFoundError):
+            _record(path).unlink()
+        fresh.replace(path)
+        _record(fresh).replace(_record(path))
+
+
+def require_closed(folder: Path, *files: Path) -> None:
+    """Refuse a folder of native code, and files in it, that somebody else could write or exchange.
+
+    Raises:
+        LocalspecError: it, or one that it is in, belongs to another user or is open to others.
+    """
+    folder = Path(os.path.realpath(folder))
+    for place in (*reversed(folder.parents), folder):
+        try:
+            found = place.lstat()
+        except OSError as error:
+            raise LocalspecError(f"{place}: {error.strerror or error}") from None
+        if not stat.S_ISDIR(found.st_mode):
+            raise LocalspecError(f"{place} is no folder")
+        # In a folder such as /tmp, nobody can exchange what belongs to others.
+        if place == folder or not found.st_mode & stat.S_ISVTX:
+            _require_closed(place, found)
+        _require_owner(place, found)
+    for file in files:
+        try:
+            found = file.lstat()
+        except OSError as error:
+            raise LocalspecError(f"{file}: {error.strerror or error}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise LocalspecError(f"{file} is no file of ours; delete it and start again")
+        _require_closed(file, found)
+        _require_owner(file, found)
+
+
+def closed_libraries(folder: Path) -> Path:
+    """The place of a folder of libraries that were not stored here, links resolved.
+
+    Raises:
+        LocalspecError: somebody else could write or exchange it or a library in it, or where a link
+            in it leads.
+    """
+    place = Path(os.path.realpath(folder))
+    require_closed(place)
+    for found in sorted(place.iterdir()):
+        if _LIBRARY.search(found.name):
+            file = Path(os.path.realpath(found))
+            require_closed(file.parent, file)
+    return place
+
+
+def _read(place: Path, largest: int) -> bytes:
+    """The content of a file that nobody else could have written.
+
+    Raises:
+        LocalspecError: somebody else could have.
+        OSError: it cannot be read.
+    """
+    try:
+        handle = os.open(place, _FLAGS)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise LocalspecError(f"{place} is a link; delete it and start again") from None
+        raise
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+            raise LocalspecError(f"{place} is no file of ours; delete it and start again")
+        _require_closed(place, found)
+        _require_owner(place, found)
+        return file.read()
+
+
+def _require_owner(place: Path, found: os.stat_result) -> None:
+    if hasattr(os, "geteuid") and found.st_uid not in _owners():
+        raise LocalspecError(
+            f"{place} belongs to another user, who could exchange native code in it: it is not "
+            "loaded; use a folder of your own (LOCALSPEC_HOME)"
+        )
+
+
+def _require_closed(place: Path, found: os.stat_result) -> None:
+    if private.open_to_others(place, found):
+        raise LocalspecError(
+            f"others may write to {place}, and native code in it is not loaded; "
+            f"forbid it: chmod go-w '{place}'"
+        )
+
+
+def _owners() -> frozenset[int]:
+    """Root, this user, and whoever owns this file: their code runs here in any case."""
+    return frozenset({0, os.geteuid(), Path(__file__).stat().st_uid})
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")

@@ -1,0 +1,105 @@
+"""Files and folders that belong to the user alone, and texts without their secrets."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+from localspec.core.errors import LocalspecError
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_SECRETS = (
+    (re.compile(r"hf_[A-Za-z0-9]{8,}"), "hf_***"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 ***"),
+    (re.compile(r"(?i)\b(token|api[_-]?key|password|secret|signature)=[^\s&'\"]+"), r"\1=***"),
+    (re.compile(r"(?<=://)[^\s/?#'\"]+(?=@)"), "***"),
+)
+"""Tokens of the Hub, headers and parameters that carry a key, passwords in addresses."""
+
+
+def opener(path: str, flags: int) -> int:
+    """An opener for `open`: only the owner can read the file, from its first byte on; also one that
+    existed before.
+    """
+    handle = os.open(path, flags, 0o600)
+    if hasattr(os, "fchmod") and os.fstat(handle).st_mode & 0o077:
+        os.fchmod(handle, 0o600)
+    return handle
+
+
+def require_own(folder: Path) -> None:
+    """Refuse a folder in which another user could put, exchange or read files of ours.
+
+    Raises:
+        LocalspecError: others may write to it, or it belongs to another user.
+        OSError: it cannot be looked at.
+    """
+    if not hasattr(os, "geteuid"):  # Windows has other rights than these
+        return
+    found, user = folder.stat(), os.geteuid()
+    if user != 0 and found.st_uid not in {0, user}:
+        raise LocalspecError(
+            f"{folder} belongs to another user; set LOCALSPEC_HOME to a folder of your own"
+        )
+    if found.st_mode & _OTHERS:
+        raise LocalspecError(
+            f"others may write to {folder}; make it yours alone: chmod 700 '{folder}'"
+        )
+
+
+def make(folder: Path, mode: int = 0o700) -> Path:
+    """Make a folder of ours. Every folder above it that is missing has the same ``mode``, whatever
+    the umask allows: who may write to one of them could exchange what is below it.
+
+    Raises:
+        LocalspecError: others may write to it, or it belongs to another user.
+        OSError: it cannot be made.
+    """
+    missing, place = list[Path](), folder
+    while not place.exists():
+        missing.append(place)
+        place = place.parent
+    for one in reversed(missing):
+        one.mkdir(mode, exist_ok=True)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    require_own(folder)
+    return folder
+
+
+def open_to_others(place: str | Path, found: os.stat_result) -> bool:
+    """Whether somebody else may write to a file or folder.
+
+    Where users have a group of their own (Debian, Fedora), folders are writable for that group.
+    """
+    if not hasattr(os, "geteuid") or not found.st_mode & _OTHERS:
+        return False
+    return bool(found.st_mode & stat.S_IWOTH) or not _group_of_one(place, found.st_gid)
+
+
+def _group_of_one(place: str | Path, group: int) -> bool:
+    """Whether a group has no members but this user, and no list gives others more rights."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    if user.pw_gid != group or found.gr_name != user.pw_name or set(found.gr_mem) - {user.pw_name}:
+        return False
+    # A group's list does not name those who have it as their own.
+    if any(u.pw_gid == group and u.pw_uid != user.pw_uid for u in pwd.getpwall()):
+        return False
+    names = os.listxattr(place) if hasattr(os, "listxattr") else []
+    return "system.posix_acl_access" not in names
+
+
+def without_secrets(text: str) -> str:
+    """A text for a log or a message, its tokens and passwords replaced by asterisks."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text

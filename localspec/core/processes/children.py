@@ -1,0 +1,104 @@
+"""Starting modules of this package in a Python process of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from localspec.core import errors
+from localspec.core.errors import EngineError, LocalspecError
+
+_PATIENCE = 60.0
+"""Seconds; a driver that starts up can take several."""
+_HOME = str(Path(__file__).resolve().parents[3])
+"""The folder that holds this package."""
+
+
+def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """The command that runs one of our modules with this Python, and its environment.
+
+    -P and an explicit path: a folder called localspec in the working directory is not ours.
+    """
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
+    return [sys.executable, "-P", "-m", module, *arguments], os.environ | {"PYTHONPATH": path}
+
+
+def ask(module: str, *arguments: str) -> Any:
+    """The JSON that a module prints. Blocks until it ends.
+
+    Raises:
+        LocalspecError: it failed; the message is the last line of its stderr.
+    """
+    line, environment = command(module, *arguments)
+    try:
+        done = subprocess.run(
+            line,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
+    except (OSError, ValueError) as error:
+        raise LocalspecError(f"no answer: {error}") from None
+    raise _failed(done.stderr, done.returncode)
+
+
+async def ask_async(module: str, *arguments: str) -> Any:
+    """Ask a child process without blocking the event loop; cancelled, it ends the process.
+
+    Raises:
+        LocalspecError: as `ask`.
+    """
+    import asyncio  # here: it is slow to import, and commands do without
+
+    line, environment = command(module, *arguments)
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *line, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+    except OSError as error:
+        raise LocalspecError(f"no answer: {error}") from None
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), _PATIENCE)
+        if process.returncode == 0:
+            return json.loads(out)
+    except TimeoutError:
+        raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
+    except ValueError as error:
+        raise LocalspecError(f"no answer: {error}") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    raise _failed(err, process.returncode)
+
+
+def failed(error: LocalspecError) -> dict[str, Any]:
+    """The fields of a process's answer that is an error."""
+    return {"error": type(error).__name__, "message": str(error)}
+
+
+def read_failed(message: dict[str, Any]) -> LocalspecError:
+    """The error that a message holds: of its class in `localspec.core.errors`."""
+    kind = getattr(errors, str(message["error"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
+        kind = EngineError
+    return kind(str(message["message"]))
+
+
+def _failed(stderr: bytes, status: int | None) -> LocalspecError:
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {status}"
+    return LocalspecError(reason)

@@ -1,0 +1,202 @@
+"""An embedding model or a reranker in a process of its own: where native code aborts there, nothing
+else ends, and the next request starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from typing import Any
+
+from localspec.core import embedded
+from localspec.core.embedded import Embedded, EmbeddingInfo
+from localspec.core.errors import EngineError, QueueFullError
+from localspec.core.files import paths
+from localspec.core.files.private import opener
+from localspec.core.processes import children
+
+MODULE = "localspec.loading.embedding_child"
+LOG = "embedding-process.log"
+MOST_WAITING = 128
+_MAX_LINE = 1 << 28
+"""Bytes of a line."""
+_END_S = 5.0
+
+
+class EmbeddingProcess:
+    """One model. Belongs to one asyncio loop."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        gpu_layers: int | None = None,
+        threads: int | None = None,
+        module: str = MODULE,
+    ) -> None:
+        """``model`` as in `Embedder`; ``module`` answers in its place in tests."""
+        self.model = model
+        self._module = module
+        self._flags: list[str] = []
+        for flag, value in (("--gpu-layers", gpu_layers), ("--threads", threads)):
+            self._flags += [] if value is None else [flag, str(value)]
+        self.info: EmbeddingInfo | None = None
+        """None while no process runs."""
+        self._process: Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._waiting = 0
+        self._turn = asyncio.Lock()
+        self._asked: asyncio.Future[dict[str, Any]] | None = None
+        """The answer that the process computes."""
+        self._starting = asyncio.Lock()
+        self._closed = False
+
+    async def start(self) -> EmbeddingInfo:
+        """Load the model, unless it is loaded.
+
+        Raises:
+            LocalspecError: it cannot be loaded, for the reason that loading it here would have.
+        """
+        async with self._starting:
+            if self._closed:
+                raise EngineError("the embedding model was closed")
+            if self.info is None:
+                await self._start()
+            assert self.info is not None
+            return self.info
+
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], *, truncate: bool = False
+    ) -> Embedded:
+        """The vectors of texts, or of their tokens, of length 1.
+
+        Raises:
+            UsageError, ContextError, DecodeError: as `Embedder.embed`.
+            QueueFullError: too many requests wait.
+            EngineError: the process ended.
+        """
+        return await self._ask({"texts": [*texts], "truncate": truncate})
+
+    async def rank(
+        self, query: str, documents: Sequence[str], *, truncate: bool = False
+    ) -> Embedded:
+        """The scores of documents for a query, as `Embedder.rank`, and raises as `embed`."""
+        return await self._ask({"query": query, "texts": [*documents], "truncate": truncate})
+
+    async def close(self) -> None:
+        """End the process; requests that wait fail."""
+        self._closed = True
+        process = self._process
+        if process is not None and process.returncode is None:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                await asyncio.wait_for(process.wait(), _END_S)
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if self._reader is not None:
+            await self._reader
+
+    async def _start(self) -> None:
+        command, environment = children.command(self._module, self.model, *self._flags)
+        log = paths.make(paths.state_dir()) / LOG
+        try:
+            with open(log, "wb", opener=opener) as file:  # noqa: ASYNC230 - done in a blink
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=file,
+                    env=environment,
+                    limit=_MAX_LINE,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise EngineError(
+                f"the process for {self.model} could not be started: {error.strerror or error}"
+            ) from None
+        self._process = process
+        assert process.stdout is not None
+        try:
+            line = await process.stdout.readline()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            raise
+        if not line:
+            raise EngineError(await self._end(process))
+        message = json.loads(line)
+        if "info" not in message:
+            await process.wait()
+            raise children.read_failed(message)
+        self.info = EmbeddingInfo(**message["info"])
+        self._reader = asyncio.create_task(self._read(process))
+
+    async def _end(self, process: Process) -> str:
+        status = await process.wait()
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        return f"the process for {self.model} stopped ({how}); its log is {paths.state_dir() / LOG}"
+
+    async def _read(self, process: Process) -> None:
+        """Hand over answers until the process ends."""
+        assert process.stdout is not None
+        with contextlib.suppress(ValueError):  # a line that is too long
+            while line := await process.stdout.readline():
+                answer = json.loads(line)
+                asked, self._asked = self._asked, None
+                if asked is not None:
+                    asked.set_result(answer)
+        self.info = None
+        asked, self._asked = self._asked, None
+        try:
+            await asyncio.wait_for(process.wait(), _END_S)
+        except TimeoutError:  # it closed its side, and goes on
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        error = EngineError(await self._end(process))
+        if asked is not None:
+            asked.set_exception(error)
+
+    async def _ask(self, message: dict[str, Any]) -> Embedded:
+        """The answer to a message, which is sent once those before it are answered: whoever is
+        cancelled before is never computed.
+        """
+        if self._waiting >= MOST_WAITING:
+            raise QueueFullError(f"{self._waiting} requests are waiting; try again later")
+        self._waiting += 1
+        try:
+            await self._turn.acquire()
+            try:
+                await self.start()
+                future = self._send(message)
+            except BaseException:
+                self._turn.release()
+                raise
+            answer = await asyncio.shield(future)
+        finally:
+            self._waiting -= 1
+        if "error" in answer:
+            raise children.read_failed(answer)
+        return embedded.unpacked(answer)
+
+    def _send(self, message: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
+        """Send a message, whose turn lasts until the process has answered or ended, even where
+        nobody waits for the answer any more: the process cannot be stopped within a text.
+        """
+        assert self._process is not None
+        assert self._process.stdin is not None
+        line = embedded.line(message)
+        future = self._asked = asyncio.get_running_loop().create_future()
+
+        def over(future: asyncio.Future[dict[str, Any]]) -> None:
+            self._turn.release()
+            future.exception()  # seen, whether or not somebody waits
+
+        future.add_done_callback(over)
+        self._process.stdin.write(line)
+        return future

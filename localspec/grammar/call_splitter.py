@@ -1,0 +1,273 @@
+"""Reads calls of tools out of a reply while it is streamed.
+
+A grammar makes the calls (`localspec.grammar.tools`), so their text has one form.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localspec.grammar.json_scan import JSONScan
+from localspec.grammar.reply_parts import CallArguments, CallBegin, CallEnd, Content, Part
+from localspec.grammar.tool_families import FAMILIES, Family, Tool
+from localspec.grammar.tools import held_back, parameter_json
+
+
+class CallReader(abc.ABC):
+    """Reads what follows the marker of the first call, in pieces. Text between calls, markers
+    included, belongs to no part.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """``prefix`` is that of the ids of calls."""
+        self._prefix = prefix
+        self._held = ""
+        self._index = -1
+        self._inside = False
+        """Whether a call has begun and not ended."""
+
+    @abc.abstractmethod
+    def feed(self, text: str) -> list[Part]:
+        """The parts that are known with this text."""
+
+    def finish(self) -> list[Part]:
+        """The end of a call that was cut; what is not known to be a call yet is left out."""
+        return [CallEnd(self._index, complete=False)] if self._inside else []
+
+    def _begin(self, name: str) -> CallBegin:
+        self._index += 1
+        self._inside = True
+        return CallBegin(self._index, f"{self._prefix}{secrets.token_hex(12)}", name)
+
+    def _end(self) -> CallEnd:
+        self._inside = False
+        return CallEnd(self._index)
+
+    def _take(self, n: int) -> str:
+        taken, self._held = self._held[:n], self._held[n:]
+        return taken
+
+
+class _ScannedCalls(CallReader):
+    """Calls whose arguments stand in the reply as JSON."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix)
+        self._scan: JSONScan | None = None
+
+    def feed(self, text: str) -> list[Part]:
+        """See `CallReader.feed`."""
+        self._held += text
+        found: list[Part] = []
+        while True:
+            if self._scan is None:
+                name = self._header()
+                if name is None:
+                    return found
+                found.append(self._begin(name))
+                self._scan = JSONScan()
+            n = self._scan.feed(self._held)
+            if n:
+                found.append(CallArguments(self._index, self._take(n)))
+            if not self._scan.over:
+                return found
+            found.append(self._end())
+            self._scan = None
+
+    @abc.abstractmethod
+    def _header(self) -> str | None:
+        """The name of the next call, with what is held after its header; None where that is not
+        whole.
+        """
+
+
+_HEADER = re.compile(r'\{"name": "([^"]*)", "(?:arguments|parameters)": ')
+
+
+class ObjectCalls(_ScannedCalls):
+    """Calls that are JSON objects of a name and arguments."""
+
+    def _header(self) -> str | None:
+        found = _HEADER.search(self._held)
+        if found is None:
+            self._held = self._held[max(0, self._held.find("{")) :] if "{" in self._held else ""
+            return None
+        self._take(found.end())
+        return found[1]
+
+
+class NamedCalls(_ScannedCalls):
+    """Calls of a name, ``[ARGS]`` and the arguments, each after ``[TOOL_CALLS]``."""
+
+    def _header(self) -> str | None:
+        name, marker, rest = self._held.partition("[ARGS]")
+        if not marker:
+            return None
+        self._held = rest
+        return name.rpartition("[TOOL_CALLS]")[2]
+
+
+class TaggedCalls(CallReader):
+    """Calls of Qwen3-Coder, whose parameters stand between tags: they are made JSON."""
+
+    _CLOSE = "\n</parameter>\n"
+
+    def __init__(self, prefix: str, tools: Sequence[Tool]) -> None:
+        super().__init__(prefix)
+        self._schemas: dict[str, Mapping[str, Any]] = {
+            tool.name: tool.parameters.get("properties", {}) for tool in tools
+        }
+        self._known: Mapping[str, Any] = {}
+        self._first = True
+        self._value: Mapping[str, Any] | None = None
+        """Schema of the parameter whose value is being read."""
+
+    def feed(self, text: str) -> list[Part]:
+        """See `CallReader.feed`."""
+        self._held += text
+        found: list[Part] = []
+        while (parts := self._step()) is not None:
+            found += parts
+        return found
+
+    def _step(self) -> list[Part] | None:
+        """The next parts; None where more text is needed."""
+        if not self._inside:
+            return self._function()
+        return self._parameter() if self._value is None else self._value_of(self._value)
+
+    def _function(self) -> list[Part] | None:
+        found = re.search(r"<function=([^>]*)>\n", self._held)
+        if found is None:
+            return None
+        self._take(found.end())
+        self._known, self._first = self._schemas.get(found[1], {}), True
+        return [self._begin(found[1])]
+
+    def _parameter(self) -> list[Part] | None:
+        if self._held.startswith("</function>"):
+            self._take(len("</function>"))
+            return [CallArguments(self._index, "{}" if self._first else "}"), self._end()]
+        found = re.match(r"<parameter=(.*?)>\n", self._held)
+        if found is None:
+            return None
+        self._take(found.end())
+        self._value = self._known.get(found[1], {})
+        begin = "{" if self._first else ", "
+        self._first = False
+        quote = '"' if self._is_text(self._value) else ""
+        name = json.dumps(found[1], ensure_ascii=False)
+        return [CallArguments(self._index, f"{begin}{name}: {quote}")]
+
+    @staticmethod
+    def _is_text(schema: Any) -> bool:
+        return isinstance(schema, Mapping) and schema.get("type") == "string"
+
+    def _value_of(self, schema: Mapping[str, Any]) -> list[Part] | None:
+        at = self._held.find(self._CLOSE)
+        if at >= 0:
+            written = self._take(at)
+            self._take(len(self._CLOSE))
+            self._value = None
+            if self._is_text(schema):
+                text = _inside_quotes(written) + '"'
+            else:
+                text = parameter_json(written, schema)
+            return [CallArguments(self._index, text)]
+        sure = len(self._held) - held_back(self._held, self._CLOSE)
+        if not self._is_text(schema) or not sure:
+            return None
+        return [CallArguments(self._index, _inside_quotes(self._take(sure)))]
+
+
+def _inside_quotes(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+class CallSplitter:
+    """Separates the calls of a reply from the text before them. White space between the two belongs
+    to no part.
+    """
+
+    def __init__(self, family: Family, tools: Sequence[Tool], prefix: str) -> None:
+        """``tools`` are those of the request."""
+        self._family = family
+        self._reader = _reader(family, tools, prefix)
+        self._markers = [family.open] if family.open else []
+        self._held = ""
+        self._state = "text" if family.open else "start"
+
+    def feed(self, text: str) -> list[Part]:
+        """The parts that are known with this text."""
+        if self._state == "calls":
+            return self._reader.feed(text)
+        self._held += text
+        if self._state == "start":
+            self._start()
+            if self._state == "start":
+                return []
+        found: list[Part] = []
+        if self._state == "text":
+            found += self._text()
+        if self._state == "calls":
+            rest, self._held = self._held, ""
+            found += self._reader.feed(rest)
+        return found
+
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """The rest, once no text follows. Where the reply was ``cut``, the beginning of a marker
+        belongs to no part.
+        """
+        if self._state == "calls":
+            return self._reader.finish()
+        rest, self._held = self._held, ""
+        if self._state == "start":
+            tag = self._family.markers[0]
+            rest = rest.removeprefix(tag)
+            rest = "" if cut and tag.startswith(rest) else rest
+        elif cut:
+            rest = rest[: len(rest) - held_back(rest, *self._markers)]
+        return [Content(rest)] if rest else []
+
+    def _start(self) -> None:
+        """Find out whether a reply without markers begins with a call."""
+        tag = self._family.markers[0]
+        bare = self._held.removeprefix(tag)
+        if bare.startswith("{"):
+            self._state, self._held = "calls", bare
+        elif not tag.startswith(self._held) and bare:
+            self._state = "text"
+
+    def _text(self) -> list[Part]:
+        if not self._markers:
+            said, self._held = self._held, ""
+            return [Content(said)] if said else []
+        at = self._held.find(self._family.open)
+        if at >= 0:
+            said = self._held[:at].rstrip()
+            self._held = self._held[at:]
+            self._state = "calls"
+        else:
+            sure = self._held[: len(self._held) - held_back(self._held, *self._markers)]
+            said = sure.rstrip()  # a call may follow
+            self._held = self._held[len(said) :]
+        return [Content(said)] if said else []
+
+
+def _reader(family: Family, tools: Sequence[Tool], prefix: str) -> CallReader:
+    match family.name:
+        case "qwen3-coder":
+            return TaggedCalls(prefix, tools)
+        case "mistral-args":
+            return NamedCalls(prefix)
+    return ObjectCalls(prefix)
+
+
+def family(name: str) -> Family:
+    """The family of a `ReplyFormat`."""
+    return FAMILIES[name]

@@ -1,0 +1,210 @@
+"""The RPC plugin of llama.cpp: compiled once from the source of the installed build.
+
+The wheel of llama-cpp-python has no RPC. Its two files compile alone, in some seconds, to a library
+that llama.cpp loads as it loads its other back ends. It is stored in the cache folder, under a key
+of the source and of the machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.compiling import cxx, llama_source
+from localspec.compiling.llama_source import VERSION, Source
+from localspec.core.errors import LocalspecError, WorkerError
+from localspec.core.files import native, paths, whole_file
+from localspec.llama.rpc.handshake import Version
+
+FILES = {
+    "ggml/include/ggml-alloc.h": "94e4cd069b9313b2ceb35dacec901981e0bb478d8bb31035b7126be091998c23",
+    "ggml/include/ggml-backend.h": (
+        "46d84cb998105f871240864fd0f55446939a2fe86c5c281afa63a010fb1f65a2"
+    ),
+    "ggml/include/ggml-cpp.h": "bc15ba002c68685df23faae42df0d2b3d58032011f88b649021ab92485862c72",
+    "ggml/include/ggml-rpc.h": "196d2a7434f0abdb01f13c5360e0b118b9f2d66c6452e3a7a844fbecc890205c",
+    "ggml/include/ggml.h": "12ee71f99db7db9b353bc02b1fbb57c344ee17c01ac5fb7952b41a637a747ea9",
+    "ggml/include/gguf.h": "e56714aab702e5ce62ee587a409643c08f7e93e8fbb77f48ef7cc85075f96fa4",
+    "ggml/src/ggml-backend-impl.h": (
+        "683e0583268e91e1f50b4ffc416b6523e0cec2dfdb3984c89792bda29e32566b"
+    ),
+    "ggml/src/ggml-impl.h": "43564db0238aebb7ed68501e346c194866b5dac218d1d37b26baff9f458c00d3",
+    "ggml/src/ggml-rpc/ggml-rpc.cpp": (
+        "812494f207b78e6af7454bd8042ce582850b1c91733db4144e6297ba940b66bd"
+    ),
+    "ggml/src/ggml-rpc/transport.cpp": (
+        "8177d6106723a7c504ae12f03bdb8edd73ff56aee9347e9a77ac15669ad57f7e"
+    ),
+    "ggml/src/ggml-rpc/transport.h": (
+        "fec7abf4e6cebec0d20e3350c01f2f47d495f90a79c6d829870e09d8a7ef2219"
+    ),
+}
+"""SHA-256 of each file that the plugin is made of, by its path in llama.cpp."""
+
+
+def find(given: Path | None = None, *, offline: bool = False) -> Source:
+    """The source in the folder or archive ``given``, else as `llama_source.find`.
+
+    Raises:
+        WorkerError: it is not there, not this version's, or cannot be downloaded.
+    """
+    wanted = llama_source.Wanted(
+        "the plugin for other machines",
+        FILES,
+        "give a folder with it with --source to `localspec worker`",
+    )
+    try:
+        return llama_source.find(wanted, given, offline=offline)
+    except LocalspecError as error:
+        raise WorkerError(str(error)) from None
+
+
+_FOLDER = "rpc-plugin"
+_NAME = "libggml-rpc.so"
+_HEADER = "ggml/include/ggml-rpc.h"
+_PATIENCE_S = 600.0
+_UNITS = ("ggml/src/ggml-rpc/ggml-rpc.cpp", "ggml/src/ggml-rpc/transport.cpp")
+_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared")
+_DEFINES = ("-DGGML_BACKEND_DL", "-DGGML_BACKEND_BUILD", "-DGGML_BACKEND_SHARED", "-DGGML_SHARED")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A compiled plugin."""
+
+    path: Path
+    version: Version
+    """The version of the protocol that it speaks."""
+
+
+def obtain(
+    given: Path | None = None,
+    *,
+    offline: bool = False,
+    on_start: Callable[[], None] | None = None,
+) -> Plugin:
+    """The plugin for the installed llama.cpp; compiled now, after ``on_start``, if it is not there.
+
+    ``given`` is a folder or archive with its source, from which it is compiled in any case.
+
+    Raises:
+        WorkerError: there is no compiler or no source, it does not compile, or somebody else could
+            have written it; says what to do.
+    """
+    installed = _installed()
+    if installed != VERSION:
+        raise WorkerError(
+            f"other machines need llama-cpp-python {VERSION}, whose RPC source is known, and "
+            f"{installed} is installed; install localspec again"
+        )
+    folder = paths.cache_dir() / _FOLDER / _key()
+    path = folder / _NAME
+    if given is not None or not native.is_stored(path):
+        command, source = _compiler(), find(given, offline=offline)
+        if on_start is not None:
+            on_start()
+        _store(command, source, paths.make(folder))
+    return Plugin(trusted(path), _protocol(folder / Path(_HEADER).name))
+
+
+def trusted(path: Path) -> Path:
+    """The place of the plugin, for llama.cpp to load it from.
+
+    Raises:
+        WorkerError: it is not what was compiled, or somebody else could have written it.
+    """
+    try:
+        return native.trusted(path)
+    except LocalspecError as error:
+        raise WorkerError(str(error)) from None
+
+
+def available() -> bool:
+    """Whether the plugin was compiled already."""
+    return native.is_stored(paths.cache_dir() / _FOLDER / _key() / _NAME)
+
+
+def _key() -> str:
+    facts = [VERSION, *FILES, platform.system(), platform.machine(), *platform.libc_ver()]
+    facts += cxx.linked_names()
+    return f"{VERSION}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
+
+
+def _installed() -> str:
+    found = cxx.installed()
+    if found is None:
+        raise WorkerError("llama-cpp-python is not installed; `localspec doctor` says how")
+    return found
+
+
+def _compiler() -> list[str]:
+    """The command of a C++ compiler.
+
+    Raises:
+        WorkerError: there is none.
+    """
+    if sys.platform == "win32":
+        raise WorkerError("other machines cannot be used from Windows; use WSL, or chat --url")
+    command = cxx.command()
+    if command is None:
+        raise WorkerError(
+            f"the plugin for other machines is compiled here, once, and there is no C++ compiler: "
+            f"{cxx.how_to_install()}, then start again"
+        )
+    return command
+
+
+def _store(command: list[str], source: Source, folder: Path) -> None:
+    """Compile the source into a folder, whole or not at all.
+
+    Raises:
+        WorkerError: the compiler fails, with its first error.
+    """
+    try:
+        whole_file.replace(folder / Path(_HEADER).name, [source.files[_HEADER]])
+        native.store(folder, _NAME, lambda fresh: _compile(command, source, fresh))
+    except subprocess.TimeoutExpired:
+        raise WorkerError(f"compiling the RPC plugin took more than {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise WorkerError(f"cannot compile the RPC plugin: {error.strerror or error}") from None
+
+
+def _compile(command: list[str], source: Source, made: Path) -> None:
+    root = made.parent / "source"
+    source.write(root)
+    include = [f"-I{root / 'ggml/include'}", f"-I{root / 'ggml/src'}"]
+    link = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    link += [] if link else [f"-L{cxx.library_folder()}", "-lggml-base", "-pthread"]
+    line = [*command, *_FLAGS, *_DEFINES, *include, *(str(root / unit) for unit in _UNITS)]
+    done = subprocess.run(
+        [*line, *link, "-o", str(made)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise WorkerError(f"the RPC plugin does not compile: {cxx.first_error(done.stderr)}")
+
+
+def _protocol(header: Path) -> Version:
+    """The version in llama.cpp's header.
+
+    Raises:
+        WorkerError: the header that is kept beside the plugin is damaged.
+    """
+    try:
+        text = header.read_text(encoding="utf-8", errors="replace")
+        major, minor, patch = (
+            int(re.findall(rf"RPC_PROTO_{part}_VERSION\s+(\d+)", text)[0])
+            for part in ("MAJOR", "MINOR", "PATCH")
+        )
+    except (OSError, IndexError, ValueError):
+        raise WorkerError(f"{header.parent} is damaged; delete it and start again") from None
+    return Version(major, minor, patch)

@@ -1,0 +1,144 @@
+"""A time limit on what native code waits for from workers.
+
+llama.cpp waits for an answer without end. A thread looks at the clock while such a wait runs; when
+the limit is over it shuts the connections down, on which llama.cpp aborts the process, as it does
+where a worker dies. The process that supervises this one then says what happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from localspec.core.endpoint import Endpoint
+from localspec.core.processes.crash import SILENT
+from localspec.llama.rpc import connections
+
+FIRST_S = 300.0
+"""Limit of a wait whose length cannot be known: the first pass, or sending one tensor."""
+_LEAST_S = 30.0
+_TIMES_USUAL = 10.0
+"""A pass may take this many times as long as the slowest one of its kind so far."""
+_NARROW = 64
+"""Rows; reading the weights is most of a pass that is not wider."""
+_TICK_S = 0.5
+_GRACE_S = 5.0
+"""Seconds after which the process is ended where llama.cpp does not end it."""
+
+
+@dataclass(slots=True)
+class _Usual:
+    """The longest passes so far: seconds of a narrow one, seconds for a row of a wide one."""
+
+    narrow: float = 0.0
+    wide: float = 0.0
+
+    def add(self, rows: int, seconds: float) -> None:
+        if rows <= _NARROW:
+            self.narrow = max(self.narrow, seconds)
+        else:
+            self.wide = max(self.wide, seconds / rows)
+
+    def limit(self, rows: int) -> float:
+        """Most seconds for a pass over that many rows; 0: a call that computes none."""
+        if 0 < rows <= _NARROW and self.narrow:
+            return max(_LEAST_S, _TIMES_USUAL * self.narrow)
+        if rows > _NARROW and self.wide:
+            return max(_LEAST_S, _TIMES_USUAL * self.wide * rows)
+        return max(FIRST_S, _TIMES_USUAL * self.narrow * rows / _NARROW)
+
+
+class Watch:
+    """Watches the waits of one process for its workers, one at a time."""
+
+    def __init__(
+        self,
+        named: tuple[Endpoint, ...],
+        limit: float | None = None,
+        give_up: Callable[[], None] | None = None,
+    ) -> None:
+        """``named`` as users wrote them; ``limit`` in seconds, None: by what was measured.
+        ``give_up`` ends the wait, None: as the module says.
+        """
+        self._named = ", ".join(map(str, named))
+        self._numeric = tuple(endpoint.resolved() for endpoint in named)
+        self._fixed = limit
+        self._give_up = give_up or self._end
+        self._usual = _Usual()
+        self._rows = 0
+        """Rows that were sent since the last answer."""
+        self._spent = 0.0
+        """Seconds of waits since then."""
+        self._since: float | None = None
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def waiting(self, rows: int = 0) -> Iterator[None]:
+        """Watch a call that may wait: one that sends that many rows, or, with 0, any other. The
+        answer to the rows may come in a later one.
+        """
+        self._rows += rows
+        self._since = began = time.monotonic()
+        self._start()
+        try:
+            yield
+        finally:
+            self._since = None
+            self._spent += time.monotonic() - began
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """Watch a call that returns when all rows that were sent are answered."""
+        with self.waiting():
+            yield
+        if self._rows:
+            self._usual.add(self._rows, self._spent)
+        self._rows, self._spent = 0, 0.0
+
+    def connected(self) -> None:
+        """llama.cpp has opened its connections."""
+        for connection in connections.to(self._numeric):
+            connections.keep_alive(connection)
+
+    def heard(self) -> None:
+        """Something was answered meanwhile: the limit starts again."""
+        if self._since is not None:
+            self._since = time.monotonic()
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the present wait may take."""
+        return self._usual.limit(self._rows) if self._fixed is None else self._fixed
+
+    @property
+    def late(self) -> bool:
+        """Whether a wait has taken as long as it may."""
+        since = self._since
+        return since is not None and time.monotonic() - since > self.limit
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(min(_TICK_S, self.limit / 4))
+            if self.late:
+                self._give_up()
+                return
+
+    def _end(self) -> None:
+        line = f"{SILENT}{self._named} for {self.limit:.0f} s\n"
+        with contextlib.suppress(OSError):
+            os.write(2, line.encode())
+        for connection in connections.to(self._numeric):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        time.sleep(_GRACE_S)
+        os.abort()

@@ -1,1 +1,0 @@
-"""Draft models and heads made from files that the user has."""

@@ -1,0 +1,145 @@
+"""Removes models from the cache, except for files that other models need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
+
+from localspec.core.errors import ModelNotFoundError, UsageError
+from localspec.core.files.paths import DEMO_DIR
+from localspec.models.catalog import file_names, hf_cache
+from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.links import HubRef
+from localspec.models.catalog.pair import HubFile, Pair
+from localspec.models.catalog.projectors import is_projector
+from localspec.models.catalog.reference import LocalRef, PairRef, reference, require_on_hub
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Files of the cache to remove, and why others stay."""
+
+    files: tuple[Path, ...]
+    partials: tuple[Path, ...]
+    """Their partial downloads."""
+    freed: int
+    """Bytes that become free; content that other files share stays."""
+    staying: tuple[str, ...]
+    """One line about each file that stays."""
+    strategy: DeleteCacheStrategy | None
+
+    def carry_out(self) -> None:
+        """Remove the files.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        if self.strategy is not None:
+            self.strategy.execute()
+        for path in self.partials:
+            path.unlink(missing_ok=True)
+            hf_cache.ranges_file(path).unlink(missing_ok=True)
+
+
+def plan_removal(name: str) -> Removal:
+    """The files in the cache that ``name`` denotes.
+
+    Raises:
+        UsageError: ``name`` is a file that localspec did not fetch.
+        ModelNotFoundError: no such name, or nothing of it is in the cache.
+    """
+    ref = reference(name)
+    if isinstance(ref, PairRef):
+        (paths, staying), partials = _of_pair(ref.pair), _partials_of_pair(ref.pair)
+    else:
+        if isinstance(ref, LocalRef) and ref.path.is_file():
+            raise UsageError(f"{name} is a file of yours; remove it yourself")
+        hub = require_on_hub(name, ref)
+        paths, staying = _of_hub(hub), []
+        partials = [] if hub.tag or hub.revision else hf_cache.partials(hub.repo)
+    if not paths and not partials:
+        why = f" ({'; '.join(staying)})" if staying else ""
+        raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
+    paths += _projectors_beside(paths)
+    strategy = _strategy(paths)
+    return Removal(
+        files=tuple(paths),
+        partials=tuple(partials),
+        freed=(strategy.expected_freed_size if strategy else 0)
+        + sum(p.stat().st_size for p in partials),
+        staying=tuple(staying),
+        strategy=strategy,
+    )
+
+
+def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
+    """Files of a catalogue pair, and lines about those that another installed pair needs."""
+    if not any(isinstance(file, HubFile) for file in pair.files):
+        if Path(pair.target.where).is_relative_to(DEMO_DIR):
+            raise UsageError(f"{pair.name!r} is a part of localspec and is not removed")
+        raise UsageError(
+            f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"
+        )
+    others = [p for p in catalog().values() if p.name != pair.name]
+    paths: list[Path] = []
+    staying: list[str] = []
+    for file in pair.files:
+        if not isinstance(file, HubFile) or file.found() is None:
+            continue
+        users = [p.name for p in others if file in p.files and p.target.found() is not None]
+        if users:
+            staying.append(f"{file.file} stays: {', '.join(users)} needs it")
+        else:
+            paths += file.paths()
+    return paths, staying
+
+
+def _projectors_beside(models: list[Path]) -> list[Path]:
+    """The projectors in the folders of models, where no other model stays there."""
+    found = []
+    for folder in dict.fromkeys(path.parent for path in models):
+        files = set(folder.glob("*.gguf")) - set(models)
+        seen = {file for file in files if is_projector(file)}
+        if files == seen:
+            found += sorted(seen)
+    return found
+
+
+def _partials_of_pair(pair: Pair) -> list[Path]:
+    return [
+        path
+        for file in pair.files
+        if isinstance(file, HubFile) and file.sha256
+        if (path := hf_cache.partial(file.repo, file.sha256)).is_file()
+    ]
+
+
+def _of_hub(ref: HubRef) -> list[Path]:
+    """All shards of a model of the Hub, at every commit in the cache."""
+    found = []
+    for snapshot, candidates in hf_cache.models(ref):
+        try:
+            meant = file_names.choose(ref, candidates)
+        except ModelNotFoundError:
+            continue
+        found += [snapshot / entry.path for entry in meant.entries]
+    return found
+
+
+def _strategy(paths: list[Path]) -> DeleteCacheStrategy | None:
+    """The deletion by huggingface_hub, which keeps content that other files share."""
+    if not paths:
+        return None
+    cache = scan_cache_dir(hf_cache.cache_folder())
+    wanted = {path.parent.resolve() / path.name for path in paths}
+    return cache.delete_files(
+        *(
+            file
+            for repo in cache.repos
+            for revision in repo.revisions
+            for file in revision.files
+            if file.file_path.parent.resolve() / file.file_path.name in wanted
+        )
+    )

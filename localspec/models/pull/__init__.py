@@ -1,1 +1,0 @@
-"""Downloads of pairs, and their removal."""

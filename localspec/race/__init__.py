@@ -1,1 +1,0 @@
-"""The race: plain decoding against drafting with a model that costs what a large one costs."""

@@ -1,0 +1,401 @@
+"""Vectors and scores are llama.cpp's own, in this process and in one beside a chat model."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf_tools
+import httpx2
+import llama_cpp
+import numpy as np
+import openai
+import pytest
+from click.testing import CliRunner
+from conftest import Files
+from served import Served, served
+from waiting import until_so
+
+from localspec.cli.embed import command
+from localspec.core.errors import (
+    ContextError,
+    EngineError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+    UsageError,
+)
+from localspec.core.options import Options
+from localspec.engine.embedding_process import EmbeddingProcess
+from localspec.llama import own_kernels
+from localspec.loading.embedder import Embedder
+from localspec.serve.http.settings import ServeSettings
+
+TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8
+"""More than a pass takes."""
+QUERY, DOCUMENTS = "what is a panda?", ["hi", "it is a bear", "a giant panda, a bear"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("embedding")
+    return {
+        "bert": gguf_tools.write_embedder(folder / "bert.gguf"),
+        "bert by its first token": gguf_tools.write_embedder(folder / "cls.gguf", pooling=2),
+        "decoder": gguf_tools.write_llama(folder / "decoder.gguf", pooling=3, context=256),
+        "reranker": gguf_tools.write_embedder(folder / "reranker.gguf", pooling=4),
+    }
+
+
+def by_llama(model: Path, texts: list[str], *, normalize: bool) -> np.ndarray:
+    """The vectors of llama-cpp-python's own class, one text a pass."""
+    with own_kernels.loading(own=False):  # the tests' process has them switched on
+        llama = llama_cpp.Llama(
+            str(model), embedding=True, n_ctx=256, n_batch=256, n_ubatch=256, verbose=False
+        )
+    try:
+        return np.array([llama.embed(text, normalize=normalize) for text in texts], np.float32)
+    finally:
+        llama.close()
+
+
+@pytest.mark.parametrize("kind", ["bert", "bert by its first token", "decoder"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_are_those_of_llama_cpp_python(
+    models: dict[str, Path], kind: str, normalize: bool
+) -> None:
+    wanted = by_llama(models[kind], TEXTS[:5], normalize=normalize)
+    with Embedder(str(models[kind]), threads=1) as embedder:
+        alone = [embedder.embed([text], normalize=normalize).vectors[0] for text in TEXTS[:5]]
+        together = embedder.embed(TEXTS, normalize=normalize)
+    assert np.array(alone) == pytest.approx(wanted, abs=1e-5)
+    assert together.vectors.shape == (len(TEXTS), embedder.info.dimensions)
+    # ggml's GELU looks its input up in 16 bits, so the last bits of a sum show in a batch.
+    assert together.vectors == pytest.approx(np.tile(wanted, (8, 1)), abs=1e-3)
+
+
+def test_scores_are_those_of_llama_cpp_for_query_and_document(models: dict[str, Path]) -> None:
+    with Embedder(str(models["reranker"]), threads=1) as embedder:
+        found = embedder.rank(QUERY, DOCUMENTS)
+        tokens = [embedder._model.pair_tokens(QUERY, one) for one in DOCUMENTS]
+    assert found.counts == tuple(map(len, tokens))
+    with own_kernels.loading(own=False):
+        llama = llama_cpp.Llama(
+            str(models["reranker"]),
+            embedding=True,
+            n_ctx=128,
+            n_batch=128,
+            n_ubatch=128,
+            verbose=False,
+        )
+    asked = llama.tokenize(QUERY.encode(), add_bos=False)
+    for document, one, score in zip(DOCUMENTS, tokens, found.vectors[:, 0], strict=True):
+        read = llama.tokenize(document.encode(), add_bos=False)
+        inner = [token for token in one if token not in {2, 3}]
+        assert inner == [t for t in (*asked, *read) if t not in {2, 3}]
+        assert one[0] == 2
+        assert one.count(3) >= 1
+        llama._ctx.kv_cache_clear()
+        llama._batch.reset()
+        llama._batch.add_sequence(one, 0, True)
+        llama._ctx.decode(llama._batch)
+        alone = llama_cpp.llama_get_embeddings_seq(llama._ctx.ctx, 0)[0]
+        assert score == pytest.approx(alone, abs=1e-5)
+    llama.close()
+
+
+def test_bad_texts_are_refused_with_their_number(models: dict[str, Path]) -> None:
+    with Embedder(str(models["bert"]), threads=1) as embedder:
+        for texts, said in (([], "no text"), (["a", ""], "text 1 is empty"), ([[9999]], "9999")):
+            with pytest.raises(UsageError, match=said):
+                embedder.embed(texts)
+        long = "a " * 500
+        with pytest.raises(ContextError, match=r"text 1 has .* reads at most 128"):
+            embedder.embed(["a", long])
+        assert embedder.embed(["a", long], truncate=True).counts[1] == 128
+        with pytest.raises(UsageError, match="no reranker"):
+            embedder.rank("a", ["b"])
+    with Embedder(str(models["reranker"]), threads=1) as embedder:
+        with pytest.raises(UsageError, match="is a reranker"):
+            embedder.embed(["a"])
+        with pytest.raises(ContextError, match="document 0"):
+            embedder.rank("a", [long])
+
+
+def test_what_is_cut_keeps_the_tokens_that_texts_end_with(tmp_path: Path) -> None:
+    long, most = "a b " * 100, 128
+    with Embedder(str(gguf_tools.write_embedder(tmp_path / "l.gguf", pooling=3))) as embedder:
+        tokens = embedder._model.tokens(long)
+        fit = [*tokens[: most - 1], tokens[-1]]
+        expected = embedder.embed([fit]).vectors
+        for given in (long, tokens):
+            found = embedder.embed([given], truncate=True)
+            assert found.vectors == pytest.approx(expected, abs=1e-5)
+            assert found.counts == (most,)
+    template = "[CLS]{query}[SEP]{document}[SEP]ok[SEP]"
+    for rerank, kept in ((None, 0), (template, 4)):
+        path = gguf_tools.write_embedder(tmp_path / f"{kept}.gguf", pooling=4, rerank=rerank)
+        with Embedder(str(path)) as embedder:
+            for query in (QUERY, long):  # the document is cut, or there is no room for it at all
+                tokens = embedder._model.pair_tokens(query, long)
+                fit = [*tokens[: most - kept], *tokens[len(tokens) - kept :]]
+                (score,) = embedder.rank(query, [long], truncate=True).vectors
+                assert score == pytest.approx(embedder._model.rows([fit])[0], abs=1e-5)
+
+
+def test_a_chat_model_is_refused_with_what_to_choose(files: Files) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"no embedding model.*nomic-embed-text"):
+        Embedder(str(files.target))
+
+
+# -- in a process of its own -----------------------------------------------------------------------
+
+
+async def test_a_process_that_dies_is_started_again_and_nothing_else_ends(
+    models: dict[str, Path],
+) -> None:
+    process = EmbeddingProcess(str(models["bert"]), threads=1)
+    first = await process.embed(TEXTS)
+    several = await asyncio.gather(*(process.embed([text]) for text in TEXTS[:5]))
+    assert np.concatenate([one.vectors for one in several]) == pytest.approx(
+        first.vectors[:5], abs=1e-3
+    )
+    assert process._process is not None
+    process._process.send_signal(signal.SIGSTOP)
+    waiting = asyncio.create_task(process.embed(["a"]))
+    await until_so(lambda: process._asked is not None)
+    process._process.kill()
+    with pytest.raises(EngineError, match="stopped"):
+        await waiting
+    assert (await process.embed(TEXTS)).vectors == pytest.approx(first.vectors, abs=1e-6)
+    with pytest.raises(ContextError):
+        await process.embed(["a " * 500])
+    await process.close()
+
+
+BEGIN = """
+import json, pathlib, sys, time
+
+folder = pathlib.Path(sys.argv[1])
+print('{"info": {"name": "m", "dimensions": 1, "longest": 9, "ranks": false, "pooling": ""}}')
+sys.stdout.flush()
+"""
+RECORDER = f"""{BEGIN}
+for line in sys.stdin:
+    with open(folder / "asked", "a") as file:
+        file.write(json.loads(line)["texts"][0])
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+    print('{{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}}')
+    sys.stdout.flush()
+"""
+"""Answers once there is a file, and notes what it was asked."""
+
+
+async def test_requests_that_were_given_up_are_not_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    first = asyncio.create_task(process.embed(["1"]))
+    await until_so(lambda: asked.exists() and asked.read_text())
+    given_up = [first, *(asyncio.create_task(process.embed([text])) for text in "234")]
+    await until_so(lambda: process._waiting == 4)
+    for task in given_up:
+        task.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    for text in "56":  # one after the other, behind the one that is computed still
+        task = asyncio.create_task(process.embed([text]))
+        await until_so(lambda: process._waiting == 1)
+        task.cancel()
+        await asyncio.wait([task])
+    last = asyncio.create_task(process.embed(["7"]))
+    await until_so(lambda: process._waiting == 1)
+    (tmp_path / "go").touch()
+    assert (await last).vectors == 1
+    assert asked.read_text() == "17"
+    await process.close()
+
+
+async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "garbler.py").write_text(f"{BEGIN}\nsys.stdin.readline()\nprint('no JSON')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process = EmbeddingProcess(str(tmp_path), module="garbler")
+    asked = [process.embed([text]) for text in "ab"]
+    for error in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(error, EngineError)
+        assert "stopped (exit status 0)" in str(error)
+    await process.close()
+
+
+async def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    process = EmbeddingProcess(str(tmp_path / "none.gguf"))
+    with pytest.raises(ModelNotFoundError):
+        await process.start()
+    await process.close()
+
+
+# -- over HTTP -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(files: Files, models: dict[str, Path]) -> Iterator[Served]:
+    settings = ServeSettings(
+        port=0, embedding=str(models["bert"]), reranker=str(models["reranker"])
+    )
+    with served(settings, Options(model=str(files.target), threads=1, parallel=1)) as found:
+        yield found
+
+
+def test_openais_client_gets_vectors(server: Served, models: dict[str, Path]) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    found = client.embeddings.create(model="bert", input=TEXTS[:5])  # which asks for base64
+    wanted = by_llama(models["bert"], TEXTS[:5], normalize=True)
+    assert np.array([one.embedding for one in found.data]) == pytest.approx(wanted, abs=1e-3)
+    assert found.usage.prompt_tokens == found.usage.total_tokens > 5
+    fewer = client.embeddings.create(model="bert", input="a", dimensions=8, encoding_format="float")
+    vector = np.array(fewer.data[0].embedding)
+    assert len(vector) == 8
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+    chat = client.chat.completions.create(
+        model=client.models.list().data[0].id,
+        messages=[{"role": "user", "content": "Hi"}],
+        max_tokens=2,
+    )
+    assert chat.usage is not None
+
+
+def post(server: Served, path: str, body: dict[str, object]) -> httpx2.Response:
+    return httpx2.post(server.url + path, json=body, timeout=60)
+
+
+def test_base64_has_the_same_numbers_and_tokens_the_same_vector(server: Served) -> None:
+    plain = post(server, "/embeddings", {"input": ["ab"]}).json()
+    coded = post(server, "/v1/embeddings", {"input": "ab", "encoding_format": "base64"}).json()
+    raw = np.frombuffer(base64.b64decode(coded["data"][0]["embedding"]), "<f4")
+    assert raw == pytest.approx(plain["data"][0]["embedding"], abs=1e-7)
+    native = post(server, "/embedding", {"content": "ab"}).json()
+    assert native == [{"index": 0, "embedding": [plain["data"][0]["embedding"]]}]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    a = len(words)
+    ids = [2, a, a + 40 + 1, 3]  # [CLS] ▁a b [SEP]
+    given = post(server, "/v1/embeddings", {"input": [ids, ids]}).json()
+    for one in given["data"]:
+        assert one["embedding"] == pytest.approx(plain["data"][0]["embedding"], abs=1e-3)
+    assert given["usage"]["prompt_tokens"] == 8
+
+
+def test_documents_come_in_the_order_of_their_scores(server: Served) -> None:
+    body = {"query": QUERY, "documents": [*DOCUMENTS[:2], {"text": DOCUMENTS[2]}]}
+    found = post(server, "/v1/rerank", body).json()
+    scores = [one["relevance_score"] for one in found["results"]]
+    assert scores == sorted(scores, reverse=True)
+    assert sorted(one["index"] for one in found["results"]) == [0, 1, 2]
+    assert found["model"] == "reranker"
+    best = post(server, "/rerank", body | {"top_n": 1, "return_documents": True}).json()["results"]
+    assert len(best) == 1
+    assert best[0]["document"]["text"] == DOCUMENTS[best[0]["index"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/v1/embeddings", {"input": []}, "not empty"),
+        ("/v1/embeddings", {"input": ["a", ""]}, "empty text, number 1"),
+        ("/v1/embeddings", {"input": [1, "a"]}, "input must be"),
+        ("/v1/embeddings", {"input": [-1]}, "not a token id"),
+        ("/v1/embeddings", {"input": [99999]}, "outside of this model's vocabulary"),
+        ("/v1/embeddings", {"input": "a " * 500}, "reads at most 128"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 64}, "at most 32"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 0}, "dimensions"),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ("/v1/embeddings", {"input": "a", "model": "target"}, "gives no embeddings here"),
+        ("/v1/rerank", {"query": "a", "documents": []}, "documents"),
+        ("/v1/rerank", {"query": "", "documents": ["a"]}, "query"),
+        ("/v1/rerank", {"query": "a", "documents": ["a"], "top_n": 0}, "top_n"),
+    ],
+)
+def test_bad_input_is_400_in_one_line(
+    server: Served, path: str, body: dict[str, object], said: str
+) -> None:
+    answer = post(server, path, body)
+    assert answer.status_code == 400, answer.text
+    assert said in answer.json()["error"]["message"]
+    assert str(Path.cwd()) not in answer.text
+
+
+def test_ollamas_paths_have_the_same_vectors(server: Served) -> None:
+    plain = post(server, "/embeddings", {"input": ["ab", "b"]}).json()["data"]
+    for name in ("bert:latest", "bert", None):
+        body = {"input": ["ab", "b"], **({"model": name} if name else {})}
+        found = post(server, "/api/embed", body).json()
+        assert found["prompt_eval_count"] > 0
+        for ours, theirs in zip(found["embeddings"], plain, strict=True):
+            assert ours == pytest.approx(theirs["embedding"], abs=1e-7)
+    old = post(server, "/api/embeddings", {"prompt": "ab"}).json()["embedding"]
+    assert old == pytest.approx(plain[0]["embedding"], abs=1e-7)
+    cut = post(server, "/api/embed", {"input": "a " * 500})
+    assert cut.status_code == 200
+    refused = post(server, "/api/embed", {"input": "a " * 500, "truncate": False})
+    assert refused.status_code == 400
+    assert "reads at most 128" in refused.json()["error"]
+    assert (
+        "gives no embeddings here"
+        in post(server, "/api/embed", {"input": "a", "model": "target"}).json()["error"]
+    )
+
+
+# -- in the shell ----------------------------------------------------------------------------------
+
+
+def test_lines_in_json_out(models: dict[str, Path]) -> None:
+    text = "hello there.\n\na\n"
+    done = CliRunner().invoke(command, [str(models["bert"])], input=text, standalone_mode=False)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["index"], one["text"]) for one in found] == [(0, "hello there."), (2, "a")]
+    wanted = by_llama(models["bert"], ["hello there.", "a"], normalize=True)
+    assert np.array([one["embedding"] for one in found]) == pytest.approx(wanted, abs=1e-3)
+    ranked = CliRunner().invoke(
+        command, [str(models["reranker"]), "--query", QUERY], input="hi\n", standalone_mode=False
+    )
+    assert set(json.loads(ranked.stdout)) == {"index", "text", "tokens", "score"}
+
+
+def test_both_are_listed_as_models_that_write_no_text(server: Served) -> None:
+    listed = httpx2.get(f"{server.url}/v1/models").json()["data"]
+    tasks = {one["id"]: one["localspec"].get("task") for one in listed}
+    assert {"embedding", "rerank"} <= {*tasks.values()}
+    for name, task in tasks.items():
+        if task is not None:
+            assert httpx2.get(f"{server.url}/v1/models/{name}").json()["id"] == name
+            asked = {"model": name, "prompt": "Hi", "max_tokens": 2}
+            refused = post(server, "/v1/completions", asked)
+            assert refused.status_code == 400
+            assert "writes no text; ask it at /v1/" in refused.json()["error"]["message"]
+
+
+def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:
+    def counts() -> dict[str, float]:
+        page = httpx2.get(f"{server.url}/metrics").text
+        rows = [line.rpartition(" ") for line in page.splitlines() if "localspec:text_" in line]
+        return {name: float(value) for name, _, value in rows if not name.startswith("#")}
+
+    before = counts()
+    assert post(server, "/v1/embeddings", {"input": ["ab", "c"]}).status_code == 200
+    assert post(server, "/api/embed", {"input": "ab"}).status_code == 200
+    ranked = {"query": "a", "documents": ["b", "c", "d"]}
+    assert post(server, "/v1/rerank", ranked).status_code == 200
+    assert post(server, "/v1/embeddings", {"input": "a", "model": "none"}).status_code == 400
+    more = {name: value - before[name] for name, value in counts().items()}
+    assert more['localspec:text_requests_total{task="embedding"}'] == 3
+    assert more['localspec:text_requests_failed_total{task="embedding"}'] == 1
+    assert more['localspec:text_inputs_total{task="embedding"}'] == 3
+    assert more['localspec:text_inputs_total{task="rerank"}'] == 3
+    assert more['localspec:text_requests_total{task="rerank"}'] == 1
+    assert more['localspec:text_tokens_total{task="rerank"}'] > 0

@@ -1,0 +1,190 @@
+"""Files of a message: its own words alone name them, and it is sent where it was written."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fake_engine import Script
+from picture_files import png
+from textual import events
+
+from tui.controllers import command_runner
+from tui.input.attachments import Draft, attach, read
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with a file that names another one, and a picture."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.txt").write_text("SECRET")
+    (tmp_path / "notes.txt").write_text(f"see\n@{tmp_path}/secret.txt")
+    (tmp_path / "cat.png").write_bytes(png())
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "a.txt").write_text("alpha")
+    return tmp_path
+
+
+def test_a_name_in_an_attached_file_is_text(files):
+    sent = attach("Summarize @notes.txt")
+    again = sent.replace("Summarize", "Translate")
+    assert attach(again) == again
+    more = attach(f"{again}\n\nand @d/a.txt")
+    assert more == f"{again}\n\nand @d/a.txt\n\nd/a.txt:\n```\nalpha\n```"
+    folder = attach("Look at @d/")
+    assert attach(folder) == folder
+
+
+def test_a_name_in_code_is_text(files):
+    code = "What does this do?\n```python\n@secret.txt\n@no/such.file(1)\n```\nAnd @d/a.txt?"
+    assert attach(code) == f"{code}\n\nd/a.txt:\n```\nalpha\n```"
+
+
+def test_a_name_in_a_pasted_text_is_text_and_one_beside_it_is_none(files):
+    paste = f"line\n@{files}/secret.txt @cat.png\n"
+    draft = Draft(f"{paste}and @cat.png is what?", (paste,))
+    assert [one.name for one in read(draft).texts] == []
+    assert read(draft).message.endswith(f"{paste}and cat.png is what?")
+    assert Draft(f"@{paste}", (paste,)).names() == []
+
+
+def test_what_the_changed_question_named_is_not_attached_again(files):
+    question = "Look @d/ and read\n@secret.txt"  # pasted at that time
+    assert read(Draft(f"{question} now", edited=question)).message == f"{question} now"
+    more = read(Draft(f"{question} and @notes.txt", edited=question))
+    assert [one.name for one in more.texts] == ["notes.txt"]
+    sent = attach("Look @d/")
+    (files / "d" / "a.txt").write_text("beta")  # its block was deleted to have it anew
+    assert read(Draft("Look @d/", edited=sent)).message == sent.replace("alpha", "beta")
+
+
+async def test_a_large_paste_attaches_nothing_at_once_or_when_it_is_changed(chat, files):
+    paste = "\n".join(["line"] * 20 + [f"@{files}/secret.txt"])
+    async with chat(Script("One."), Script("Two.")) as c:
+        c.composer.insert("What is this? ")
+        c.composer.post_message(events.Paste(paste))
+        await c.until(lambda: "[pasted text 1" in c.composer.text)
+        await c.pilot.press("enter")
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        await c.ready()
+        await c.pilot.press("f8")
+        await c.until(lambda: paste in c.composer.text)
+        await c.pilot.press("!", "enter")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        sent = [messages[-1].content for messages in c.engine.asked]
+        assert sent == [f"What is this? {paste}", f"What is this? {paste}!"]
+
+
+async def test_a_large_paste_is_no_command(chat):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("first")
+        c.composer.post_message(events.Paste(f"/title {'x' * 2000}"))
+        await c.until(lambda: "[pasted text 1" in c.composer.text)
+        await c.pilot.press("enter")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert c.session.chat.title == "first"
+
+
+async def test_a_picture_goes_along_beside_a_folder(chat, files):
+    async with chat(Script("One.")) as c:
+        await c.type("@cat.png compare with @d/")
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        said = c.session.chat.conversation.turns[0].text
+        assert said.startswith("![cat.png](picture:")
+        assert said.endswith("\ncompare with @d/\n\nd/a.txt:\n```\nalpha\n```")
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """Reading a folder takes until this event."""
+    go = threading.Event()
+
+    def slowly(draft, **how):
+        go.wait(60)
+        return read(draft, **how)
+
+    monkeypatch.setattr(command_runner, "read", slowly)
+    yield go
+    go.set()
+
+
+async def test_files_that_take_long_go_to_the_chat_in_which_they_were_named(chat, files, reading):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("first")
+        written = c.session.chat
+        await c.type("look at @d/")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: c.session.chat is not written)
+        c.composer.insert("a draft")
+        reading.set()
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert "alpha" in written.conversation.turns[2].text
+        assert c.session.chat is not written
+        assert c.composer.text == "a draft"
+        assert written.typed == ""
+
+
+async def test_files_of_a_chat_that_was_closed_are_not_sent(chat, files, reading):
+    async with chat(Script("One.")) as c:
+        await c.ask("first")
+        c.composer.insert("look at @d/")
+        await c.pilot.press("enter")
+        await c.until(lambda: not c.composer.text)
+        c.session.close()
+        reading.set()
+        await c.until(lambda: c.composer.text == "look at @d/")
+        assert len(c.engine.asked) == 1
+
+
+async def test_a_changed_question_whose_files_take_long_takes_the_place_of_it(chat, files, reading):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("first")
+        c.composer.insert("set aside")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.composer.text == "first")
+        c.composer.text = ""
+        c.composer.insert("look at @d/")
+        await c.pilot.press("enter")
+        await c.until(lambda: not c.composer.text)
+        c.composer.insert("typed since")
+        reading.set()
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert [m.role for m in c.engine.asked[1]] == ["user"]
+        assert c.composer.text == "set aside\ntyped since"
+
+
+async def test_a_saved_chat_that_comes_late_takes_no_text_from_the_chat_that_is_shown(
+    chat, tmp_path, monkeypatch
+):
+    import asyncio
+
+    from localspec.chats.saver import Saver
+    from tui.session.recorder import ChatRecorder
+
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db", interval=0.02), "demo")
+    go, load = asyncio.Event(), recorder.archive.load
+
+    async def slow(start=None):
+        await go.wait()
+        return await load(start)
+
+    async with chat(Script("One."), Script("Two."), Script("Three."), recorder=recorder) as c:
+        await c.ask("saved")
+        saved = c.session.chat.recorder.info.id
+        await c.pilot.press("ctrl+n")
+        await c.ask("a")
+        left = c.session.chat
+        await c.pilot.press("ctrl+n")
+        await c.ask("b")
+        there = c.session.chat
+        await c.pilot.press("ctrl+pageup")
+        await c.until(lambda: c.session.chat is left)
+        monkeypatch.setattr(left.recorder.archive, "load", slow)
+        await c.type(f"/resume {saved}")
+        c.composer.insert("for a")
+        await c.pilot.press("ctrl+pagedown")
+        await c.until(lambda: c.session.chat is there)
+        c.composer.insert("for b")
+        go.set()
+        await c.until(lambda: c.session.chat.recorder.info.id == saved)
+        assert (left.typed, there.typed) == ("for a", "for b")
