@@ -97,6 +97,8 @@ class Loop:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        if not (self.minutes or self.max_steps):
+            raise ValueError("a training needs a budget of minutes or steps")
         self._peaks = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
 
     def run(self, report: int, told: Told) -> None:
