@@ -25,6 +25,9 @@ from localspec.models.catalog import catalog
 settings.register_profile("localspec", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=500)
 settings.load_profile("localspec")
+# Tests make folders of a user as most systems have them; where groups may write by default, as on
+# Debian 13, our code would rightly refuse those.
+os.umask(0o022)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.chats.journal import Journal
-from localspec.core.errors import ChatsError, LocalspecError, UsageError
+from localspec.core.errors import ChatsError, RemoteError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
 
@@ -44,17 +44,17 @@ class Talk:
 
     @contextlib.contextmanager
     def saying(self, text: str) -> Iterator[str]:
-        """A message with the pictures that were put in front of it. Where it fails and no reply to
-        it begins, they are in front of the next one.
+        """A message with the pictures that were put in front of it. Where the server is gone before
+        a reply to it begins, they are in front of the next one; what cannot be sent is not.
         """
-        before = self.journal.so_far
-        try:
-            yield "\n".join([*self.images, text])
-        except LocalspecError:
-            if self.journal.so_far != before:
-                self.images.clear()
-            raise
+        before, images = self.journal.so_far, [*self.images]
         self.images.clear()
+        try:
+            yield "\n".join([*images, text])
+        except RemoteError:
+            if self.journal.so_far == before:
+                self.images += images
+            raise
 
     def obey(self, line: str) -> str | None:
         """Run the command in ``line`` and return its answer; None if it is a message to the model.
@@ -83,6 +83,7 @@ class Talk:
 
     def _new(self, _: str) -> str:
         self.journal.renew()
+        self.images.clear()
         return "a new chat"
 
     def _system(self, text: str) -> str:

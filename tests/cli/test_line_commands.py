@@ -77,6 +77,13 @@ def test_a_picture_goes_in_front_of_the_next_message(talk: Talk, tmp_path: Path)
         talk.journal.begin(said)
         raise RemoteError("the server is gone")
     assert not talk.images  # the question is part of the chat
+    talk.obey(f"/image {path}")
+    with contextlib.suppress(UsageError), talk.saying("What is it?"):
+        raise UsageError("this model cannot see")
+    assert not talk.images  # it would end the next message too
+    talk.obey(f"/image {path}")
+    talk.obey("/new")
+    assert not talk.images
     with pytest.raises(UsageError, match="cannot be read"):
         talk.obey("/image nowhere.png")
     with pytest.raises(UsageError, match="needs a file"):

@@ -78,6 +78,7 @@ def parts_of(runtime: Runtime, tokens: list[int]) -> Iterator[Part]:
         yield Shown(piece.embeddings(), (1 + int(places[2].max()), 1 + int(places[1].max())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llava", "gemma3", "qwen2vl", "qwen2.5vl"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_logits_are_those_of_an_independent_computation(
@@ -101,6 +102,7 @@ def test_logits_are_those_of_an_independent_computation(
             assert np.abs(mistaken - wanted).max() > 5 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sampling", [GREEDY, WILD])
 def test_drafted_replies_are_the_plain_ones(
@@ -166,6 +168,7 @@ def test_another_picture_is_not_the_cached_one(seeing: Seeing) -> None:
         assert one.stats.cached_tokens == 0
 
 
+@pytest.mark.slow
 def test_a_prompt_cut_anywhere_gives_the_same_reply(seeing: Seeing) -> None:
     """The cache serves a beginning of every length: never a part of a picture."""
     with opened(seeing, strict=seeing.model.stem != "gemma3") as runtime:

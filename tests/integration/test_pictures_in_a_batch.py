@@ -147,6 +147,7 @@ def test_another_request_leaves_a_picture_that_is_begun(seeing: Seeing) -> None:
         assert target.picture_begun(0)
 
 
+@pytest.mark.slow
 def test_what_was_encoded_is_not_held(seeing: Seeing) -> None:
     with opened(seeing) as runtime:
         target = runtime.pair.target
@@ -239,6 +240,7 @@ def in_pieces(encoder: Projector, ids: list[int], seconds: float) -> NDArray[np.
     return piece.embeddings()
 
 
+@pytest.mark.slow
 def test_the_rows_are_the_same_in_slices_bit_for_bit(seeing: Seeing) -> None:
     rows = []
     for seconds in (0.0, 60.0):
@@ -434,6 +436,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert runtime.answer(asked(shown("What is this?", ONE))).tokens
 
 
+@pytest.mark.slow
 def test_alone_too_a_picture_is_encoded_in_slices_that_are_told_of(
     seeing: Seeing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

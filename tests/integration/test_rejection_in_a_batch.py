@@ -147,6 +147,7 @@ def pair(files: Files, request: pytest.FixtureRequest) -> Iterator[LoadedPair]:
         yield Lab(runtime).borrow()
 
 
+@pytest.mark.slow
 def test_first_tokens_follow_the_target(pair: LoadedPair) -> None:
     """The false-alarm rate of all four tests together is that of one elsewhere (Bonferroni)."""
     found, accepted, verified = p_values(pair, 700)
@@ -161,6 +162,7 @@ def test_first_tokens_follow_the_target_closely(pair: LoadedPair) -> None:
     assert min(found) > FALSE_ALARM / len(found)
 
 
+@pytest.mark.slow
 def test_a_residual_of_the_target_alone_is_found(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

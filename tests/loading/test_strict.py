@@ -52,6 +52,7 @@ def hello(*, draft: bool) -> ReplyRequest:
     return ReplyRequest(messages, sampling=GREEDY, seed=1, max_tokens=24, draft=draft)
 
 
+@pytest.mark.slow
 def test_a_reply_has_the_bits_of_plain_decoding(options: Options) -> None:
     with Runtime.open(options) as runtime:
         assert runtime.info.strict.startswith(("at least 2 rows", "own kernels"))

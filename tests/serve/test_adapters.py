@@ -241,15 +241,18 @@ async def test_an_adapter_is_loaded_whole_whoever_leaves_and_one_at_a_time(
 
     monkeypatch.setattr(world.engines[0], "adapter", adapter)
     asked = []
-    for name in ("a", "b"):
+    for name in ("a", "left", "b"):
         (tmp_path / name).write_bytes(b"GGUF")
         body = {"lora_name": name, "lora_path": name}
         asked.append(asyncio.create_task(world.client.post(LOAD, json=body)))
         await until_so(lambda: begun, pause=turn)
-    asked[0].cancel()
-    await asyncio.gather(asked[0], return_exceptions=True)
+    await asyncio.sleep(0.05)
+    for task in asked[:2]:
+        task.cancel()
+    await asyncio.gather(*asked[:2], return_exceptions=True)
     await asyncio.sleep(0.05)
     assert begun == ["a"]  # its client has left, and the other one waits all the same
     gate.set()
-    assert (await asked[1]).status_code == 200
+    assert (await asked[2]).status_code == 200
+    assert begun == ["a", "b"]  # nothing that had not begun is kept for clients that left
     assert [one.name for one in world.service.adapters.listed()] == ["a", "b"]

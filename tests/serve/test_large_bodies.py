@@ -162,8 +162,12 @@ def test_all_texts_of_a_request_count():
     request = ReplyRequest(turns)
     assert request.written == 2208
     assert ReplyRequest(turns, owner="o" * 50).size == 2258
-    with pytest.raises(ApiError, match="2208 characters"):
-        require_room(request, 2207 // 64)
+    with pytest.raises(ApiError, match="2000 characters in ids of calls"):
+        require_room(request, 2000 // 64)
+    require_room(request, 1 + 2000 // 64)  # ids leave the room to texts
+    named = Message("tool", "", name="n" * 208)
+    with pytest.raises(ApiError, match="208 characters"):
+        require_room(ReplyRequest((named,)), 207 // 64)
 
 
 async def test_a_salt_is_no_longer_than_a_digest_in_the_engine(world):

@@ -78,6 +78,7 @@ def test_the_sdks_send_pictures(server: Served, api: openai.OpenAI) -> None:
     assert httpx2.get(f"{server.url}/props").json()["modalities"]["vision"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "why"),
     [

@@ -50,7 +50,8 @@ class ServedAdapters:
         self._folders = tuple(folder.resolve() for folder in folders)
         self._known: dict[int, ServedAdapter] = {}
         self._next = 0
-        self._lock = asyncio.Lock()
+        self.changing = asyncio.Lock()
+        """Held while one is loaded or unloaded."""
         for adapter in slot.first.adapters:
             stem = adapter.path.stem
             name = stem if self.named(stem) is None else f"{stem}-{self._next}"
@@ -128,59 +129,57 @@ class ServedAdapters:
 
     async def load(self, name: str, path: str, *, again: bool) -> None:
         """Load a file of the folders under a new name; with ``again`` also in place of the one of
-        that name, once no running reply uses it.
+        that name, once no running reply uses it. The caller holds `changing`.
 
         Raises:
             ApiError: 403 outside of the folders, 404 without such a file, 400 for a name that is
                 taken and for what is no adapter of the model.
             LocalspecError: the engine stopped.
         """
-        async with self._lock:
-            file = self._allowed(path)
-            known = self.named(name)
-            if known is not None and not again:
-                said = f"the adapter {name[:80]!r} is loaded already; load_inplace: true loads it"
-                raise bad_request(f"{said} again", "lora_name")
-            if known is not None and known.path != file:
-                said = f"{name[:80]!r} was loaded from another file; unload it first"
-                raise bad_request(said, "lora_path")
-            if known is None and any(one.path == file for one in self._known.values()):
-                raise bad_request("this file is loaded under another name", "lora_path")
-            if known is None and len(self._known) >= MOST:
-                raise bad_request(f"{MOST} adapters are loaded, which is the most; unload one")
-            options = self._slot.options if known is None else known.options
-            async with self._slot.use(options) as engine:
-                assert engine.info is not None
-                target = Path(engine.info.target)
-                await asyncio.to_thread(_require_adapter, file, target)
-                await engine.adapter(file, load=True)
-            slot = self._slot.slot_of(options)
-            if known is None and slot is not None:
-                self._add(name, file, 0.0, options)
-                slot.adapters.append(file)
+        file = self._allowed(path)
+        known = self.named(name)
+        if known is not None and not again:
+            said = f"the adapter {name[:80]!r} is loaded already; load_inplace: true loads it"
+            raise bad_request(f"{said} again", "lora_name")
+        if known is not None and known.path != file:
+            said = f"{name[:80]!r} was loaded from another file; unload it first"
+            raise bad_request(said, "lora_path")
+        if known is None and any(one.path == file for one in self._known.values()):
+            raise bad_request("this file is loaded under another name", "lora_path")
+        if known is None and len(self._known) >= MOST:
+            raise bad_request(f"{MOST} adapters are loaded, which is the most; unload one")
+        options = self._slot.options if known is None else known.options
+        async with self._slot.use(options) as engine:
+            assert engine.info is not None
+            target = Path(engine.info.target)
+            await asyncio.to_thread(_require_adapter, file, target)
+            await engine.adapter(file, load=True)
+        slot = self._slot.slot_of(options)
+        if known is None and slot is not None:
+            self._add(name, file, 0.0, options)
+            slot.adapters.append(file)
 
     async def unload(self, name: str) -> None:
         """Unload one that a request loaded. Its name is gone at once; its memory, once no running
-        reply uses it.
+        reply uses it. The caller holds `changing`.
 
         Raises:
             ApiError: 404, there is none of that name; 400, it is one of ``--lora``.
             LocalspecError: the engine stopped.
         """
-        async with self._lock:
-            known = self.named(name)
-            if known is None:
-                said = f"the adapter {name[:80]!r} cannot be found"
-                raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
-            slot = self._slot.slot_of(known.options)
-            if slot is None or known.path not in slot.adapters:
-                said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
-                raise bad_request(said, "lora_name")
-            del self._known[known.id]
-            slot.adapters.remove(known.path)
-            if slot.info is not None:
-                async with slot.use(known.options) as engine:
-                    await engine.adapter(known.path, load=False)
+        known = self.named(name)
+        if known is None:
+            said = f"the adapter {name[:80]!r} cannot be found"
+            raise ApiError(HTTPStatus.NOT_FOUND, said, param="lora_name")
+        slot = self._slot.slot_of(known.options)
+        if slot is None or known.path not in slot.adapters:
+            said = f"{known.name} is one of --lora and stays; /lora-adapters sets its scale"
+            raise bad_request(said, "lora_name")
+        del self._known[known.id]
+        slot.adapters.remove(known.path)
+        if slot.info is not None:
+            async with slot.use(known.options) as engine:
+                await engine.adapter(known.path, load=False)
 
     def _allowed(self, path: str) -> Path:
         """The file that a path of a request names, links followed.

@@ -28,14 +28,17 @@ def require_room(request: ReplyRequest, context: int) -> None:
         _require(len(request.prompt_tokens), context, "tokens")
         return
     texts = [message.content for message in request.messages]
-    texts += [text for message in request.messages for text in (message.name, message.call_id)]
+    texts += [message.name for message in request.messages]
     calls = [call for message in request.messages for call in message.calls]
-    texts += [text for call in calls for text in (call.name, call.id, call.arguments)]
+    texts += [text for call in calls for text in (call.name, call.arguments)]
     if request.prompt is not None:
         texts.append(request.prompt)
+    # Few templates show ids, in which some programs keep what another model has thought.
+    ids = [message.call_id for message in request.messages] + [call.id for call in calls]
     _require(len(request.messages), context, "messages")
-    _require(sum(map(len, texts)), CHARACTERS_PER_TOKEN * context, "characters")
-    special = sum(text.count(marker) for text in texts for marker in _MARKERS)
+    for several, what in ((texts, "characters"), (ids, "characters in ids of calls")):
+        _require(sum(map(len, several)), CHARACTERS_PER_TOKEN * context, what)
+    special = sum(text.count(marker) for text in (*texts, *ids) for marker in _MARKERS)
     _require(special, context, "special tokens")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import hashlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -178,24 +178,42 @@ class Service:
 
         return await self.placed(examined())
 
-    async def placed(self, work: Coroutine[Any, Any, _T], *, whole: bool = False) -> _T:
+    async def placed(self, work: Coroutine[Any, Any, _T]) -> _T:
         """What the engine answers. Work whose client has left keeps its place until the engine has
-        ended it, or with ``whole`` done it: a row of such clients cannot pile it up.
+        ended it: a row of such clients cannot pile it up.
 
         Raises:
             ApiError: the engine refuses.
         """
-        task = asyncio.create_task(work)
-        self._asked.add(task)
-        task.add_done_callback(self._over)
+        task = self._kept(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not whole:
-                task.cancel()
+            task.cancel()
             raise
         except LocalspecError as error:
             raise self.refused(error) from None
+
+    async def alone(self, lock: asyncio.Lock, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """What the engine answers to work that is done to its end once it has the ``lock``, whoever
+        leaves; one whose client leaves before that is not begun.
+
+        Raises:
+            ApiError: the engine refuses.
+        """
+        await lock.acquire()
+        task = self._kept(work())
+        task.add_done_callback(lambda _: lock.release())
+        try:
+            return await asyncio.shield(task)
+        except LocalspecError as error:
+            raise self.refused(error) from None
+
+    def _kept(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        task = asyncio.create_task(work)
+        self._asked.add(task)
+        task.add_done_callback(self._over)
+        return task
 
     def _over(self, work: asyncio.Task[Any]) -> None:
         self._asked.discard(work)

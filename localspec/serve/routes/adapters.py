@@ -92,15 +92,17 @@ class AdapterRoutes:
         """Load one, under a name that requests then have for it."""
         body, service = received.body, self._service
         await service.models.require_new(body.lora_name)
-        work = service.adapters.load(
-            body.lora_name, body.lora_path, again=body.load_inplace or False
+        adapters, again = service.adapters, body.load_inplace or False
+        work = service.alone(
+            adapters.changing, lambda: adapters.load(body.lora_name, body.lora_path, again=again)
         )
-        await while_connected(received.http, service.placed(work, whole=True))
+        await while_connected(received.http, work)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def unload(self, received: Received[UnloadAdapterBody]) -> Response:
         """Unload one."""
         name, service = received.body.lora_name, self._service
-        work = service.placed(service.adapters.unload(name), whole=True)
+        adapters = service.adapters
+        work = service.alone(adapters.changing, lambda: adapters.unload(name))
         await while_connected(received.http, work)
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

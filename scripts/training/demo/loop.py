@@ -97,6 +97,8 @@ class Loop:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        if not (self.minutes or self.max_steps):
+            raise ValueError("a training needs a budget of minutes or steps")
         self._peaks = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
 
     def run(self, report: int, told: Told) -> None:
@@ -120,9 +122,7 @@ class Loop:
                     break
 
     def _share(self, began: float) -> float:
-        if self.max_steps:
-            used = self.step / self.max_steps
-        else:
-            self.seconds = self.clock() - began
-            used = self.seconds / (60 * self.minutes)
+        self.seconds = self.clock() - began
+        by_clock = self.seconds / (60 * self.minutes) if self.minutes else 0.0
+        used = self.step / self.max_steps if self.max_steps else by_clock
         return self.begin + (1 - self.begin) * used

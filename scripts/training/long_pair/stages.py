@@ -9,6 +9,7 @@ large models.
 from __future__ import annotations
 
 import json
+import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -46,4 +47,5 @@ def train(args: Namespace, log: Log) -> None:
     turns = args.draft_turns
     learn(draft, lessons, turns, 2e-3, log, teacher=target, quant=False, enough=0.0)
     models = {"target": target, "draft": draft}
-    export_pair(models, DATA / "tokenizer.json", args.out, log, plain=args.out)
+    with tempfile.TemporaryDirectory() as plain:
+        export_pair(models, DATA / "tokenizer.json", args.out, log, Path(plain))
