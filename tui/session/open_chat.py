@@ -28,13 +28,13 @@ SUMMARIZE = (
 _SUMMARIZED = (
     "This is a summary of our conversation so far. Confirm in one sentence, and go on from it."
 )
-READING = 0.75
-"""Seconds between drawing a question and an answer to it: longer than any keyboard waits before it
-repeats a key that is held down.
+READING = 1.1
+"""Seconds between drawing a question and an answer to it: longer than a keyboard waits before it
+repeats a key that is held down (0.25 to 0.7 s as systems are set up, 1 s at most).
 """
-APART = 0.3
-"""Seconds between two answers to it: a key that is held down repeats about every 0.03 s, one that
-is pressed again comes later.
+APART = 0.55
+"""Seconds between two answers to it: a key that is held down repeats about every 0.03 s, every
+0.5 s at the slowest setting; one that is pressed again comes later.
 """
 
 
