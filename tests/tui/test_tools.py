@@ -105,13 +105,13 @@ async def test_a_key_that_is_held_down_answers_no_question_that_comes_up_meanwhi
     await until_so(lambda: opened.question, pause=turn_of_the_loop)
     assert shelf.answer(opened, "once")  # nobody has seen it
     opened.question.drawn()
-    clock.seconds += 1.0
+    clock.seconds += open_chat.READING
     assert shelf.answer(opened, "once") == ""
     await until_so(
         lambda: opened.question and opened.question.tool.tool == "wipe", pause=turn_of_the_loop
     )
     opened.question.drawn()
-    for pause in (0.7, *[0.03] * 100):  # the key repeats
+    for pause in (1.0, *[0.03] * 100, *[0.5] * 5):  # the key repeats, quickly or slowly
         clock.seconds += pause
         assert shelf.answer(opened, "once") == "answer again in a moment"
     clock.seconds += 1.0
@@ -125,10 +125,10 @@ async def test_a_question_that_is_answered_too_soon_can_be_answered_a_moment_lat
     answer = asyncio.get_running_loop().create_future()
     opened.question = open_chat.Question(OfferedTool("s", "read", "", {}), "{}", answer)
     opened.question.drawn()
-    for _ in range(2):
-        clock.seconds += 0.35
+    for part in (0.5, 0.4):
+        clock.seconds += part * open_chat.READING
         assert shelf.answer(opened, "once") == "answer again in a moment"
-    clock.seconds += 0.35
+    clock.seconds += open_chat.APART + 0.01
     assert shelf.answer(opened, "once") == ""
     assert answer.result() == "once"
 
