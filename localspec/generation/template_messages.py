@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from localspec.core.events import Message
@@ -83,23 +83,42 @@ def _joined(messages: Sequence[Message], *, apart: bool) -> list[Message]:
 
 
 def one_by_one(messages: Sequence[Message]) -> list[Message]:
-    """The messages, several calls in one as turns of one call and its result each."""
-    results = {m.call_id: m for m in messages if m.role == "tool"}
+    """The messages, several calls in one as turns of one call and its result each. Without an id,
+    the k-th result after a turn is that of its k-th call.
+    """
+    results = {m.call_id: m for m in messages if m.role == "tool" and m.call_id}
     found: list[Message] = []
     told: set[str] = set()
-    for message in messages:
+    moved = 0
+    """Results without an id that follow, and already stand behind their calls."""
+    for place, message in enumerate(messages):
         if message.role == "tool" and message.call_id in told:
+            continue
+        if message.role == "tool" and not message.call_id and moved:
+            moved -= 1
             continue
         if len(message.calls) < 2:
             found.append(message)
             continue
+        without_id = _results_without_id(messages, place + 1)
         for i, call in enumerate(message.calls):
             text, thought = ("", "") if i else (message.content, message.reasoning)
             found.append(Message("assistant", text, thought, (call,)))
             if call.id in results and call.id not in told:
                 told.add(call.id)
                 found.append(results[call.id])
+            elif call.id not in results and (result := next(without_id, None)) is not None:
+                moved += 1
+                found.append(result)
     return found
+
+
+def _results_without_id(messages: Sequence[Message], place: int) -> Iterator[Message]:
+    """Those from a place on, up to the next message that is no result."""
+    while place < len(messages) and messages[place].role == "tool":
+        if not messages[place].call_id:
+            yield messages[place]
+        place += 1
 
 
 def _short_id(name: str) -> str:

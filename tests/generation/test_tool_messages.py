@@ -13,7 +13,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
 from localspec.generation.prompt import PromptBuilder
-from localspec.generation.template_messages import told_in_text
+from localspec.generation.template_messages import one_by_one, told_in_text
 from localspec.grammar.thinking import begun, markers
 
 MANY = 100_000
@@ -144,6 +144,23 @@ def test_several_calls_in_one_message_become_several_turns_where_one_is_all_that
         '<tool>a bird<assistant><tool_call>{"name": "look", "arguments": {}}</tool_call>'
         "<tool>a cat"
     )
+
+
+def test_results_without_ids_are_told_in_their_order_where_one_call_is_all_that_is_allowed() -> (
+    None
+):
+    calls = (MessageCall("", "look", "{}"), MessageCall("", "hear", "{}"))
+    chat = (
+        CHAT[1],
+        Message("assistant", "", calls=calls),
+        Message("tool", "a bird"),
+        Message("tool", "a song"),
+        Message("assistant", "Both."),
+        Message("user", "Again"),
+    )
+    assert [m.content or m.calls[0].name for m in one_by_one(chat)] == [
+        *("Look!", "look", "a bird", "hear", "a song", "Both.", "Again")
+    ]
 
 
 def test_the_developer_is_the_system_where_a_template_knows_none() -> None:

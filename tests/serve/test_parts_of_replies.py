@@ -279,3 +279,51 @@ async def test_a_stream_of_messages_that_fails_ends_with_an_error(claude, world)
     stream = await claude.messages.create(**message_fields(stream=True))
     with pytest.raises(anthropic.APIStatusError, match="could not decode"):
         [event async for event in stream]
+
+
+CALLED = [{"function": {"name": name, "arguments": {}}} for name in ("look", "hear")]
+TURN = [{"role": "assistant", "content": "", "tool_calls": CALLED}]
+RESULTS = [{"role": "tool", "content": "a bird"}, {"role": "tool", "content": "a song"}]
+OLDER = [
+    part
+    for name in ("look", "hear")
+    for part in (
+        {"role": "assistant", "content": None, "function_call": {"name": name}},
+        {"role": "tool", "content": name},
+    )
+]
+ITEMS = [
+    *({"type": "function_call", "name": name, "arguments": "{}"} for name in ("look", "hear")),
+    *({"type": "function_call_output", "output": said} for said in ("a bird", "a song")),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "turns"),
+    [
+        ("/api/chat", "messages", TURN + RESULTS),
+        ("/v1/chat/completions", "messages", TURN + RESULTS),
+        ("/v1/chat/completions", "messages", OLDER),
+        ("/v1/responses", "input", ITEMS),
+    ],
+)
+async def test_results_of_calls_without_ids_have_the_names_in_their_order(
+    world, path, field, turns
+):
+    user = {"role": "user", "content": "Hi"}
+    system = {"role": "system", "content": "Be brief."}
+    answer = await world.client.post(path, json={field: [system, user, *turns, user]})
+    assert answer.status_code == 200, answer.text
+    messages = world.requests[0].messages
+    assert [m.name for m in messages if m.role == "tool"] == ["look", "hear"]
+    assert not any(m.name for m in messages if m.role != "tool")
+
+
+async def test_an_id_that_comes_again_names_the_tool_of_its_own_turn(world):
+    def turn(name):
+        call = {"id": "0", "function": {"name": name, "arguments": "{}"}}
+        return [{"role": "assistant", "tool_calls": [call]}, RESULTS[0] | {"tool_call_id": "0"}]
+
+    said = [{"role": "user", "content": "Hi"}, *turn("look"), *turn("hear")]
+    await world.client.post("/v1/chat/completions", json={"messages": said})
+    assert [m.name for m in world.requests[0].messages if m.role == "tool"] == ["look", "hear"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType
@@ -247,12 +247,23 @@ def conversation(given: Sequence[ChatMessage]) -> tuple[Message, ...]:
 
 
 def named(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages, results of calls with the name of the tool: some templates show it."""
-    names = {call.id: call.name for message in messages for call in message.calls}
-    return tuple(
-        dataclasses.replace(m, name=names[m.call_id]) if m.call_id in names and not m.name else m
-        for m in messages
-    )
+    """The messages, results of calls with the name of the tool: some templates show it. Without an
+    id, the k-th result after a turn is that of its k-th call.
+    """
+    found: list[Message] = []
+    names: dict[str, str] = {}
+    turn: Iterator[MessageCall] = iter(())
+    for one in messages:
+        if one.role == "tool":
+            call = next(turn, None)
+            by_place = call.name if call is not None else ""
+            name = one.name or (names.get(one.call_id, "") if one.call_id else by_place)
+            found.append(one if name == one.name else dataclasses.replace(one, name=name))
+            continue
+        turn = iter(one.calls)
+        names |= {call.id: call.name for call in one.calls if call.id}
+        found.append(one)
+    return tuple(found)
 
 
 def _message(given: ChatMessage) -> Message:
