@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 DIGITS = 16
 """Most digits of a whole number without bounds, as in llama.cpp; a double has fewer."""
 _MOST = 10**DIGITS - 1
-_LONGER = re.compile(rf"\d{{{DIGITS + 1}}}|\d[eE]\+?\d")
 _MANY = 100
 """Whole numbers that are bounded: each has an automaton of its own, and there is a limit."""
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAPS = ("properties", "patternProperties", "$defs", "definitions")
-_ONES = ("items", "additionalProperties", "additionalItems")
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+"""Keys with schemas by names; a name is no keyword."""
+_NO_SCHEMAS = frozenset({"const", "enum", "default", "examples", "not"})
+"""Keys with values, or with what a value must not be. Under any other there may be a schema that a
+reference names."""
 
 
 def bounded(schemas: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -24,26 +23,32 @@ def bounded(schemas: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     A schema that itself has a longer number means it. That one stays as it is, and so do all where
     there are too many.
     """
-    found: list[Mapping[str, Any]] = []
     added: list[None] = []
-    for schema in schemas:
-        means_it = _LONGER.search(json.dumps(schema)) is not None
-        found.append(schema if means_it else _bounded(schema, added))
+    found = [schema if _has_longer(schema) else _bounded(schema, added) for schema in schemas]
     return found if len(added) <= _MANY else list(schemas)
+
+
+def _has_longer(schema: Mapping[str, Any]) -> bool:
+    left: list[Any] = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, int | float) and abs(one) > _MOST:
+            return True
+    return False
 
 
 def _bounded(schema: Mapping[str, Any], added: list[None]) -> dict[str, Any]:
     """``added`` gets an entry for each whole number."""
-    found = dict(schema)
-    for key in _LISTS:
-        if isinstance(found.get(key), list):
-            found[key] = [_inside(one, added) for one in found[key]]
-    for key in _MAPS:
-        if isinstance(found.get(key), Mapping):
-            found[key] = {name: _inside(one, added) for name, one in found[key].items()}
-    for key in _ONES:
-        if key in found:
-            found[key] = _inside(found[key], added)
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _MAPS and isinstance(value, Mapping):
+            found[key] = {name: _inside(one, added) for name, one in value.items()}
+        else:
+            found[key] = value if key in _NO_SCHEMAS else _inside(value, added)
     if _is_whole(found.get("type")) and "multipleOf" not in found:
         added.append(None)
         if not {"minimum", "exclusiveMinimum"} & found.keys():

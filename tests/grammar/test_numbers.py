@@ -36,6 +36,12 @@ def takes(matcher, model, spec: GrammarSpec, text: str) -> bool:
         ({"type": "array", "prefixItems": [WHOLE]}, "[%s]"),
         ({"type": "object", "additionalProperties": WHOLE}, '{"x": %s}'),
         (OBJECT, '{"b": %s}'),
+        ({"x": {"y": WHOLE}, "$ref": "#/x/y"}, "%s"),
+        ({"x": {"y": [WHOLE]}, "type": "array", "items": {"$ref": "#/x/y/0"}}, "[%s]"),
+        (WHOLE | {"description": "an id, e.g. for 550e8400-e29b"}, "%s"),
+        (WHOLE | {"title": "not as long as 12345678901234567"}, "%s"),
+        ({"type": "object", "properties": {"1e9": WHOLE}, "required": ["1e9"]}, '{"1e9": %s}'),
+        ({"anyOf": [WHOLE, {"const": "9" * 20}, {"const": 0.12345678901234567}]}, "%s"),
     ],
 )
 def test_a_whole_number_has_sixteen_digits_at_most(matcher, model, schema, around) -> None:
@@ -51,6 +57,9 @@ def test_a_whole_number_has_sixteen_digits_at_most(matcher, model, schema, aroun
     [
         ({"type": "integer", "minimum": 10**17}, str(10**17 + 1)),
         ({"type": "integer", "const": 10**17}, str(10**17)),
+        ({"type": "integer", "enum": [1, 10**17]}, str(10**17)),
+        ({"type": "integer", "maximum": 1e18}, "1" * 18),
+        ({"type": "integer", "examples": [10**17]}, "1" * 20),
         ({"type": "integer", "multipleOf": 10}, "1" * 30 + "0"),
         ({"type": "number"}, "1" * 30),
         ({"type": ["number", "integer"]}, "1" * 30),
