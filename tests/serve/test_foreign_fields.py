@@ -6,7 +6,13 @@ import re
 
 import pytest
 
-from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
+from localspec.serve.requests.foreign_fields import (
+    OF_PROMPTS,
+    OF_SCORES,
+    OF_VECTORS,
+    REFUSED,
+    WITHOUT_EFFECT,
+)
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6}
@@ -65,6 +71,9 @@ CHANGES = {
     "add_generation_prompt": False, "chat_template": "{{ x }}", "detokenize": False,
     "skip_special_tokens": False, "parse_tool_calls": False, "function_call": {"name": "f"},
     "options": {"temperature": 0}, "vllm_xargs": {"a": 1}, "input_prefix": "a",
+    "continue_final_message": True, "embd_normalize": -1, "normalize": False,
+    "add_special_tokens": False, "embed_dtype": "float16", "endianness": "big",
+    "activation": True, "use_activation": True,
     "input_suffix": "a", "min_keep": 2, "tfs_z": 0.5, "length_penalty": 0.5,
 }  # fmt: skip
 """Values of refused fields that would change a reply; of the others, see `changing`."""
@@ -146,6 +155,33 @@ async def test_unknown_fields_are_named_in_the_answer_and_the_log(world):
 async def test_a_stream_has_the_notice_in_its_last_chunk(world):
     answer = await world.client.post(CHAT, json=LEAST[CHAT] | {"user": "me", "stream": True})
     assert '"notices":["without effect here: user' in answer.text
+
+
+NO_REPLIES = {
+    "/tokenize": ({"messages": MESSAGES["messages"]}, OF_PROMPTS),
+    "/apply-template": ({"messages": MESSAGES["messages"]}, OF_PROMPTS),
+    "/v1/embeddings": ({"input": "Hi"}, OF_VECTORS),
+    "/embedding": ({"content": "Hi"}, OF_VECTORS),
+    "/v1/rerank": ({"query": "Hi", "documents": ["a"]}, OF_SCORES),
+}
+"""A valid body for each path whose answer is no reply, and what is refused there."""
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, (_, table) in NO_REPLIES.items() for name in table]
+)
+async def test_a_field_that_would_change_another_answer_is_refused_by_name_too(world, path, name):
+    least, table = NO_REPLIES[path]
+    answer = await world.client.post(path, json=least | {name: changing(name)})
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert message == f"{name} is not supported: {table[name].instead}"
+    for value in (None, *table[name].neutral):
+        answer = await world.client.post(path, json=least | {name: value})
+        if table is OF_PROMPTS:
+            assert answer.status_code == 200, answer.text
+        else:  # no model for it is loaded
+            assert answer.json()["error"]["code"] == "not_supported"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.typed import Body, Fields
 from localspec.serve.requests.completion import LARGEST_ID
+from localspec.serve.requests.foreign_fields import OF_SCORES, OF_VECTORS
 
 MOST_TEXTS = 2048
 """Of a request, as OpenAI has it."""
@@ -36,6 +39,7 @@ _MODEL = Meta(description="the name of the server's model for it")
 class EmbeddingsBody(Body, kw_only=True):
     """OpenAI's request for vectors."""
 
+    foreign: ClassVar[Mapping[str, Foreign]] = OF_VECTORS
     without_effect: ClassVar[tuple[str, ...]] = ("user",)
 
     input: Annotated[Any, _INPUT]
@@ -57,6 +61,11 @@ class EmbeddingsBody(Body, kw_only=True):
 class NativeEmbeddingBody(Body, kw_only=True):
     """llama-server's request for vectors."""
 
+    foreign: ClassVar[Mapping[str, Foreign]] = {
+        **OF_VECTORS,
+        "dimensions": Foreign("use /v1/embeddings"),
+    }
+
     content: Annotated[Any, _INPUT]
     model: Annotated[str, _MODEL] | None = None
 
@@ -70,6 +79,7 @@ class Document(Fields, kw_only=True):
 class RerankBody(Body, kw_only=True):
     """Jina's and Cohere's request for the order of documents."""
 
+    foreign: ClassVar[Mapping[str, Foreign]] = OF_SCORES
     without_effect: ClassVar[tuple[str, ...]] = ("max_chunks_per_doc", "priority", "user")
 
     query: Annotated[str, Meta(min_length=1)]

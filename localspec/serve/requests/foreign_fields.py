@@ -1,5 +1,5 @@
-"""Fields of llama-server, vLLM, OpenAI, Ollama and LM Studio that requests for replies may have and
-this server does not: refused where they would change the reply, else named in a notice.
+"""Fields of llama-server, vLLM, OpenAI, Ollama and LM Studio that requests may have and this server
+does not: refused where they would change the answer, else named in a notice of the reply.
 
 A field that a request declares by itself counts as declared, whatever stands here.
 """
@@ -12,10 +12,13 @@ _SAMPLER = "localspec has no such sampler; leave it out"
 _STOP = "name texts in stop instead"
 _BIAS = "give tokens a logit_bias of -100 instead"
 _TEMPLATE = "the chat template is the model's own; chat_template_kwargs sets its variables"
+_CONTINUED = "leave it out; a last message of the assistant is continued by itself"
 _FUNCTIONS = "use tools and tool_choice instead"
 _TIME = "set max_tokens, or close the connection when the time is over"
 _OLLAMA = "Ollama's fields belong to /api/chat; use the field of OpenAI's interface"
 _COMPLETION = "use /v1/completions for texts without a chat template"
+_LENGTH = "vectors have the length 1"
+_SCORES = "scores are the model's own"
 _INFILL = "use /infill, or suffix in /v1/completions, for text at a cursor"
 
 REFUSED: dict[str, Foreign] = {
@@ -27,9 +30,7 @@ REFUSED: dict[str, Foreign] = {
     "allowed_token_ids": Foreign("use a grammar, or logit_bias", ([],)),
     "truncate_prompt_tokens": Foreign("shorten the prompt; /tokenize counts its tokens"),
     "include_stop_str_in_output": Foreign("append the stop text yourself", (False,)),
-    "add_generation_prompt": Foreign(
-        "leave it out; a last message of the assistant is continued by itself", (True,)
-    ),
+    "add_generation_prompt": Foreign(_CONTINUED, (True,)),
     "chat_template": Foreign(_TEMPLATE, ("",)),
     "documents": Foreign("put the documents into a message", ([],)),
     "use_beam_search": Foreign("localspec samples, with drafts; leave it out", (False,)),
@@ -78,6 +79,37 @@ REFUSED: dict[str, Foreign] = {
     "images": Foreign("put pictures into messages as data URIs", ([],)),
 }
 """Fields that would change the reply; `Foreign.neutral` are the values that do not."""
+
+OF_PROMPTS: dict[str, Foreign] = {
+    **{
+        name: REFUSED[name]
+        for name in (
+            *("add_generation_prompt", "chat_template", "documents", "truncate_prompt_tokens"),
+            *("functions", "image_data", "multimodal_data", "think", "images"),
+        )
+    },
+    "continue_final_message": Foreign(_CONTINUED, (False,)),
+}
+"""Fields that would change a prompt that is asked for as text or tokens."""
+
+OF_VECTORS: dict[str, Foreign] = {
+    # llama-server
+    "embd_normalize": Foreign(_LENGTH, (2,)),
+    # vLLM
+    "normalize": Foreign(_LENGTH, (True,)),
+    "truncate_prompt_tokens": Foreign("shorten the texts", (-1,)),
+    "add_special_tokens": Foreign("send token ids as the text", (True,)),
+    "embed_dtype": Foreign("numbers have 32 bits", ("float32",)),
+    "endianness": Foreign("base64 has the lowest byte first", ("native", "little")),
+}
+"""Fields that would change the vectors of texts."""
+
+OF_SCORES: dict[str, Foreign] = {
+    # vLLM
+    "truncate_prompt_tokens": OF_VECTORS["truncate_prompt_tokens"],
+    **dict.fromkeys(("activation", "use_activation"), Foreign(_SCORES, (False,))),
+}
+"""Fields that would change the scores of documents."""
 
 WITHOUT_EFFECT: tuple[str, ...] = (
     # OpenAI

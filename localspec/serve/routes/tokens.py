@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
@@ -15,12 +16,14 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.caller import caller_of
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.typed import Body
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.replies.logprob_shapes import whole
 from localspec.serve.requests.chat import ConversationBody
 from localspec.serve.requests.chat_messages import ChatMessages
 from localspec.serve.requests.completion import TokenId
+from localspec.serve.requests.foreign_fields import OF_PROMPTS
 from localspec.serve.requests.generation import made
 from localspec.serve.routes import answers, examples
 from localspec.serve.routes.endpoint import Received, get, post
@@ -29,7 +32,13 @@ _TOKEN_BYTES = 16
 """Of an answer, for each token."""
 
 
-class TokenizeBody(ConversationBody, kw_only=True):
+class TemplateBody(ConversationBody, kw_only=True):
+    """A conversation whose prompt is wanted."""
+
+    foreign: ClassVar[Mapping[str, Foreign]] = OF_PROMPTS
+
+
+class TokenizeBody(TemplateBody, kw_only=True):
     """A text (``content`` or ``prompt``) or a conversation to split."""
 
     also: ClassVar[dict[str, Any]] = {
@@ -103,7 +112,7 @@ def routes(service: Service) -> list[BaseRoute]:
             "/apply-template",
             tokens.apply_template,
             "The prompt of a conversation",
-            body=ConversationBody,
+            body=TemplateBody,
             answer=answers.Prompt,
             example=examples.TEMPLATE,
         ),
@@ -146,7 +155,7 @@ class Tokens:
         found = await self._ask(received.http, body.model, asked)
         return JSONAnswer({"content": found.text, "prompt": found.text})
 
-    async def apply_template(self, received: Received[ConversationBody]) -> Response:
+    async def apply_template(self, received: Received[TemplateBody]) -> Response:
         """The prompt of a conversation as text."""
         body = received.body
         given = received.given
