@@ -257,6 +257,18 @@ async def test_tools_that_others_run_are_left_out_and_told_of(claude, world):
 
 
 @pytest.mark.parametrize(
+    ("path", "field"), [("/v1/chat/completions", "messages"), ("/v1/responses", "input")]
+)
+async def test_tools_of_free_text_are_refused_by_name(world, path, field):
+    tools = [{"type": "custom", "name": "patch", "custom": {"name": "patch"}}]
+    body = {field: [{"role": "user", "content": "Hi"}], "tools": tools}
+    answer = await world.client.post(path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "tools[0].type"
+    assert world.requests == []
+
+
+@pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
         (ContextError("the messages do not fit"), 400, "invalid_request_error"),

@@ -45,6 +45,7 @@ from localspec.serve.requests.offered_tools import (
 )
 
 _LOGPROBS = "message.output_text.logprobs"
+_CUSTOM = "custom"
 _TEXT = {"type": "string"}
 _NOTHING_STORED = "nothing is stored here: send the whole conversation in input"
 _STORED = {
@@ -156,7 +157,9 @@ class ReasoningOptions(Fields):
 
 
 class ResponseTool(Fields):
-    """A tool; those of another type than ``function`` have no effect."""
+    """A tool; those of another type than ``function`` have no effect. ``custom`` is refused, as in a
+    chat: it is the client's own, and the model would never call it.
+    """
 
     also: ClassVar[dict[str, Any]] = {
         "anyOf": [
@@ -168,7 +171,7 @@ class ResponseTool(Fields):
                 },
                 "required": ["name"],
             },
-            {"properties": {"type": {"not": {"const": "function"}}}},
+            {"properties": {"type": {"not": {"enum": ["function", _CUSTOM]}}}},
         ]
     }
 
@@ -177,6 +180,10 @@ class ResponseTool(Fields):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: Strict | None = None
+
+    def __post_init__(self) -> None:
+        if self.type == _CUSTOM:
+            raise FieldError("type", "must not be custom: offer a function")
 
     @property
     def is_function(self) -> bool:
