@@ -157,8 +157,8 @@ class ReasoningOptions(Fields):
 
 
 class ResponseTool(Fields):
-    """A tool; those of another type than ``function`` have no effect. ``custom`` is refused, as in a
-    chat: it is the client's own, and the model would never call it.
+    """A tool; those of another type than ``function`` have no effect. Those of the type ``custom``
+    are refused, as in a chat: they are the client's own, and the model would never call them.
     """
 
     also: ClassVar[dict[str, Any]] = {
