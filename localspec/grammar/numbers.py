@@ -7,7 +7,9 @@ from typing import Any
 
 DIGITS = 16
 """Most digits of a whole number without bounds, as in llama.cpp; a double has fewer."""
-_MOST = 10**DIGITS - 1
+_MOST = 10**DIGITS - 2
+"""The largest double with so many digits: llguidance reads bounds as doubles, and the next double
+has a digit more."""
 _MANY = 100
 """Whole numbers that are bounded: each has an automaton of its own, and there is a limit."""
 _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
