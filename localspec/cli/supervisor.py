@@ -47,8 +47,10 @@ class Record:
         return activity.last(self._memory)
 
     def hold(self, text: bytes) -> None:
-        """In the child: keep text, at once or not at all; longer than 1 MiB is left out."""
-        if len(text) > _SLOT:
+        """In the child: keep text, at once or not at all. Of more than 1 MiB, the lines that fit;
+        where none does, what was kept stays.
+        """
+        if len(text) > _SLOT and not (text := _fitting(text)):
             return
         other = 1 - self._memory[activity.SIZE]
         at = self._slot(other)
@@ -65,6 +67,16 @@ class Record:
     @staticmethod
     def _slot(index: int) -> int:
         return activity.SIZE + 1 + index * (8 + _SLOT)
+
+
+def _fitting(text: bytes) -> bytes:
+    """The lines of a text that fit into a slot, in their order."""
+    kept, room = [], _SLOT
+    for line in text.splitlines(keepends=True):
+        if len(line) <= room:
+            kept.append(line)
+            room -= len(line)
+    return b"".join(kept)
 
 
 class Supervisor:

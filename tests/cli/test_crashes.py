@@ -16,6 +16,8 @@ from conftest import Files
 from crashing import crashing, reached
 from waiting import until
 
+from localspec.cli.supervisor import Record
+
 ROOT = Path(__file__).parent.parent.parent
 DECODE = "llama_cpp.llama_cpp:llama_decode"
 LOAD = "llama_cpp.llama_cpp:llama_model_load_from_file"
@@ -92,6 +94,33 @@ def test_what_was_streamed_before_a_crash_is_kept(files: Files, tmp_path: Path) 
     assert 0 < len(done.stdout) < len(whole)
     assert whole.startswith(done.stdout)
     assert f"while answering with {files.target}" in sentence(done.stderr)
+
+
+def test_lines_that_run_when_it_crashes_are_printed_as_far_as_they_are(
+    files: Files, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.write_text("hello\none two three\n")
+    model = ["-m", str(files.target), "-d", "none", "--threads", "1", "--drafter", "off"]
+    asked = ["run", "--parallel", str(prompts), "--jobs", "2", *model, "-t", "0", "-n", "200"]
+    done = run(asked, crashing(tmp_path, "localspec.cli.run_report:Partial.take", call=60))
+    assert done.returncode == 1
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found
+    for one in found:
+        assert one["index"] in {0, 1}
+        assert one["complete"] is False
+        assert one["tokens"]
+    sentence(done.stderr)
+
+
+def test_of_more_than_can_be_held_the_lines_that_fit_are() -> None:
+    record = Record()
+    long = b"x" * (1 << 20) + b"\n"
+    record.hold(b"one\n" + long + b"two\n")
+    assert record.held() == b"one\ntwo\n"
+    record.hold(long)
+    assert record.held() == b"one\ntwo\n"
 
 
 @pytest.mark.slow
