@@ -88,7 +88,7 @@ class ParallelRun:
                 failed += "error" in found or not found.get("valid", True)
                 self._clear()
                 write_json({"index": index, **found})
-                self._keep(index, {})
+                self._keep(index, "")
         self._show()
         self._clear()
         self._sum_up(failed, left_out)
@@ -101,10 +101,11 @@ class ParallelRun:
         if self._ctrl_c.pressed:
             raise CancelledError
         info, partial = self._runtime.info, None
+        keep = functools.partial(self._keep, index)
         try:
             request = line.request(self._base, self._around)
             scored = ScoredOutput(request)
-            partial = Partial(info, request.seed, functools.partial(self._keep, index))
+            partial = Partial(info, request.seed, keep, index={"index": index})
             found = report(self._reply(request, scored, partial), info) | scored.fields()
         except LocalspecError as error:
             arrived = {} if partial is None else partial.found()
@@ -112,12 +113,11 @@ class ParallelRun:
         finally:
             with self._lock:
                 self._done += 1
-        self._keep(index, found)
+        keep(json_line({"index": index, **found}))
         return found
 
-    def _keep(self, index: int, found: dict[str, Any]) -> None:
+    def _keep(self, index: int, line: str) -> None:
         """Hold what there is of a line; nothing once it is written."""
-        line = json_line({"index": index, **found}) if found else ""
         with self._lock:
             if line:
                 self._unwritten[index] = line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,16 +25,7 @@ from localspec.cli.flags import (
 from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.images import asking, image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import (
-    json_line,
-    read_stdin,
-    require_text,
-    say,
-    summary,
-    tell,
-    write,
-    write_json,
-)
+from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.cli.prompt_file import Around, PromptLine, read_prompts
 from localspec.cli.run_report import Partial, calls_report, report
 from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
@@ -200,26 +191,13 @@ def _answer(
                 stream.interrupt()
             written = act.reader(request)
             with Unfinished() as unfinished:
-                partial = (
-                    None
-                    if show
-                    else Partial(
-                        runtime.info,
-                        request.seed,
-                        _as_line(unfinished),
-                        remote=server is not None,
-                    )
-                )
-                reply = _follow(stream, scored, partial, written, show=show)
+                seed, remote = request.seed, server is not None
+                partial = Partial(runtime.info, seed, unfinished.hold, remote=remote)
+                reply = _follow(stream, scored, None if show else partial, written, show=show)
                 unfinished.hold("")
             if written is None or not written.whole or act.spent or ctrl_c.pressed:
                 return reply, runtime.info, ctrl_c.pressed, act.made
             request = after_calls(request, written, act.run(written))
-
-
-def _as_line(unfinished: Unfinished) -> Callable[[dict[str, Any]], None]:
-    """Holds an object as the line that is printed where the command ends early."""
-    return lambda found: unfinished.hold(json_line(found))
 
 
 def _answer_all(

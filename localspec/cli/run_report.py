@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from localspec.cli.output import json_line
 from localspec.core.events import ModelInfo, Reply, ReplyEvent, Token
 from localspec.core.json_text import object_or_text
 from localspec.core.reply_tally import ReplyTally
@@ -81,14 +82,15 @@ class Partial:
         self,
         info: ModelInfo,
         seed: int | None,
-        keep: Callable[[dict[str, Any]], None],
+        keep: Callable[[str], None],
         *,
+        index: dict[str, int] | None = None,
         remote: bool = False,
     ) -> None:
-        """``keep`` gets the object as it grows; ``remote`` is whether a server elsewhere answers,
-        whose rounds have no times.
+        """``keep`` gets the object as a line of JSON as it grows, behind the ``index`` of one of
+        several; ``remote`` is whether a server elsewhere answers, whose rounds have no times.
         """
-        self._info, self._keep = info, keep
+        self._info, self._keep, self._index = info, keep, index or {}
         self._tally = ReplyTally(seed, arrives=remote)
         self._tokens = self._due = 0
 
@@ -100,7 +102,7 @@ class Partial:
         self._tokens += 1
         if self._tokens >= self._due:
             self._due = self._tokens + 1 + self._tokens // _ALL
-            self._keep(self.found())
+            self._keep(json_line(self._index | self.found()))
 
     def found(self) -> dict[str, Any]:
         """The object now; no field before the first token."""
