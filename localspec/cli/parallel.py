@@ -7,11 +7,11 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.containment import Unfinished
+from localspec.cli.containment import HELD_BYTES, Unfinished
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import json_line, say, say_over, tell, write_json
 from localspec.cli.prompt_file import Around, PromptLine
@@ -123,8 +123,7 @@ class ParallelRun:
                 self._unwritten[index] = line
             else:
                 del self._unwritten[index]
-                self._unfinished.hold("")  # never twice, also where no other line can be held
-            self._unfinished.hold("".join(text for _, text in sorted(self._unwritten.items())))
+            self._unfinished.hold(_fitting(text for _, text in sorted(self._unwritten.items())))
 
     def _reply(self, request: ReplyRequest, scored: ScoredOutput, partial: Partial) -> Reply:
         stream = self._runtime.submit(request)
@@ -189,3 +188,14 @@ class ParallelRun:
         if left_out:
             parts.append(f"{left_out} left out")
         say(" · ".join(parts), dim=True)
+
+
+def _fitting(lines: Iterable[str]) -> str:
+    """Those that can be held together, the first ones first."""
+    kept, room = [], HELD_BYTES
+    for line in lines:
+        size = len(line) * (1 if line.isascii() else 4)  # bytes at most, without encoding it
+        if size <= room:
+            kept.append(line)
+            room -= size
+    return "".join(kept)

@@ -16,8 +16,6 @@ from conftest import Files
 from crashing import crashing, reached
 from waiting import until
 
-from localspec.cli.supervisor import Record
-
 ROOT = Path(__file__).parent.parent.parent
 DECODE = "llama_cpp.llama_cpp:llama_decode"
 LOAD = "llama_cpp.llama_cpp:llama_model_load_from_file"
@@ -112,15 +110,6 @@ def test_lines_that_run_when_it_crashes_are_printed_as_far_as_they_are(
         assert one["complete"] is False
         assert one["tokens"]
     sentence(done.stderr)
-
-
-def test_of_more_than_can_be_held_the_lines_that_fit_are() -> None:
-    record = Record()
-    long = b"x" * (1 << 20) + b"\n"
-    record.hold(b"one\n" + long + b"two\n")
-    assert record.held() == b"one\ntwo\n"
-    record.hold(long)
-    assert record.held() == b"one\ntwo\n"
 
 
 @pytest.mark.slow

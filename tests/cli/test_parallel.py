@@ -175,9 +175,7 @@ def test_an_interruption_ends_the_run_where_lines_wait_behind_a_reply(
 
 
 class Breaking:
-    """A runtime of one reply after another: the lines "ends" and "breaks off" and "defect" do so,
-    after two tokens.
-    """
+    """A runtime of one reply after another, of two tokens: the line says how it ends."""
 
     class info:  # noqa: N801 - read as an attribute
         notices: Sequence[str] = ()
@@ -189,17 +187,15 @@ class Breaking:
         tally = ReplyTally(request.seed)
         if said == "refused":
             raise UsageError("refused")
-        for token, text in enumerate(("Hel", "lo")):
+        for token, text in enumerate(("Hel", "lo" * (4000 if said == "long" else 1))):
             event = Token(token, text, Origin.PLAIN, None)
             tally.take(event)
             yield event
-        if said == "ends":
-            yield tally.finished("stop")
-        raise (
-            WorkerLostError("the worker is gone")
-            if said == "breaks off"
-            else RuntimeError("defect")
-        )
+        if said == "breaks off":
+            raise WorkerLostError("the worker is gone")
+        if said == "defect":
+            raise RuntimeError(said)
+        yield tally.finished("stop")
 
 
 def broken(tmp_path: Path, *texts: str) -> parallel.ParallelRun:
@@ -231,6 +227,15 @@ def test_a_command_that_breaks_off_prints_what_it_has_of_every_line_once(
         (1, "Hello", False),
         (2, "Hello", None),
     ]
+
+
+def test_of_more_than_can_be_held_the_lines_that_fit_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "HELD_BYTES", 4000)
+    with pytest.raises(RuntimeError, match="defect"):
+        broken(tmp_path, "defect", "long", "ends").run()
+    assert [one["index"] for one in objects(capfd.readouterr().out)] == [0, 2]
 
 
 @pytest.mark.parametrize(
