@@ -97,7 +97,7 @@ class _Written:
     """What was written to a terminal last."""
 
     begun = ""
-    """A flag that the next piece of a reply may complete."""
+    """Its end, where that decides what becomes of the next piece of a reply."""
 
 
 def write(text: str) -> None:

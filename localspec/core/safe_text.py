@@ -23,10 +23,15 @@ _TAGS = "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 """Characters without a picture: texts can be made of them that nobody sees and everybody copies."""
 _CHOICES = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Variation selectors: one chooses the picture of the character before it, more hide texts."""
+_ZERO = "\u00ad\u200b-\u200d\u2060-\u2064\ufeff"
+"""Characters without width: one or two are spelling, more hide texts."""
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f?"
 """A flag of a region, such as Scotland's: its few tags belong to it."""
-_UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|[{_TAGS}]"
-_FLAG_BEGUN = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}$")
+_UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|(?<=[{_ZERO}][{_ZERO}])[{_ZERO}]|[{_TAGS}]"
+_BEGUN = re.compile(
+    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}$"
+    f"|[{_CHOICES}]$|[{_ZERO}]{{1,2}}$"
+)
 _HARMFUL_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}]")
 _LINE_ENDS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
 _ANY = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}\r\x0b\x0c\x85\u2028\u2029]")
@@ -53,8 +58,10 @@ def _flag_or_sign(found: re.Match[str]) -> str:
 
 
 def begun(text: str) -> str:
-    """The end of a text that belongs to the text after it: a flag that may not be whole yet."""
-    found = _FLAG_BEGUN.search(text)
+    """The end of a text that decides about the text after it: a flag that may not be whole yet, or
+    characters that nobody sees.
+    """
+    found = _BEGUN.search(text)
     return found[0] if found else ""
 
 

@@ -9,10 +9,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from localspec import __version__
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
+from localspec.core.files.private import without_user
 from localspec.doctor.findings import Finding
 from localspec.models.hub.error_messages import why_unreachable
 
@@ -38,26 +40,31 @@ def forbidden_by(*, offline: bool) -> str | None:
 def check(*, offline: bool) -> Iterator[Finding]:
     """Yield one finding, never "broken": all else works without the Hub."""
     address = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
+    shown = without_user(address)
     reason = forbidden_by(offline=offline)
     if reason is not None:
-        text = f"offline, by {reason}: {address} was not asked"
-        yield Finding("hub", "ok", text, details={"endpoint": address, "state": "offline"})
+        text = f"offline, by {reason}: {shown} was not asked"
+        yield Finding("hub", "ok", text, details={"endpoint": shown, "state": "offline"})
         return
     began = time.perf_counter()
     problem = _problem(address)
     if problem is None:
-        text = f"{address} answers in {1000 * (time.perf_counter() - began):.0f} ms"
-        yield Finding("hub", "ok", text, details={"endpoint": address, "state": "reachable"})
+        text = f"{shown} answers in {1000 * (time.perf_counter() - began):.0f} ms"
+        yield Finding("hub", "ok", text, details={"endpoint": shown, "state": "reachable"})
         return
-    text = f"{address} cannot be reached ({problem}); what is on this machine works without it"
+    text = f"{shown} cannot be reached ({problem}); what is on this machine works without it"
     fix = "check HF_ENDPOINT" if address != _HUB else "check the network, or work with --offline"
-    details = {"endpoint": address, "state": "unreachable"}
+    details = {"endpoint": shown, "state": "unreachable"}
     yield Finding("hub", "note", text, fix, details)
 
 
 def _problem(address: str) -> str | None:
     """Why the Hub does not answer in time; None if it answers anything."""
-    if not address.startswith(("http://", "https://")):
+    try:
+        usable = address.isprintable() and " " not in address and urlsplit(address).port != 0
+    except ValueError:  # whose text may hold a part of a password
+        usable = False
+    if not (usable and address.startswith(("http://", "https://"))):
         return "not an http address"
     answers: queue.Queue[str | None] = queue.Queue()
 

@@ -155,6 +155,8 @@ def test_a_file_that_is_replaced_was_never_open_to_others(tmp_path: Path) -> Non
         ("https://token@mirror/a@b", "https://***@mirror/a@b"),
         ("https://mirror/models/user@home", "https://mirror/models/user@home"),
         ("GET /x?a=1&Signature=abc~/d&b=2", "GET /x?a=1&Signature=***&b=2"),
+        ("http://bob:it's@mirror/models", "http://***@mirror/models"),
+        ("GET /x?access_token=a1&sig=b2", "GET /x?access_token=***&sig=***"),
         ("an ordinary sentence: 3 tokens = 3", "an ordinary sentence: 3 tokens = 3"),
     ],
 )

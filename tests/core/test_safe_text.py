@@ -56,6 +56,15 @@ def test_json_for_a_terminal_stands_for_the_same_value(text: str) -> None:
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
 
 
+@pytest.mark.parametrize("bits", ["\u200b\u200c", "\u2062\u2064", "\u2060\ufeff", "\u200d\u00ad"])
+def test_bits_without_width_hide_no_text(bits: str) -> None:
+    text = f"fine{bits * 8}."
+    assert safe_text(text) == f"fine{bits}{SIGN * 14}."
+    assert not is_safe(text)
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
+    assert safe_text(f"fine{bits}.") == f"fine{bits}."  # spelling, as in Persian and Thai
+
+
 def seen(text: str) -> bool:
     return re.search("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2}", text) is None
 
@@ -111,6 +120,24 @@ def test_a_flag_whose_pieces_arrive_one_by_one_reaches_the_terminal_whole(
     for piece in (*SCOTLAND, "!", hidden("a"), "\n"):
         write(piece)
     assert out.buffer.getvalue().decode() == f"{SCOTLAND}!{SIGN}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("x\ufe00\ufe01\ufe02y", f"x\ufe00{SIGN}{SIGN}y"),
+        ("x\u200b\u200c\u200by", f"x\u200b\u200c{SIGN}y"),
+    ],
+)
+def test_what_hides_a_text_is_seen_though_it_arrives_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, text: str, shown: str
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", out)
+    for piece in (*text, "\n"):
+        write(piece)
+    assert out.buffer.getvalue().decode() == f"{shown}\n"
 
 
 SHOWING = {"echo", "secho", "confirm", "prompt", "echo_via_pager", "progressbar"}

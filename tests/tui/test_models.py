@@ -8,7 +8,7 @@ import threading
 
 import gguf_tools
 import pytest
-from fake_engine import INFO, FakeEngine, Script
+from fake_engine import INFO, LONG, FakeEngine, Script
 from hub_server import own_catalogue
 
 from localspec.core.errors import OutOfMemoryError, UsageError
@@ -431,3 +431,22 @@ async def test_another_model_answers_the_question_of_the_chat_where_it_was_asked
         await c.ready()
         assert [t.text for t in asked_in.conversation.turns] == ["Hello", "Two."]
         assert [t.text for t in c.session.chat.conversation.turns] == ["there", "Elsewhere."]
+
+
+async def test_a_reply_that_begins_while_a_model_is_checked_is_not_stopped_unasked(
+    chat, monkeypatch
+):
+    checked = threading.Event()
+    monkeypatch.setattr(children, "ask", lambda *_: checked.wait(60) and {})
+    second = FakeEngine([Script("Two.")])
+    async with chat(Script(LONG, hold_at=2)) as c:
+        answered_with(c, second)
+        await c.type("/model other")
+        await c.ask_and_hold("Hello")
+        checked.set()
+        await c.until(lambda: "the same again stops it" in c.stats)
+        assert c.session.replying
+        assert not second.opened
+        c.engine.go.set()
+        await c.ready()
+        assert c.replies[-1].end == "stop"

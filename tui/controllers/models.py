@@ -222,7 +222,8 @@ class ModelChooser:
             self._feedback.unhint()
             return
         self._feedback.unhint()
-        self._load(changes, then)
+        if not self._stops_replies(changes):  # one may have begun while the file was checked
+            self._load(changes, then)
 
     def _stops_replies(self, changes: Mapping[str, object]) -> bool:
         """Whether loading would stop a reply, and this was not asked for twice."""

@@ -14,8 +14,13 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _SECRETS = (
     (re.compile(r"hf_[A-Za-z0-9]{8,}"), "hf_***"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 ***"),
-    (re.compile(r"(?i)\b(token|api[_-]?key|password|secret|signature)=[^\s&'\"]+"), r"\1=***"),
-    (re.compile(r"(?<=://)[^\s/?#'\"]+(?=@)"), "***"),
+    (
+        re.compile(
+            r"(?i)\b((?:\w*[_-])?(?:token|sig|signature|secret|password)|api[_-]?key)=[^\s&'\"]+"
+        ),
+        r"\1=***",
+    ),
+    (re.compile(r"(?<=://)[^\s/?#]+(?=@)"), "***"),
 )
 """Tokens of the Hub, headers and parameters that carry a key, passwords in addresses."""
 
@@ -96,6 +101,12 @@ def _group_of_one(place: str | Path, group: int) -> bool:
         return False
     names = os.listxattr(place) if hasattr(os, "listxattr") else []
     return "system.posix_acl_access" not in names
+
+
+def without_user(address: str) -> str:
+    """An address without user name and password, whatever characters these have."""
+    scheme, mark, rest = address.rpartition("://")
+    return scheme + mark + rest.rpartition("@")[2]
 
 
 def without_secrets(text: str) -> str:

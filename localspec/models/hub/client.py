@@ -23,6 +23,7 @@ import httpx2
 
 from localspec import __version__
 from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
+from localspec.core.files.private import without_user
 from localspec.models.catalog.hub_environment import is_offline, is_true
 
 HUB = "https://huggingface.co"
@@ -69,7 +70,7 @@ def endpoint() -> str:
         return HUB
     if _is_address(text, _WEB):
         return text.rstrip("/")
-    shown = _shown(text)
+    shown = without_user(text)
     hint = f"; write https://{shown}" if _is_address(f"https://{text}", _WEB) else ""
     raise UsageError(f"HF_ENDPOINT={shown} is not an http address{hint}")
 
@@ -229,8 +230,8 @@ class _ByEnvironment(httpx2.BaseTransport):
         speaks_socks = proxy is not None and proxy.startswith("socks")
         if speaks_socks and importlib.util.find_spec("socksio") is None:
             raise LocalspecError(
-                f"the proxy {_shown(proxy or '')} speaks SOCKS, which needs the package socksio "
-                "(pip install socksio); or set HTTPS_PROXY to an http:// proxy"
+                f"the proxy {without_user(proxy or '')} speaks SOCKS, which needs the package "
+                "socksio (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
             )
         with self._lock:
             if proxy not in self._by_proxy:
@@ -257,12 +258,6 @@ def _proxy(url: httpx2.URL) -> str | None:
     if _is_address(address, _PROXIES):
         return address
     raise UsageError(
-        f"{scheme.upper()}_PROXY={_shown(text)} is not a usable proxy; write "
+        f"{scheme.upper()}_PROXY={without_user(text)} is not a usable proxy; write "
         "http://HOST:PORT or socks5://HOST:PORT"
     )
-
-
-def _shown(address: str) -> str:
-    """An address without user name and password."""
-    scheme, mark, rest = address.rpartition("://")
-    return scheme + mark + rest.rpartition("@")[2]
