@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _SET_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
+HELD_BYTES = 1 << 20
+"""Most bytes of a text that is printed after a crash."""
 _record: Record | None = None
 """The memory shared with the supervising parent, if there is one."""
 
@@ -96,8 +98,8 @@ def _divert(native: int) -> None:
 class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
     """Text for stdout in case the command ends early: what was measured so far.
 
-    It is printed if the block ends with an error or an interruption, and by the supervising parent
-    if this process crashes.
+    It is printed if the block ends with an error of any kind or an interruption, and by the
+    supervising parent if this process crashes.
     """
 
     def __init__(self) -> None:
@@ -112,11 +114,9 @@ class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Print the text after an error or an interruption."""
         from localspec.cli.output import write
-        from localspec.core.errors import LocalspecError
 
         text = self._text
         self.hold("")
-        due = (LocalspecError, KeyboardInterrupt, MemoryError)
-        if text and kind is not None and issubclass(kind, due):
+        if text and kind is not None:
             newline = "\n" * (activity.within_line() and sys.stdout.isatty())
             write(newline + text)

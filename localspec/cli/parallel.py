@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
+from localspec.cli.containment import HELD_BYTES, Unfinished
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import say, say_over, tell, write_json
+from localspec.cli.output import json_line, say, say_over, tell, write_json
 from localspec.cli.prompt_file import Around, PromptLine
-from localspec.cli.run_report import report
+from localspec.cli.run_report import Partial, report
 from localspec.cli.scored_output import ScoredOutput
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Notice, Reply, Token
@@ -55,6 +57,11 @@ class ParallelRun:
         self._lock = threading.Lock()
         self._tokens = 0
         self._done = 0
+        self._unfinished = Unfinished()
+        self._unwritten: dict[int, str] = {}
+        """Lines that are not written yet, by their index: whole ones that wait for an earlier one,
+        and what has arrived of others.
+        """
         self._notices: list[str] = []
         self._told = 0
         """Notices that were shown."""
@@ -63,14 +70,14 @@ class ParallelRun:
     def run(self) -> int:
         """Write one JSON object for each line, in their order; returns the exit code: 0, 1 if a
         line failed or ended before its grammar was complete, 130 if interrupted. What was answered
-        before an interruption is written.
+        before an interruption is written. Where the command breaks off, so is what has arrived.
         """
         failed = left_out = 0
         for notice in self._runtime.info.notices:
             tell(notice)
         # One more than run at a time, so that the next prompt is ready when a reply ends.
-        with ThreadPoolExecutor(self._runtime.info.parallel + 1) as pool:
-            answers = [pool.submit(self._answer, line) for line in self._lines]
+        with self._unfinished, ThreadPoolExecutor(self._runtime.info.parallel + 1) as pool:
+            answers = [pool.submit(self._answer, *line) for line in enumerate(self._lines)]
             for index, answer in enumerate(answers):
                 self._wait(answer, pool)
                 try:
@@ -81,6 +88,7 @@ class ParallelRun:
                 failed += "error" in found or not found.get("valid", True)
                 self._clear()
                 write_json({"index": index, **found})
+                self._keep(index, "")
         self._show()
         self._clear()
         self._sum_up(failed, left_out)
@@ -88,27 +96,42 @@ class ParallelRun:
             return 130
         return 1 if failed else 0
 
-    def _answer(self, line: PromptLine) -> dict[str, Any]:
+    def _answer(self, index: int, line: PromptLine) -> dict[str, Any]:
         """The object that is written for a line, without its index."""
         if self._ctrl_c.pressed:
             raise CancelledError
+        info, partial = self._runtime.info, None
+        keep = functools.partial(self._keep, index)
         try:
             request = line.request(self._base, self._around)
             scored = ScoredOutput(request)
-            reply = self._reply(request, scored)
+            partial = Partial(info, request.seed, keep, index={"index": index})
+            found = report(self._reply(request, scored, partial), info) | scored.fields()
         except LocalspecError as error:
-            return {"error": str(error), "exit_code": error.exit_code}
+            arrived = {} if partial is None else partial.found()
+            found = {"error": str(error), "exit_code": error.exit_code, **arrived}
         finally:
             with self._lock:
                 self._done += 1
-        return {**report(reply, self._runtime.info), **scored.fields()}
+        keep(json_line({"index": index, **found}))
+        return found
 
-    def _reply(self, request: ReplyRequest, scored: ScoredOutput) -> Reply:
+    def _keep(self, index: int, line: str) -> None:
+        """Hold what there is of a line; nothing once it is written."""
+        with self._lock:
+            if line:
+                self._unwritten[index] = line
+            else:
+                del self._unwritten[index]
+            self._unfinished.hold(_fitting(text for _, text in sorted(self._unwritten.items())))
+
+    def _reply(self, request: ReplyRequest, scored: ScoredOutput, partial: Partial) -> Reply:
         stream = self._runtime.submit(request)
         if self._ctrl_c.pressed:  # perhaps after all others were told
             stream.interrupt()
         for event in stream:
             scored.take(event)
+            partial.take(event)
             if isinstance(event, Token):
                 with self._lock:
                     self._tokens += 1
@@ -165,3 +188,14 @@ class ParallelRun:
         if left_out:
             parts.append(f"{left_out} left out")
         say(" · ".join(parts), dim=True)
+
+
+def _fitting(lines: Iterable[str]) -> str:
+    """Those that can be held together, the first ones first."""
+    kept, room = [], HELD_BYTES
+    for line in lines:
+        size = len(line) * (1 if line.isascii() else 4)  # bytes at most, without encoding it
+        if size <= room:
+            kept.append(line)
+            room -= size
+    return "".join(kept)

@@ -191,12 +191,9 @@ def _answer(
                 stream.interrupt()
             written = act.reader(request)
             with Unfinished() as unfinished:
-                partial = (
-                    None
-                    if show
-                    else Partial(unfinished, runtime.info, request.seed, remote=server is not None)
-                )
-                reply = _follow(stream, scored, partial, written, show=show)
+                seed, remote = request.seed, server is not None
+                partial = Partial(runtime.info, seed, unfinished.hold, remote=remote)
+                reply = _follow(stream, scored, None if show else partial, written, show=show)
                 unfinished.hold("")
             if written is None or not written.whole or act.spent or ctrl_c.pressed:
                 return reply, runtime.info, ctrl_c.pressed, act.made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.output import json_line
@@ -13,7 +13,6 @@ from localspec.core.reply_tally import ReplyTally
 
 if TYPE_CHECKING:
     from localspec.chats.calls import SavedCall
-    from localspec.cli.containment import Unfinished
 
 _ALL = 256
 """Tokens of a reply after each of which the object is made anew; then at each further 256th part,
@@ -77,13 +76,21 @@ def calls_report(calls: Sequence[SavedCall]) -> dict[str, Any]:
 
 
 class Partial:
-    """Keeps the object of a reply that may break off: what had arrived is printed then."""
+    """Makes the object of a reply that may break off, of what has arrived."""
 
     def __init__(
-        self, unfinished: Unfinished, info: ModelInfo, seed: int | None, *, remote: bool = False
+        self,
+        info: ModelInfo,
+        seed: int | None,
+        keep: Callable[[str], None],
+        *,
+        index: dict[str, int] | None = None,
+        remote: bool = False,
     ) -> None:
-        """``remote`` is whether a server elsewhere answers, whose rounds have no times."""
-        self._unfinished, self._info = unfinished, info
+        """``keep`` gets the object as a line of JSON as it grows, behind the ``index`` of one of
+        several; ``remote`` is whether a server elsewhere answers, whose rounds have no times.
+        """
+        self._info, self._keep, self._index = info, keep, index or {}
         self._tally = ReplyTally(seed, arrives=remote)
         self._tokens = self._due = 0
 
@@ -95,5 +102,11 @@ class Partial:
         self._tokens += 1
         if self._tokens >= self._due:
             self._due = self._tokens + 1 + self._tokens // _ALL
-            found = report(self._tally.finished("interrupt").reply, self._info)
-            self._unfinished.hold(json_line(found | {"complete": False}))
+            self._keep(json_line(self._index | self.found()))
+
+    def found(self) -> dict[str, Any]:
+        """The object now; no field before the first token."""
+        if not self._tokens:
+            return {}
+        reply = self._tally.finished("interrupt").reply
+        return report(reply, self._info) | {"complete": False}

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+from localspec.cli.containment import HELD_BYTES
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.processes import activity, crash
@@ -20,8 +21,6 @@ WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.
 """Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""
 _OURS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE}
 """Signals that end a process on request; any other death is a crash."""
-_SLOT = 1 << 20
-"""Most bytes of pending text."""
 _TAIL = 1 << 16
 """Bytes of native text that are kept of one process."""
 _LOG_BYTES = 1 << 20
@@ -36,7 +35,7 @@ class Record:
 
     def __init__(self) -> None:
         """Make one before the fork."""
-        self._memory = mmap.mmap(-1, activity.SIZE + 1 + 2 * (8 + _SLOT))
+        self._memory = mmap.mmap(-1, activity.SIZE + 1 + 2 * (8 + HELD_BYTES))
 
     def share(self) -> None:
         """In the child: name steps here."""
@@ -48,7 +47,7 @@ class Record:
 
     def hold(self, text: bytes) -> None:
         """In the child: keep text, at once or not at all; longer than 1 MiB is left out."""
-        if len(text) > _SLOT:
+        if len(text) > HELD_BYTES:
             return
         other = 1 - self._memory[activity.SIZE]
         at = self._slot(other)
@@ -64,7 +63,7 @@ class Record:
 
     @staticmethod
     def _slot(index: int) -> int:
-        return activity.SIZE + 1 + index * (8 + _SLOT)
+        return activity.SIZE + 1 + index * (8 + HELD_BYTES)
 
 
 class Supervisor:

@@ -142,8 +142,10 @@ def _doubt(replies: Sequence[Timed], plain: Sequence[Timed], clock: Clock) -> st
     if min(_seconds(replies, clock), _seconds(plain, clock)) < ENOUGH_SECONDS:
         return f"less than {ENOUGH_SECONDS:g} s were measured"
     speeds = [
-        one.stats.emitted / seconds for one in plain if (seconds := _seconds([one], clock)) > 0
+        one.stats.emitted / seconds
+        for one in plain
+        if one.stats.emitted and (seconds := _seconds([one], clock)) > 0
     ]
-    if min(speeds) * _EVEN < max(speeds):
+    if speeds and min(speeds) * _EVEN < max(speeds):
         return f"plain replies alone differed {max(speeds) / min(speeds):.1f} times in speed"
     return None

@@ -4,11 +4,11 @@ errors at paths that are not OpenAI's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.core.errors import LocalspecError
@@ -79,7 +79,7 @@ def build_app(service: Service) -> ASGIApp:
     shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
     limited = BodyBudget(app, service.settings.limits.bodies_bytes)
-    guard = Guard(Boundary(limited, service, shapes), service.settings, shapes)
+    guard = Guard(Boundary(limited, service, shapes, app.routes), service.settings, shapes)
     return PlainPaths(guard, service.settings.root_path)
 
 
@@ -92,8 +92,11 @@ def all_routes(service: Service) -> list[BaseRoute]:
 class Boundary:
     """ASGI middleware that makes answers of errors, without tracebacks or paths of files."""
 
-    def __init__(self, app: ASGIApp, service: Service, shapes: ErrorShapes) -> None:
+    def __init__(
+        self, app: ASGIApp, service: Service, shapes: ErrorShapes, routes: Sequence[BaseRoute]
+    ) -> None:
         self._app = app
+        self._routes = routes
         self._service = service
         self._shapes = shapes
 
@@ -115,7 +118,7 @@ class Boundary:
         except ApiError as raised:
             error = raised
         except HTTPException as raised:
-            error = _of_route(scope, raised)
+            error = _of_route(scope, raised, self._routes)
         except LocalspecError as raised:
             error = self._service.refused(raised)
         except Exception as raised:  # noqa: BLE001 - a defect of ours: the client gets a plain 500
@@ -128,13 +131,21 @@ class Boundary:
             await JSONAnswer(body, error.status, error.headers)(scope, receive, send)
 
 
-def _of_route(scope: Scope, error: HTTPException) -> ApiError:
-    """The answer where no route takes the request."""
+def _of_route(scope: Scope, error: HTTPException, routes: Sequence[BaseRoute]) -> ApiError:
+    """The answer where no route takes the request. Starlette's names the methods of the first route
+    of a path alone.
+    """
     path = scope["path"][:200]
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
             return ApiError(error.status_code, f"there is nothing at {path}{hint(path)}")
         case HTTPStatus.METHOD_NOT_ALLOWED:
             said = f"{scope['method']} is not possible at {path}"
-            return ApiError(error.status_code, said, headers=error.headers)
+            possible = {
+                method
+                for route in routes
+                if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE
+                for method in route.methods or ()
+            }
+            return ApiError(error.status_code, said, headers={"Allow": ", ".join(sorted(possible))})
     return ApiError(error.status_code, "the request cannot be answered")

@@ -94,6 +94,24 @@ def test_what_was_streamed_before_a_crash_is_kept(files: Files, tmp_path: Path) 
     assert f"while answering with {files.target}" in sentence(done.stderr)
 
 
+def test_lines_that_run_when_it_crashes_are_printed_as_far_as_they_are(
+    files: Files, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts"
+    prompts.write_text("hello\none two three\n")
+    model = ["-m", str(files.target), "-d", "none", "--threads", "1", "--drafter", "off"]
+    asked = ["run", "--parallel", str(prompts), "--jobs", "2", *model, "-t", "0", "-n", "200"]
+    done = run(asked, crashing(tmp_path, "localspec.cli.run_report:Partial.take", call=60))
+    assert done.returncode == 1
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert found
+    for one in found:
+        assert one["index"] in {0, 1}
+        assert one["complete"] is False
+        assert one["tokens"]
+    sentence(done.stderr)
+
+
 @pytest.mark.slow
 def test_a_plain_chat_ends_with_the_sentence(files: Files, tmp_path: Path) -> None:
     done = subprocess.run(

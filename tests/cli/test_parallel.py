@@ -15,9 +15,11 @@ from localspec import cli
 from localspec.cli import parallel
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.prompt_file import Around, read_prompts
-from localspec.core.errors import UsageError
-from localspec.core.events import Message
+from localspec.core.errors import UsageError, WorkerLostError
+from localspec.core.events import Message, Token
+from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_tally import ReplyTally
 from localspec.core.sampling_params import Sampling
 
 
@@ -170,6 +172,70 @@ def test_an_interruption_ends_the_run_where_lines_wait_behind_a_reply(
     captured = capfd.readouterr()
     assert [item["error"] for item in objects(captured.out)] == ["answered"] * 2
     assert "6 left out" in captured.err
+
+
+class Breaking:
+    """A runtime of one reply after another, of two tokens: the line says how it ends."""
+
+    class info:  # noqa: N801 - read as an attribute
+        notices: Sequence[str] = ()
+        parallel = 0
+        target, draft, backend = "t", None, "b"
+
+    def submit(self, request: ReplyRequest) -> Any:
+        said = request.messages[-1].content
+        tally = ReplyTally(request.seed)
+        if said == "refused":
+            raise UsageError("refused")
+        for token, text in enumerate(("Hel", "lo" * (4000 if said == "long" else 1))):
+            event = Token(token, text, Origin.PLAIN, None)
+            tally.take(event)
+            yield event
+        if said == "breaks off":
+            raise WorkerLostError("the worker is gone")
+        if said == "defect":
+            raise RuntimeError(said)
+        yield tally.finished("stop")
+
+
+def broken(tmp_path: Path, *texts: str) -> parallel.ParallelRun:
+    runtime: Any = Breaking()
+    lines = read_prompts(written(tmp_path, *texts))
+    return parallel.ParallelRun(runtime, lines, ReplyRequest(), Around(), ctrl_c=CtrlC())
+
+
+def test_what_had_arrived_of_a_line_that_breaks_off_is_in_its_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert broken(tmp_path, "ends", "breaks off", "refused").run() == 1
+    whole, cut, refused = objects(capfd.readouterr().out)
+    assert (whole["text"], "complete" in whole) == ("Hello", False)
+    assert (cut["error"], cut["exit_code"]) == ("the worker is gone", WorkerLostError.exit_code)
+    assert (cut["text"], cut["tokens"], cut["complete"]) == ("Hello", [0, 1], False)
+    assert set(cut) == {"error", "exit_code", "complete", *whole}
+    assert set(refused) == {"index", "error", "exit_code"}
+
+
+def test_a_command_that_breaks_off_prints_what_it_has_of_every_line_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RuntimeError, match="defect"):
+        broken(tmp_path, "ends", "defect", "ends").run()
+    found = objects(capfd.readouterr().out)
+    assert [(one["index"], one["text"], one.get("complete")) for one in found] == [
+        (0, "Hello", None),
+        (1, "Hello", False),
+        (2, "Hello", None),
+    ]
+
+
+def test_of_more_than_can_be_held_the_lines_that_fit_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "HELD_BYTES", 4000)
+    with pytest.raises(RuntimeError, match="defect"):
+        broken(tmp_path, "defect", "long", "ends").run()
+    assert [one["index"] for one in objects(capfd.readouterr().out)] == [0, 2]
 
 
 @pytest.mark.parametrize(

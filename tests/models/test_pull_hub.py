@@ -46,6 +46,7 @@ from localspec.models.hub import (
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
 from localspec.models.hub.error_messages import hub_error
+from localspec.models.hub.listings import valid_entries
 
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
@@ -383,7 +384,12 @@ def test_an_answer_that_is_none_of_a_hubs_is_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "name", ["a\x1b]0;x\x07", "a\0b", "a\u202eb", "a\ud800b", "../a", "a//b", "..\\..\\a", "a\\b"]
+    "name",
+    [
+        *("a\x1b]0;x\x07", "a\0b", "a\u202eb", "a\ud800b", "../a", "a//b", "..\\..\\a", "a\\b"),
+        *("C:x", "C:/x", "a.txt:b", "NUL/x", "a/con.b/x", "aux .b/x", "Com1/x", "lpt\u00b2.b/x"),
+        *("CONOUT$/x", ".. /x", "a./x"),  # what Windows does not take for a name
+    ],
 )
 def test_a_file_whose_name_may_not_be_shown_or_made_is_not_there(
     hub: Hub, capfd: pytest.CaptureFixture[str], name: str
@@ -392,6 +398,12 @@ def test_a_file_whose_name_may_not_be_shown_or_made_is_not_there(
     listed = {"rfilename": f"{name}-Q4_0.gguf", "size": 9, "blobId": "0" * 40}
     hub.said = json.dumps({"sha": "0" * 40, "siblings": [listed]}).encode()
     assert "holds no GGUF model" in error(capfd, ONE, code=3)
+
+
+def test_names_that_only_begin_like_a_device_are_names() -> None:
+    names = ["console/nullify.gguf", "com10.gguf", "a con.gguf", "lpt.gguf", ".aux/a..b.gguf"]
+    entries = [RepoFile(name, 9, oid="0" * 40) for name in names]
+    assert valid_entries(entries) == entries
 
 
 def test_a_header_that_would_be_enormous_is_not_fetched(

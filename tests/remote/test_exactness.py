@@ -248,6 +248,17 @@ def test_a_ratio_that_cannot_be_is_doubted(ours, plain, doubt):
     assert row.doubt is None if doubt is None else doubt in row.doubt
 
 
+def test_plain_replies_without_a_token_have_no_speed_to_be_doubted():
+    ours = [timed(60, 2.0)] * 3
+    row = measured("w", 0.0, list(zip(ours, [timed(60, 4.0), timed(0, 0.3)] * 2, strict=False)))
+    assert (row.ratio is not None, row.doubt) == (True, None)
+    burst = timed(60, 1.0, engine=0.0)  # its tokens are there, its seconds in another reply
+    row = measured(
+        "w", 0.0, [(timed(60, 2.0, engine=2.0), one) for one in (burst, timed(0, 1.0, engine=1.0))]
+    )
+    assert (row.ratio is not None, row.doubt) == (True, None)
+
+
 def test_too_little_gives_no_figure():
     row = measured("w", 0.0, [(timed(8, 1.0), timed(8, 2.0))])
     assert (row.speed, row.ratio, row.doubt) == (None, None, None)

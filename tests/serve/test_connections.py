@@ -9,6 +9,7 @@ import stat
 
 import pytest
 from fake_serving import World
+from uvicorn.protocols.http import h11_impl
 from waiting import until_so
 
 from localspec.core.errors import LocalspecError, UsageError
@@ -314,6 +315,29 @@ async def test_an_address_keeps_no_other_out(make_listening):
     other = await Peer.at(world, source="127.0.0.2")
     other.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert await other.status() == 200
+
+
+@pytest.mark.parametrize(
+    ("addresses", "others"),
+    [
+        (("2001:db8::1", "2001:db8::2:3", "2001:db8::ffff:0:0:1"), "2001:db8:0:1::1"),
+        (("fe80::1%eth0", "fe80::2%eth0", "fe80::3"), "::1"),
+        (("::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"), "::ffff:192.0.2.2"),
+    ],
+)
+async def test_a_machine_has_one_share_for_all_of_its_addresses(
+    make_listening, monkeypatch, addresses, others
+):
+    """A network of IPv6 gives one machine 2**64 of them."""
+    come = iter([*addresses, others])
+    monkeypatch.setattr(h11_impl, "get_remote_addr", lambda _: (next(come), 1))
+    world = await make_listening(connections=9, connections_of_one=2)
+    world.hold, world.hold_at = asyncio.Event(), 0
+    for number in (1, 2):
+        (await Peer.at(world)).post(HI)
+        await until_so(lambda number=number: len(world.requests) == number)
+    assert await (await Peer.at(world)).status() == 503
+    assert await health(world) == 200
 
 
 async def test_compressed_bodies_are_refused(make_listening):

@@ -1,10 +1,12 @@
 """Who may use the server, and what strangers learn."""
 
+import collections
 import re
 
 import pytest
 
 from localspec.core.errors import UsageError
+from localspec.serve.app import all_routes
 from localspec.serve.http.settings import ApiKeys
 
 KEY, OTHER = "correct-horse-battery", "another-key-of-ours"
@@ -111,6 +113,17 @@ async def test_a_method_that_is_not_possible_is_answered_with_those_that_are(
     answer = await world.client.request(method, path)
     assert answer.status_code == 405
     assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")
+
+
+async def test_every_path_names_all_methods_that_are_possible_there(world):
+    possible = collections.defaultdict(set)
+    for route in all_routes(world.service):
+        possible[route.path] |= route.methods
+    assert len(possible["/lora-adapters"]) == 3
+    for path, methods in possible.items():
+        answer = await world.client.request("PATCH", path.replace("{name:path}", "m"))
+        assert (path, answer.status_code) == (path, 405)
+        assert (path, answer.headers["allow"]) == (path, ", ".join(sorted(methods)))
 
 
 async def test_further_names_can_be_allowed(make_world):

@@ -16,6 +16,15 @@ from localspec.models.hub.client import NotAHubError
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MOST_NAME = 200
 """Bytes of a part of a path; file systems allow 255, and temporary names are a little longer."""
+_OTHER_ON_WINDOWS = re.compile(
+    r":|[. ]\Z"
+    r"|\A(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\u00b9\u00b2\u00b3]) *(?:\.|\Z)",
+    re.IGNORECASE,
+)
+"""Parts of a path that name something else on Windows: a drive or a stream, a device, or what the
+name is without the dots and spaces at its end.
+https://learn.microsoft.com/windows/win32/fileio/naming-a-file
+"""
 _MOST_LICENCE = 80
 
 
@@ -66,8 +75,12 @@ def valid_entries(entries: list[RepoFile]) -> list[RepoFile]:
 def _is_valid(entry: RepoFile) -> bool:
     if "\\" in entry.path or not is_safe_name(entry.path) or not _ETAG.fullmatch(entry.etag):
         return False
-    parts = entry.path.split("/")
-    return all(part not in {"", ".", ".."} and len(part.encode()) <= _MOST_NAME for part in parts)
+    return all(
+        part not in {"", ".", ".."}
+        and len(part.encode()) <= _MOST_NAME
+        and not _OTHER_ON_WINDOWS.search(part)
+        for part in entry.path.split("/")
+    )
 
 
 def licence(card: object) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import ipaddress
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -48,12 +49,15 @@ class LimitedProtocol(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._probes: Probes | None = None
+        self.peer: str | None = None
+        """Whose share it takes (`share_of` its address); None at a Unix socket."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection, or refuse it where there are too many."""
         own = GatheredWrites(cast("asyncio.Transport", transport), self.loop)
         stream = cast("asyncio.Transport", own)
         super().connection_made(stream)
+        self.peer = share_of(self.client[0]) if self.client else None
         if not self._room():
             stream.write(_BUSY)
             stream.close()
@@ -62,8 +66,8 @@ class LimitedProtocol(H11Protocol):
 
     def _room(self) -> bool:
         """Whether this connection may stay. Where there are too many, one that has sent no request
-        makes room, the oldest of the address that has the most of them; and no address has more
-        than its share, so that nobody keeps all others out.
+        makes room, the oldest of the peer that has the most of them; and no peer has more than its
+        share, so that nobody keeps all others out.
         """
         others = [c for c in self.connections if isinstance(c, LimitedProtocol) and c is not self]
         ours = [other for other in others if other.peer == self.peer]
@@ -75,11 +79,6 @@ class LimitedProtocol(H11Protocol):
         counts = collections.Counter(other.peer for other in idle)
         most = max(counts.values(), default=0)
         return _end_one([other for other in idle if counts[other.peer] == most])
-
-    @property
-    def peer(self) -> str | None:
-        """The address of the client's machine; None at a Unix socket."""
-        return self.client[0] if self.client else None
 
     def since(self) -> float:
         """When it began to owe a request."""
@@ -178,6 +177,16 @@ class LimitedProtocol(H11Protocol):
             if cycle is not None:
                 seconds += self.limits.idle_seconds
             self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+
+def share_of(address: str) -> str:
+    """Whom an address is counted for: one of IPv6 for its network of 64 bits, all of which one
+    machine may have (RFC 4291, 2.5.1); one of IPv4 for itself, also where IPv6 writes it.
+    """
+    found = ipaddress.ip_address(address)
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.IPv6Address(int(found) >> 64 << 64))
 
 
 def _end_one(idle: Sequence[LimitedProtocol]) -> bool:

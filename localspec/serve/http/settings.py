@@ -27,7 +27,7 @@ class Limits:
     """Requests that wait for the engine; further ones get status 429."""
     connections: int = 1024
     connections_of_one: int = 768
-    """Connections of one address, so that others find room."""
+    """Connections of one address (of IPv6: of one network of 64 bits), so that others find room."""
     bodies_bytes: int = 64 << 20
     """Bytes of all bodies together, from their arrival to the end of their answers; the first 64 KB
     of each are not counted."""
