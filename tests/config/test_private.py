@@ -14,7 +14,7 @@ from localspec.bench import history
 from localspec.bench.speedup import Bench
 from localspec.cli import call
 from localspec.core.errors import LocalspecError
-from localspec.core.files import paths, whole_file
+from localspec.core.files import paths, private, whole_file
 from localspec.core.files.private import opener, without_secrets
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl
@@ -62,14 +62,26 @@ def test_the_log_of_llama_cpp_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [0o770, 0o707, 0o777])
 def test_a_folder_that_others_may_write_to_is_refused_with_the_remedy(
-    tmp_path: Path, bits: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
+    monkeypatch.setattr(private, "_group_of_one", lambda place, group: False)
     folder = paths.make(tmp_path / "home" / "data")
     folder.chmod(bits)
     with pytest.raises(LocalspecError, match=f"chmod 700 '{folder}'"):
         paths.make(folder)
     folder.chmod(0o700)
     assert paths.make(folder) == folder
+
+
+def test_a_folder_that_the_users_own_group_may_write_to_is_the_users_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As folders are where users have a group of their own: Debian 13, Ubuntu and Fedora."""
+    monkeypatch.setattr(private, "_group_of_one", lambda place, group: True)
+    folder = paths.make(tmp_path / "home" / "data")
+    folder.chmod(0o770)
+    assert paths.make(folder) == folder
+    paths.make_parent(folder / "llama-proof.json")
 
 
 def test_the_command_line_says_so_in_one_line(

@@ -49,7 +49,7 @@ def require_own(folder: Path) -> None:
         raise LocalspecError(
             f"{folder} belongs to another user; set LOCALSPEC_HOME to a folder of your own"
         )
-    if found.st_mode & _OTHERS:
+    if open_to_others(folder, found):
         raise LocalspecError(
             f"others may write to {folder}; make it yours alone: chmod 700 '{folder}'"
         )
