@@ -191,7 +191,7 @@ class ParallelRun:
 
 
 def _fitting(lines: Iterable[str]) -> str:
-    """Those that can be held together, the first ones first."""
+    """The lines that can be held together, the first ones first."""
     kept, room = [], HELD_BYTES
     for line in lines:
         size = len(line) * (1 if line.isascii() else 4)  # bytes at most, without encoding it

@@ -114,7 +114,7 @@ def one_by_one(messages: Sequence[Message]) -> list[Message]:
 
 
 def _results_without_id(messages: Sequence[Message], place: int) -> Iterator[Message]:
-    """Those from a place on, up to the next message that is no result."""
+    """The results from a place on, up to the next message that is none."""
     while place < len(messages) and messages[place].role == "tool":
         if not messages[place].call_id:
             yield messages[place]
@@ -140,7 +140,7 @@ def told_in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
         lines = (json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
         found.append(Message("system", _TOLD.format(tools="\n".join(lines))))
     results: list[str] = []
-    """Of calls, since the last other message: they are one message of the user."""
+    """The texts of results since the last other message: they become one message of the user."""
 
     def told() -> None:
         if results:

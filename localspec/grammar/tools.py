@@ -77,7 +77,7 @@ _FIELDS: dict[str, Any] = {
     "family": str | None,
     "answer": dict | None,
 }
-"""Of a spec of the kind "tools", see `spec` and `with_answer`."""
+"""Keys of the JSON of a spec of the kind "tools", see `spec` and `with_answer`."""
 
 
 def _read(text: str) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class ChoicesBody(GenerationBody):
     return_progress: bool | None = None
 
     def reply_fields(self, settings: ServeSettings, *, max_tokens: int | None) -> dict[str, Any]:
-        """As `GenerationBody.reply_fields`."""
+        """The fields of a `ReplyRequest` that this gives, as `GenerationBody.reply_fields`."""
         fields = super().reply_fields(settings, max_tokens=max_tokens)
         return fields | {"prompt_logprobs": self.prompt_logprobs}
 

@@ -92,7 +92,7 @@ class Loop:
     begin: float = 0.0
     """Where in the schedule it starts."""
     clipped: Sequence[nn.Parameter] = ()
-    """Those whose gradients have a norm of 1 at most."""
+    """Parameters whose gradients are cut to a norm of 1 at most."""
     step: int = 0
     seconds: float = 0.0
 
