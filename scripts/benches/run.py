@@ -14,10 +14,10 @@ _IMPORTED = [FOLDER.parent, FOLDER.parent / "training", FOLDER.parents[1]]
 
 
 SUBJECTS = {
-    "models that cost what large ones cost": ("make_pair", "make_heads"),
-    "whole replies": ("gain", "peers", "drafters", "lengths", "adversarial", "grammar", "strict"),
-    "passes and rounds": ("kernels", "overhead"),
-    "the server": ("serve", "infill", "hostile"),
+    "models that cost what large ones cost": ("make_pair",),
+    "whole replies": ("gain", "peers", "adversarial"),
+    "passes": ("kernels",),
+    "the server": ("serve", "hostile"),
     "the controller": ("policy",),
     "the interface": ("interface",),
 }
