@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from policy_lab import sensitivity
 from policy_lab.beliefs import BELIEFS, healed
 from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, Curve, Disturbance
 from policy_lab.evidence import Recorded, load
@@ -32,18 +31,10 @@ def main() -> None:
     parser.add_argument(
         "--beliefs", action="store_true", help="sessions that begin with wrong costs"
     )
-    parser.add_argument(
-        "--sensitivity",
-        action="store_true",
-        help="with half and one and a half times each constant",
-    )
     args = parser.parse_args()
     replies = [with_constructed(reply) for reply in load()[:: args.every]]
     (disturbance,) = [d for d in _DISTURBANCES if d.name == args.disturbance]
     print(f"{len(replies)} replies, {sum(r.length for r in replies)} tokens")
-    if args.sensitivity:
-        print(*sensitivity.lines(replies), sep="\n")
-        return
     for curve in _CURVES:
         if args.curve and curve.name not in args.curve:
             continue

@@ -15,7 +15,7 @@ _IMPORTED = [FOLDER.parent, FOLDER.parent / "training", FOLDER.parents[1]]
 
 SUBJECTS = {
     "models that cost what large ones cost": ("make_pair",),
-    "whole replies": ("gain", "peers", "adversarial"),
+    "whole replies": ("gain", "peers"),
     "passes": ("kernels",),
     "the server": ("serve", "hostile"),
     "the controller": ("policy",),

@@ -1,12 +1,10 @@
-"""Heads as GGUF files, as llama.cpp and localspec read them; Medusa as safetensors too."""
+"""Heads as GGUF files, as llama.cpp and localspec read them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import gguf
-import numpy as np
 import torch
 from demo.export import add_shape, array, permuted
 from demo.files import copy_keys, finish, put_as
@@ -90,29 +88,6 @@ def _write_medusa(head: Medusa, _target: Path, path: Path) -> None:
         tensors[f"medusa.{k}.res.0.bias"] = head.biases[k]
         tensors[f"medusa.{k}.output.weight"] = head.outputs[k]
     _finish(writer, tensors)
-
-
-def write_safetensors(head: Medusa, path: Path) -> None:
-    """The names and the float16 of public Medusa checkpoints.
-
-    The format is a length (8 bytes, little-endian), a JSON header, and the tensors' bytes
-    (https://huggingface.co/docs/safetensors, "Format").
-    """
-    arrays: dict[str, np.ndarray] = {}
-    for k in range(len(head.weights)):
-        arrays[f"{k}.0.linear.weight"] = array(head.weights[k]).astype(np.float16)
-        arrays[f"{k}.0.linear.bias"] = array(head.biases[k]).astype(np.float16)
-        arrays[f"{k}.1.weight"] = array(head.outputs[k]).astype(np.float16)
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, data in arrays.items():
-        offsets = [at, at + data.nbytes]
-        header[name] = {"dtype": "F16", "shape": list(data.shape), "data_offsets": offsets}
-        at += data.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    body = b"".join(data.tobytes() for data in arrays.values())
-    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
 
 
 def _about(writer: gguf.GGUFWriter, name: str, what: str) -> None:
