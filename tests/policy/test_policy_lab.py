@@ -6,7 +6,7 @@ import pytest
 from policy_lab.beliefs import BELIEFS, Belief, healed
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
 from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, swept
-from policy_lab.evidence import Recorded, load, save
+from policy_lab.evidence import Recorded, load
 from policy_lab.gpus import GPU_CURVES
 from policy_lab.report import cold, controller, together, warm
 from policy_lab.world import World, with_constructed
@@ -27,17 +27,6 @@ def replies() -> list[Recorded]:
 def session() -> list[Recorded]:
     """Enough replies that several of them follow the first tokens, in which costs are corrected."""
     return [with_constructed(reply) for reply in load()[::9]]
-
-
-def test_evidence_comes_back_as_it_was_recorded(replies: list[Recorded], tmp_path) -> None:
-    save(tmp_path / "some", replies)
-    for ours, theirs in zip(replies, load(tmp_path / "some"), strict=True):
-        assert (ours.workload, ours.length, ours.prompt) == (
-            theirs.workload, theirs.length, theirs.prompt,
-        )  # fmt: skip
-        for name in ours.sources:
-            for place in range(0, ours.length, 7):
-                assert ours.sources[name].at(place) == theirs.sources[name].at(place)
 
 
 def test_a_captured_graph_is_replayed_until_the_width_changes(replies: list[Recorded]) -> None:
