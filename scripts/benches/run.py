@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-_IMPORTED = [FOLDER.parent, FOLDER.parent / "training", FOLDER.parents[1]]
-"""Where the programs find each other, heads of the embedded target, and localspec."""
+_IMPORTED = [FOLDER.parent, FOLDER.parents[1]]
+"""Where the programs find each other and localspec."""
 
 
 SUBJECTS = {

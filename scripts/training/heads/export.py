@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gguf
 import torch
-from demo.export import add_shape, array, permuted
+from demo.export import about, add_shape, array, permuted
 from demo.files import copy_keys, finish, put_as
 from demo.model import Shape
 from gguf import GGMLQuantizationType as Kind
@@ -15,11 +15,13 @@ from torch import Tensor
 from heads.frozen import LAYERS
 from heads.models import Eagle3, Medusa, Mtp
 
+_FOR = "for the embedded demonstration target of localspec."
+
 
 def _write_eagle3(head: Eagle3, target: Path, path: Path) -> None:
     """Architecture `eagle3`; token embeddings and output matrix are those of the target."""
     writer = gguf.GGUFWriter(path, "eagle3")
-    _about(writer, "eagle3", "An EAGLE-3 head")
+    about(writer, "eagle3", f"An EAGLE-3 head {_FOR}")
     a, (vocab, width) = head.attention, head.embed.shape
     hidden = head.ffn.gate.weight.shape[0]
     add_shape(writer, Shape(vocab, width, 1, a.heads, a.kv, hidden))
@@ -46,7 +48,7 @@ def _write_eagle3(head: Eagle3, target: Path, path: Path) -> None:
 def _write_mtp(head: Mtp, _target: Path, path: Path, layer: int = 6) -> None:
     """Write only the block; `compose_mtp` adds it to the target. Its heads rotate halves."""
     writer = gguf.GGUFWriter(path, "mtp-block")
-    _about(writer, "mtp-block", "A multi-token prediction block")
+    about(writer, "mtp-block", f"A multi-token prediction block {_FOR}")
     a, f = head.attention, head.ffn
     half = f.gate.weight.shape[0] // 2
     tensors = {
@@ -76,7 +78,7 @@ def _write_mtp(head: Mtp, _target: Path, path: Path, layer: int = 6) -> None:
 def _write_medusa(head: Medusa, _target: Path, path: Path) -> None:
     """Architecture `medusa`, which localspec computes itself."""
     writer = gguf.GGUFWriter(path, "medusa")
-    _about(writer, "medusa", f"{len(head.weights)} Medusa heads")
+    about(writer, "medusa", f"{len(head.weights)} Medusa heads {_FOR}")
     vocab, width = head.outputs[0].shape
     writer.add_uint32("medusa.heads", len(head.weights))
     writer.add_uint32("medusa.blocks", 1)
@@ -88,13 +90,6 @@ def _write_medusa(head: Medusa, _target: Path, path: Path) -> None:
         tensors[f"medusa.{k}.res.0.bias"] = head.biases[k]
         tensors[f"medusa.{k}.output.weight"] = head.outputs[k]
     _finish(writer, tensors)
-
-
-def _about(writer: gguf.GGUFWriter, name: str, what: str) -> None:
-    writer.add_name(f"localspec demo {name}")
-    writer.add_author("localspec")
-    writer.add_license("mit")
-    writer.add_description(f"{what} for the embedded demonstration target of localspec.")
 
 
 def _finish(writer: gguf.GGUFWriter, tensors: dict[str, Tensor]) -> None:
