@@ -27,6 +27,23 @@ def to(endpoints: Iterable[Endpoint]) -> Iterator[socket.socket]:
     yield from _where(lambda found: found.getpeername()[:2] in wanted)
 
 
+def open_to(endpoints: Iterable[Endpoint]) -> Iterator[Endpoint]:
+    """Those of the numeric addresses whose other end has not closed the connection."""
+    for endpoint in endpoints:
+        found = [*map(_open, to([endpoint]))]
+        if found and all(found):
+            yield endpoint
+
+
+def _open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 def accepted_at(port: int) -> Iterator[socket.socket]:
     """The connections that this process accepted at a port, as in `to`."""
 
