@@ -211,7 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except LocalspecError as error:
-        sys.exit(str(error))
+    sys.exit(main())

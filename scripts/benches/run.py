@@ -53,7 +53,12 @@ def main(arguments: list[str]) -> int:
     others = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, _IMPORTED), *others])
     sys.argv = [str(FOLDER / f"{name}.py"), *rest]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    from localspec.core.errors import LocalspecError
+
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except LocalspecError as error:
+        sys.exit(f"bench {name}: {error}")
     return 0
 
 
