@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.core.adapter_list import AdapterUse
     from localspec.core.errors import LocalspecError
     from localspec.core.events import (
         Finished,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.options import Options
     from localspec.core.origin import Origin
+    from localspec.core.picture import Picture
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
     from localspec.runtime import Runtime
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GREEDY",
+    "AdapterUse",
     "Finished",
     "GrammarSpec",
     "Loading",
@@ -42,6 +45,7 @@ __all__ = [
     "Notice",
     "Options",
     "Origin",
+    "Picture",
     "PromptScored",
     "Reading",
     "Reply",
@@ -57,6 +61,8 @@ __all__ = [
 
 
 _HOMES = {
+    "AdapterUse": "core.adapter_list",
+    "Picture": "core.picture",
     "GREEDY": "core.sampling_params",
     "GrammarSpec": "core.grammar_spec",
     "LocalspecError": "core.errors",
