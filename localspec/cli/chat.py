@@ -146,8 +146,8 @@ def _over(
     server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None, instead: str
 ) -> int:
     """The interface with a server elsewhere; ``instead`` is said where it cannot be reached."""
-    screen = interface.module("elsewhere")
-    code: int = screen.run(
+    screen = interface.module("in_terminal")
+    code: int = screen.run_elsewhere(
         server.client(),
         server.name,
         asked.sampling,
