@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.errors import LocalspecError
     from localspec.core.events import (
         Finished,
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
         Token,
     )
     from localspec.core.grammar_spec import GrammarSpec
-    from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.options import Options
-    from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
     from localspec.runtime import Runtime

@@ -30,9 +30,9 @@ from localspec.cli.prompt_file import Around, PromptLine, read_prompts
 from localspec.cli.run_report import Partial, calls_report, report
 from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
 from localspec.core import settings_schema as schema
+from localspec.core.emitted import MOST_ALTERNATIVES
 from localspec.core.errors import UsageError
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
-from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 

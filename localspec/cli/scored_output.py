@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec.cli.output import decode, read_within
+from localspec.core.emitted import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import UsageError
 from localspec.core.events import Finished, ReplyEvent, Token
-from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 
 _IMPOSSIBLE = -9999.0

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
     AdapterCommand,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from localspec.core import errors
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 
 
 @dataclass(frozen=True, slots=True)

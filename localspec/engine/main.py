@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localspec.core.files.private import without_secrets
-from localspec.core.processes.parent import end_with_parent
+from localspec.core.processes.children import end_with_parent
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from localspec.core.errors import EngineError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.reply import EngineReply
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ Messages of the engine (`localspec.engine.events`)::
                                      once; format and reading wait up to a thirtieth of a second
                                      for it
     examined   id, examination       Examination of localspec.core.events
-    tokenized  id, tokenized         Tokenized of localspec.core.tokenized
+    tokenized  id, tokenized         Tokenized of localspec.core.reply_request
     adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is

@@ -20,8 +20,7 @@ from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.processes import garbage
-from localspec.core.reply_request import ReplyRequest, TakesEvents
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
     AdapterCommand,

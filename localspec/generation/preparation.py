@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
+from localspec.core.emitted import LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor
-from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import ServingTarget

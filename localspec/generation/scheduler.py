@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.interrupt import Interrupt
-from localspec.core.reply_request import ReplyRequest, TakesEvents
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from localspec.core.errors import AuditError, DecodeError, Interrupted, LocalspecError, MediaError
 from localspec.core.media_rows import row_ids
 from localspec.core.picture import Decoded, Samples
-from localspec.llama.abort import StopFlag
+from localspec.llama.batch import StopFlag
 from localspec.llama.devices import backend
 from localspec.llama.encoder_process import Answer, EncoderProcess, Job
 from localspec.llama.model import Model

@@ -17,10 +17,10 @@ from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
 from localspec.llama import library
-from localspec.llama.abort import StopFlag
+from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
-from localspec.llama.file_errors import check_file
+from localspec.llama.load_file import check_file
 from localspec.llama.model import Model
 from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.remote import RemoteDevices

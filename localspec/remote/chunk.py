@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError, RemoteError, UsageError
-from localspec.core.origin import Origin
 from localspec.remote.address import Address
 from localspec.remote.faults import excerpt, message_in
 from localspec.remote.keys import Key

@@ -16,7 +16,7 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 from localspec.core.values import Origin
 from localspec.engine import protocol
 from localspec.engine.events import FailedEvent, ReplyEvents, TokenizedEvent

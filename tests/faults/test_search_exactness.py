@@ -17,8 +17,8 @@ from faults import batch_chances, guests
 from faults.registry import SEARCHES
 from faults.runner import Runner
 from localspec.core import kernel
+from localspec.core.emitted import TokenLogprobs
 from localspec.core.logits import LogitsProcessor
-from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Distribution, Draft, Logits, Proposal, TargetRows, Verdict
 from localspec.decode.judged import CachedRows

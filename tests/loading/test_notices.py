@@ -18,7 +18,7 @@ from localspec.core.errors import DraftIncompatibleError, ModelFileError, OutOfM
 from localspec.core.options import Options as LoadOptions
 from localspec.core.values import Proposal
 from localspec.llama.context import Context
-from localspec.llama.make_context import graph_splits
+from localspec.llama.limits import graph_splits
 from localspec.loading import loader, planning
 from localspec.loading.drafting import Drafters, Drafting, EarlierTexts
 from localspec.loading.pair_headers import read_headers

@@ -22,6 +22,7 @@ from played_server import (
     said,
 )
 
+from localspec.core.emitted import Origin
 from localspec.core.errors import (
     AccessError,
     Interrupted,
@@ -31,7 +32,6 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.events import Finished, Message, Notice, Round, Token
-from localspec.core.origin import Origin
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling

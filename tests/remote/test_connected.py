@@ -18,6 +18,7 @@ from played_server import HANG, PlayedServer, http
 from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.core import codec
+from localspec.core.emitted import Origin
 from localspec.core.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
 from localspec.core.events import (
     Candidate,
@@ -28,7 +29,6 @@ from localspec.core.events import (
     Speculation,
     Token,
 )
-from localspec.core.origin import Origin
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol

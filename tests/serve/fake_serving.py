@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import (
     Finished,
@@ -17,10 +18,8 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.options import Options
-from localspec.core.origin import Origin
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 from localspec.engine.events import FailedEvent, ReplyEvents
 from localspec.engine.reply import EngineReply, Inbox
 from localspec.serve.app import build_app
