@@ -1,6 +1,8 @@
 """The frozen values that pass between the parts of the round.
 
 Letters: n drafted nodes, s support of a distribution, V vocabulary.
+
+Tokens before a place are a view without a copy: a text may have a hundred thousand.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class ReplyHandle(Protocol):
 
 class Engine(Protocol):
     """An engine: `localspec.engine.client.EngineClient`, or a server elsewhere
-    (`localspec.remote.server_client.ServerClient`). All methods belong to one asyncio loop.
+    (`localspec.remote.reply.ServerClient`). All methods belong to one asyncio loop.
     """
 
     info: ModelInfo | None

@@ -20,15 +20,13 @@ from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
-from localspec.generation.infill import InfillPrompts
-from localspec.generation.line_limits import LineLimits
+from localspec.generation.infill import InfillPrompts, Suggestions
 from localspec.generation.pictures import Sight, Tell
 from localspec.generation.prepared import Prepared, new_seed
 from localspec.generation.processing import Processing, notices_of
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
-from localspec.generation.stop_condition import StopCondition
-from localspec.generation.suggestions import Suggestions
+from localspec.generation.stop_condition import LineLimits, StopCondition
 from localspec.grammar.thinking import begun, markers
 from localspec.grammar.tool_families import FAMILIES
 from localspec.prefix_cache.cache import PrefixCache

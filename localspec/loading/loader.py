@@ -28,15 +28,13 @@ from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import own_kernels, policy
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
-from localspec.loading.pair_headers import read_headers
 from localspec.loading.planning import Planning
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
-from localspec.loading.selection import Selection, select
+from localspec.loading.selection import Selection, read_headers, select
 from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
-from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
-from localspec.loading.workers import connected
+from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading, connected
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat import control_vector
 from localspec.models.compat.lora import require_fitting

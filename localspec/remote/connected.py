@@ -27,8 +27,7 @@ from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
 from localspec.remote.keys import Key
 from localspec.remote.lines import MAX_LINE, Lines
-from localspec.remote.reply import RemoteReply
-from localspec.remote.server_client import ServerClient
+from localspec.remote.reply import RemoteReply, ServerClient
 
 _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"
 _LOAD_SECONDS = 600.0

@@ -20,8 +20,8 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.remote.arrivals import Arrivals
 from localspec.remote.chunk import Chunk
+from localspec.remote.measured import Arrivals
 from localspec.remote.probe import NOT_REPORTED
 from localspec.remote.reported import Reported
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
+from localspec.cli.run_report import ScoredOutput, read_prediction, require_json
 from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import UsageError
 from localspec.core.events import Token

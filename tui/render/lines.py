@@ -1,4 +1,4 @@
-"""Lines of styled text that know how many rows they take at a given width.
+"""Lines of styled text that know how many rows they take at a given width, and small pictures.
 
 A line is broken only when it is drawn or when it is too long for its width, so thousands of them
 cost next to nothing while they are off the screen.
