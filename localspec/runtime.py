@@ -256,7 +256,7 @@ class Runtime:
 
         Raises:
             LocalspecError: it is none, of another model, or there are too many; see
-                `localspec.models.compat.lora`.
+                `localspec.models.compat.adapters`.
         """
         self.pair.require_adapter(path)
         self._scheduler.load_adapter(path)

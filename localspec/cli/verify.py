@@ -80,7 +80,7 @@ def command(
     contain()
     from localspec.bench.exactness import Comparing
     from localspec.bench.together import ComparingTogether
-    from localspec.bench.verify_prompts import VERIFY
+    from localspec.bench.workloads import VERIFY
 
     asked = sort_flags(model, flags)
     if asked.options.verifier != "match":
@@ -143,7 +143,7 @@ def _elsewhere(
     as_json: bool,
 ) -> int:
     """Check a server."""
-    from localspec.bench.verify_prompts import VERIFY
+    from localspec.bench.workloads import VERIFY
     from localspec.cli.remote_verify import verify
 
     asked = sort_flags(model, flags)

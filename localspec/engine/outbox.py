@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from localspec.core.events import Finished, Reading, ReplyEvent, ReplyFormat, Round, Token
 from localspec.engine import protocol
-from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import EngineEvent, FailedEvent, ReplyEvents
 
 INTERVAL = 1 / 30
 """Seconds between two messages with tokens where the client does not choose them. Each message

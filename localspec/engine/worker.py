@@ -22,22 +22,20 @@ from localspec.core.interrupt import Interrupt
 from localspec.core.processes import garbage
 from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.engine import protocol
-from localspec.engine.commands import (
+from localspec.engine.messages import (
+    AdaptedEvent,
     AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-    TokenizeCommand,
-)
-from localspec.engine.events import (
-    AdaptedEvent,
     ExaminedEvent,
     FailedEvent,
+    InterruptCommand,
     LoadingEvent,
+    OpenCommand,
     OpenedEvent,
+    ReplyCommand,
+    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.outbox import Outbox

@@ -23,7 +23,7 @@ from localspec.llama.batch import StopFlag
 from localspec.llama.devices import backend
 from localspec.llama.encoder_process import Answer, EncoderProcess, Job
 from localspec.llama.model import Model
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.shards import fingerprint
 
 Embeddings = NDArray[np.float32]
 """(rows, dimensions of the model's input)."""

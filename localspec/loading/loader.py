@@ -36,8 +36,7 @@ from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
 from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading, connected
 from localspec.models.catalog.resolve import Resolved, resolve
-from localspec.models.compat import control_vector
-from localspec.models.compat.lora import require_fitting
+from localspec.models.compat.adapters import require_fitting, require_fitting_vector
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
@@ -74,7 +73,7 @@ class LoadedPair:
         """Refuse a file that is no adapter of the target, and any where none can be loaded later.
 
         Raises:
-            LocalspecError: see `localspec.models.compat.lora`.
+            LocalspecError: see `localspec.models.compat.adapters`.
         """
         if self.info.strict:
             raise UsageError(
@@ -116,7 +115,7 @@ def load(
         _require_adapter(adapter.path, files.target)
     for vector in options.control_vectors:
         check_file(vector.path)
-        control_vector.require_fitting(ModelFile(vector.path), files.target)
+        require_fitting_vector(ModelFile(vector.path), files.target)
     selection = select(options, read_headers(files.target, files.draft))
     remote = connected(options, on_event)
     try:

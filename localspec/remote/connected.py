@@ -18,8 +18,13 @@ from localspec.core.events import Examination, Finished, Loading, ModelInfo, Rep
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
 from localspec.engine import protocol
-from localspec.engine.commands import ExamineCommand, ReplyCommand
-from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import (
+    ExamineCommand,
+    ExaminedEvent,
+    FailedEvent,
+    ReplyCommand,
+    ReplyEvents,
+)
 from localspec.engine.port import OnLoading
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address

@@ -19,7 +19,7 @@ from localspec.core.events import (
 from localspec.core.reply_request import Tokenized
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, ReplyEvents, TokenizedEvent
+from localspec.engine.messages import FailedEvent, ReplyEvents, TokenizedEvent
 from localspec.engine.outbox import INTERVAL, Batches, Outbox
 
 ON = Speculation("on")

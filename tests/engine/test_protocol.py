@@ -34,18 +34,16 @@ from localspec.core.logits import Sampling
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.commands import (
+from localspec.engine.messages import (
     CloseCommand,
     ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-)
-from localspec.engine.events import (
     FailedEvent,
     HelloEvent,
+    InterruptCommand,
     LoadingEvent,
+    OpenCommand,
     OpenedEvent,
+    ReplyCommand,
     ReplyEvents,
 )
 from localspec.engine.protocol import BadCommandError

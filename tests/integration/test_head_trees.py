@@ -21,7 +21,7 @@ from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.exactness import verify
-from localspec.bench.verify_prompts import VERIFY
+from localspec.bench.workloads import VERIFY
 from localspec.core.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor

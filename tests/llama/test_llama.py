@@ -37,8 +37,7 @@ from localspec.llama.limits import decode_error
 from localspec.llama.load_file import load_error
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from localspec.models.compat.header_vocabulary import require_text_model
-from localspec.models.compat.vocabularies import vocabulary_mismatch
+from localspec.models.compat.header_vocabulary import require_text_model, vocabulary_mismatch
 from localspec.models.gguf.model_file import ModelFile
 
 

@@ -32,7 +32,7 @@ from localspec.core.events import (
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.messages import FailedEvent, ReplyEvents
 from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience

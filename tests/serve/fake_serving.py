@@ -20,7 +20,7 @@ from localspec.core.events import (
 )
 from localspec.core.options import Options
 from localspec.core.reply_request import Tokenized
-from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.messages import FailedEvent, ReplyEvents
 from localspec.engine.reply import EngineReply, Inbox
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots

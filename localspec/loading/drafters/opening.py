@@ -20,8 +20,8 @@ from localspec.llama.model import Model
 from localspec.llama.timing import Timed, TimedBlocks
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
+from localspec.models.compat.header_vocabulary import vocabulary_mismatch
 from localspec.models.compat.token_map import TokenMap, too_little, translate
-from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.model_file import ModelFile
 
