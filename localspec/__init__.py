@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from localspec.core.adapter_list import AdapterUse
+    from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.errors import LocalspecError
     from localspec.core.events import (
         Finished,
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
         Token,
     )
     from localspec.core.grammar_spec import GrammarSpec
-    from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.options import Options
-    from localspec.core.origin import Origin
     from localspec.core.picture import Picture
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
@@ -68,12 +67,12 @@ _HOMES = {
     "LocalspecError": "core.errors",
     "Options": "core.options",
     "ReplyRequest": "core.reply_request",
-    "Origin": "core.origin",
-    "PromptScored": "core.logprobs",
+    "Origin": "core.emitted",
+    "PromptScored": "core.emitted",
     "Runtime": "runtime",
     "Sampling": "core.sampling_params",
-    "TokenLogprob": "core.logprobs",
-    "TokenLogprobs": "core.logprobs",
+    "TokenLogprob": "core.emitted",
+    "TokenLogprobs": "core.emitted",
 }
 
 

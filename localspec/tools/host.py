@@ -29,8 +29,7 @@ from mcp_types import CONNECTION_CLOSED
 
 from localspec.core.processes.bounded_child import address_space, limit_memory
 from localspec.tools import transports
-from localspec.tools.results import as_text, prompt_text, resource_text
-from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS
+from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS, as_text, prompt_text, resource_text
 
 _MEMORY = 768 << 20
 """Bytes of address space beyond what this process has when the server runs."""

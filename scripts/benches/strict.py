@@ -22,8 +22,7 @@ from pathlib import Path
 from heads.compose import compose_mtp
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
-from localspec.bench.verify_prompts import VERIFY
-from localspec.bench.workloads import WORKLOADS
+from localspec.bench.workloads import VERIFY, WORKLOADS
 from localspec.core.events import Finished, Message
 from localspec.core.files.paths import DEMO_DIR
 from localspec.generation.reply_stream import ReplyStream

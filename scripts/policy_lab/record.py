@@ -26,7 +26,7 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.llama.requantize import Rewriting, rewrite
+from localspec.llama.draft_from_target import Rewriting, rewrite
 from policy_lab.evidence import FILE, LONGEST, Copies, Predictions, Recorded, Source, packed, save
 
 _BLOCK = 16
