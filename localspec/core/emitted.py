@@ -1,10 +1,11 @@
-"""Log-probabilities of tokens: of emitted ones, and of those of a prompt.
+"""What is told of a token: where it came from, and log-probabilities, also of those of a prompt.
 
 Without numpy: an interface starts sooner that way.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,9 @@ grammar's mask, bias, penalties, truncation and temperature; at temperature 0 on
 
 MOST_ALTERNATIVES = 20
 """Most top alternatives that a request may ask for."""
+
+SERVER = "server"
+"""Source of tokens that a server drafted: it does not name its drafter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +60,18 @@ class PromptScored:
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs | None, ...]
     """One for each of the tokens; None for the first of the prompt, which nothing precedes."""
+
+
+class Origin(enum.StrEnum):
+    """Where an emitted token came from."""
+
+    ACCEPTED = "accepted"
+    """Drafted, and the target agreed."""
+    CORRECTED = "corrected"
+    """The target's replacement at the first miss."""
+    BONUS = "bonus"
+    """The target's extra token after every drafted one was accepted."""
+    PLAIN = "plain"
+    """Nothing was drafted in this round."""
+    UNKNOWN = "unknown"
+    """A server does not tell."""

@@ -1,10 +1,14 @@
-"""LoRA adapters: whether a file is one, and fits a model, before llama.cpp opens it.
+"""LoRA adapters and control vectors: whether a file is one, and fits, before llama.cpp opens it.
 
-As llama.cpp's ``llama_adapter_lora_init_impl`` has it: pairs of tensors ``NAME.lora_a`` (in, rank)
-and ``NAME.lora_b`` (rank, out), added to the matrix NAME of the model (Hu et al. 2021, "LoRA").
+An adapter as llama.cpp's ``llama_adapter_lora_init_impl`` has it: pairs of tensors ``NAME.lora_a``
+(in, rank) and ``NAME.lora_b`` (rank, out), added to the matrix NAME of the model (Hu et al. 2021,
+"LoRA"). A vector as its ``common_control_vector_load`` has it: tensors ``direction.N`` of as many
+float32 numbers as the model's states have, added to the output of layer N (Vogel 2024, "repeng").
 """
 
 from __future__ import annotations
+
+import re
 
 from localspec.core.errors import ModelFileError, UsageError
 from localspec.models.gguf.header import Header, TensorInfo
@@ -15,6 +19,9 @@ _EMBEDDING = "token_embd.weight"
 _UNUSED = "_norm.weight"
 """Vectors that llama.cpp leaves out."""
 _INVOKED = "adapter.alora.invocation_tokens"
+
+DIRECTION = re.compile(r"direction\.([1-9][0-9]{0,4})")
+_F32 = 0
 
 
 def require_fitting(adapter: ModelFile, target: ModelFile) -> None:
@@ -84,3 +91,36 @@ def _at(tensor: TensorInfo, dimension: int) -> int:
 
 def _shape(tensor: TensorInfo) -> str:
     return "x".join(map(str, tensor.shape))
+
+
+def require_fitting_vector(vector: ModelFile, target: ModelFile) -> None:
+    """Refuse a control vector that is none, or of another model.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: there is none, it is damaged, or no GGUF.
+        UsageError: it is something else, or of another model; with the first thing that differs.
+    """
+    header, name = vector.header, vector.name
+    if header.architecture != "controlvector":
+        raise UsageError(f"{name} is no control vector but of the kind {header.architecture}")
+    of = target.header
+    width, layers = of.of_model("embedding_length"), of.of_model("block_count")
+    if not header.tensors:
+        raise UsageError(f"{name} has no directions")
+    for tensor in header.tensors:
+        match = DIRECTION.fullmatch(tensor.name)
+        if match is None:
+            raise UsageError(f"{name} has the tensor {tensor.name}, which no control vector has")
+        if tensor.ggml_type != _F32:
+            raise UsageError(f"{tensor.name} of {name} is not of float32 numbers")
+        if tensor.shape != (width,):
+            shape = "x".join(map(str, tensor.shape))
+            raise UsageError(
+                f"{tensor.name} of {name} has {shape} numbers, and the states of {target.name} "
+                f"have {width}: it is of another model"
+            )
+        if layers is not None and int(match[1]) >= layers:
+            raise UsageError(
+                f"{name} is for layer {match[1]}, and {target.name} has the layers 0 to "
+                f"{layers - 1}: it is of another model"
+            )
