@@ -17,8 +17,8 @@ time.sleep(600)
 """
 _CHILD = """
 import time
-from localspec.core.processes import parent
-parent.{function}()
+from localspec.core.processes import children
+children.{function}()
 print("ready", flush=True)
 time.sleep(600)
 """
