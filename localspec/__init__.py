@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.core.adapter_list import AdapterUse
     from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.errors import LocalspecError
     from localspec.core.events import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     )
     from localspec.core.grammar_spec import GrammarSpec
     from localspec.core.options import Options
+    from localspec.core.picture import Picture
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
     from localspec.runtime import Runtime
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GREEDY",
+    "AdapterUse",
     "Finished",
     "GrammarSpec",
     "Loading",
@@ -41,6 +44,7 @@ __all__ = [
     "Notice",
     "Options",
     "Origin",
+    "Picture",
     "PromptScored",
     "Reading",
     "Reply",
@@ -56,17 +60,19 @@ __all__ = [
 
 
 _HOMES = {
+    "AdapterUse": "core.adapter_list",
+    "Picture": "core.picture",
     "GREEDY": "core.sampling_params",
     "GrammarSpec": "core.grammar_spec",
     "LocalspecError": "core.errors",
     "Options": "core.options",
     "ReplyRequest": "core.reply_request",
-    "Origin": "core.origin",
-    "PromptScored": "core.logprobs",
+    "Origin": "core.emitted",
+    "PromptScored": "core.emitted",
     "Runtime": "runtime",
     "Sampling": "core.sampling_params",
-    "TokenLogprob": "core.logprobs",
-    "TokenLogprobs": "core.logprobs",
+    "TokenLogprob": "core.emitted",
+    "TokenLogprobs": "core.emitted",
 }
 
 

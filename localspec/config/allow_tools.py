@@ -60,5 +60,6 @@ def add(name: str) -> None:
     Raises:
         LocalspecError: it cannot be read or written.
     """
-    now = names(config_settings.read(paths.config_dir() / "config.toml"))
-    edit.save({(ALLOW_TOOLS.name,): ", ".join(sorted({*now, name}))})
+    with edit.alone():
+        now = names(config_settings.read(paths.config_dir() / "config.toml"))
+        edit.save({(ALLOW_TOOLS.name,): ", ".join(sorted({*now, name}))})

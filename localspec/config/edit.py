@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,38 @@ Place = tuple[str, ...]
 """Names from the top down: ("temperature",) or ("presets", "brief", "system")."""
 
 
+_PATIENCE_S = 10
+"""Longest wait for another window that writes config.toml."""
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Keep other processes, and threads of this one, from writing config.toml in between; where the
+    file system has no locks, nothing does.
+
+    Raises:
+        LocalspecError: another process has been writing it for ten seconds.
+    """
+    import filelock
+
+    place = paths.make(paths.state_dir()) / "config.lock"
+    # One object a place: a thread that holds it takes it once more at once.
+    lock = filelock.FileLock(place, mode=0o600, fallback_to_soft=False, is_singleton=True)
+    try:
+        lock.acquire(timeout=_PATIENCE_S)
+    except filelock.Timeout:
+        raise LocalspecError(
+            f"another localspec has been writing config.toml for {_PATIENCE_S} s; "
+            f"{place} is its lock"
+        ) from None
+    except OSError:  # a network file system without locks: as before there were any
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def save(changes: Mapping[Place, Value]) -> Path:
     """Set values in config.toml, None removes one; returns the file.
 
@@ -23,6 +56,11 @@ def save(changes: Mapping[Place, Value]) -> Path:
             not changed.
         LocalspecError: it cannot be written.
     """
+    with alone():
+        return _save(changes)
+
+
+def _save(changes: Mapping[Place, Value]) -> Path:
     path = paths.config_dir() / "config.toml"
     settings = config_settings.read(path)
     wanted = _with(settings, changes)

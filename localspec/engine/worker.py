@@ -165,7 +165,7 @@ class EngineWorker:
         try:
             while line := _read_line(stream):
                 self._take(line)
-        except OSError:
+        except Exception:
             log.exception("the command pipe failed")
         log.info("the interface is gone")
         self._leave()

@@ -241,10 +241,11 @@ class Template:
 
     def _is_short(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> bool:
         """Whether a bounded template can write a short text only: it may name every message a
-        thousand times.
+        thousand times, and its own text stands once beside each.
         """
         size = sum(map(_characters, messages)) + _characters(variables)
-        return self._names * (1 + len(messages)) * size <= _SHORT
+        turns = 1 + len(messages)
+        return turns * (self._names * size + len(self._source)) <= _SHORT
 
     def _ask(self, request: dict[str, Any], cancelled: Cancelled = never) -> dict[str, Any]:
         return template_process.shared().ask(request, cancelled)

@@ -200,6 +200,8 @@ class CallSplitter:
         self._reader = _reader(family, tools, prefix)
         self._markers = [family.open] if family.open else []
         self._held = ""
+        self._blank = 0
+        """White space with which the held text begins: nothing more is to be looked for in it."""
         self._state = "text" if family.open else "start"
 
     def feed(self, text: str) -> list[Part]:
@@ -247,14 +249,17 @@ class CallSplitter:
         if not self._markers:
             said, self._held = self._held, ""
             return [Content(said)] if said else []
-        at = self._held.find(self._family.open)
+        at = self._held.find(self._family.open, self._blank)
         if at >= 0:
             said = self._held[:at].rstrip()
             self._held = self._held[at:]
             self._state = "calls"
         else:
-            sure = self._held[: len(self._held) - held_back(self._held, *self._markers)]
-            said = sure.rstrip()  # a call may follow
+            new = self._held[self._blank :]
+            sure = new[: len(new) - held_back(new, *self._markers)]
+            word = sure.rstrip()  # a call may follow
+            said = self._held[: self._blank + len(word)] if word else ""
+            self._blank += len(sure) - len(said)
             self._held = self._held[len(said) :]
         return [Content(said)] if said else []
 

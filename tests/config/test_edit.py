@@ -1,5 +1,7 @@
 """Settings are written into a file that people write by hand as well."""
 
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -125,3 +127,18 @@ def test_a_tool_is_added_to_the_list_that_the_file_has_now():
     path.write_text("")
     allow_tools.add("time/now")
     assert allow_tools.names(settings.settings()) == ("time/now",)
+
+
+ADD = """\
+import sys
+from localspec.config import allow_tools
+for number in range(10):
+    allow_tools.add(f"{sys.argv[1]}/{number}")
+"""
+
+
+def test_windows_that_allow_tools_in_the_same_instant_lose_none():
+    running = [subprocess.Popen([sys.executable, "-c", ADD, name]) for name in "abc"]
+    assert [one.wait(60) for one in running] == [0, 0, 0]
+    allowed = allow_tools.names(settings.read(paths.config_dir() / "config.toml"))
+    assert sorted(allowed) == [f"{name}/{number}" for name in "abc" for number in range(10)]

@@ -87,6 +87,9 @@ def test_a_template_that_could_write_much_runs_elsewhere(monkeypatch: pytest.Mon
     joined = Template("{{ " + " ~ ".join(["messages[0].content"] * 800) + " }}", bos="", eos="")
     with pytest.raises(UsageError, match="900 million"):
         joined.render([Message("user", "a" * 900_000)])
+    wordy = "{% for m in messages %}" + "a" * 16_000 + "{{ m.content }}{% endfor %}"
+    with pytest.raises(UsageError, match="900 million"):
+        Template(wordy, bos="", eos="").render([Message("user", "")] * 700)
 
 
 CONTROLS = ["<s>", "<|a|>", "<|ab|>", "|><", "<|reserved_token_17|>", "x"]

@@ -460,6 +460,13 @@ async def test_where_the_first_question_is_sent_on_to_is_told():
     assert "does not say where to" in error
 
 
+@pytest.mark.parametrize("password", ["se/cret", "se#cret", "se?cret", "se@cret", "secret"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(password):
+    with pytest.raises(UsageError) as refused:
+        parse(f"http://bob:{password}@host:8080/v1")
+    assert "cret" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("host", "here"),
     [

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+import termios
 import threading
 import tty
 
@@ -409,6 +410,44 @@ async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
         driver.exit_event.set()
         thread.join()
     assert [event.character for event in seen] == ["a", "\ufffd", "\ufffd", "b"]
+
+
+@terminals.needed
+async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_keys(monkeypatch):
+    """The terminal makes a line feed of Enter until then, which would be a line break."""
+    from tui.terminal.driver import TerminalDriver
+
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as file, os.fdopen(os.dup(theirs), "w") as out:
+        monkeypatch.setattr(sys, "__stdin__", file)
+        monkeypatch.setattr(sys, "__stderr__", out)
+        numbers = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH, signal.SIGTTIN, signal.SIGTTOU)
+        handlers = {n: signal.getsignal(n) for n in numbers}
+        before = termios.tcgetattr(theirs)
+        os.write(ours, b"hi\rthere")
+        driver = TerminalDriver(App())
+        seen = []
+        whole = threading.Event()
+
+        def process(event):
+            seen.append(event.key)
+            if event.key == "x":
+                whole.set()
+
+        driver.process_message = process
+        try:
+            driver.start_application_mode()
+            os.write(ours, b"\rx")
+            await asyncio.to_thread(whole.wait, 8)
+        finally:
+            driver.stop_application_mode()
+            driver.close()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        after = termios.tcgetattr(theirs)
+    os.close(ours)
+    assert seen == [*"hi", "enter", *"there", "enter", "x"]
+    assert after == before
 
 
 async def test_the_thread_that_reads_keys_ends_with_the_terminal(monkeypatch):

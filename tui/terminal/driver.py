@@ -6,9 +6,14 @@ import codecs
 import contextlib
 import errno
 import functools
+import os
+import select
+import termios
+import tty
 from collections.abc import Callable
 from typing import IO, Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
@@ -59,6 +64,25 @@ class _Decoder:
         return self._inner.decode(data, final)
 
 
+def _typed_ahead(terminal: int) -> str:
+    """What was typed before the interface read its keys, as it would have read it.
+
+    Until then the terminal makes a line feed of Enter, which is another key to the interface.
+    """
+    try:
+        before = termios.tcgetattr(terminal)
+        tty.setcbreak(terminal, termios.TCSANOW)
+    except termios.error:  # no terminal
+        return ""
+    try:
+        typed = b""
+        while select.select([terminal], [], [], 0)[0] and (more := os.read(terminal, 1 << 12)):
+            typed += more
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
+    return typed.decode("utf-8", "replace").replace("\n", "\r")
+
+
 def _raise(error: Exception) -> None:
     raise error
 
@@ -69,6 +93,12 @@ class TerminalDriver(LinuxDriver):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._file: Any = Lasting(self._file)
+        self._early = ""
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, and the keys that were typed before."""
+        self._early = _typed_ahead(self.fileno)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def _hung_up(self) -> None:
         """End the interface: its terminal is gone. SIGHUP tells so only where the terminal is the
@@ -83,6 +113,9 @@ class TerminalDriver(LinuxDriver):
         vars(linux_driver)["getincrementaldecoder"] = lambda encoding: functools.partial(
             _Decoder, encoding, self._hung_up
         )
+        early, self._early = self._early, ""
+        for message in XTermParser().feed(early):
+            self.process_message(message)
         super().run_input_thread()
 
     def _run_input_thread(self) -> None:

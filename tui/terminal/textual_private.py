@@ -63,6 +63,7 @@ PARTS = {
     "textual.app:App._fatal_error": "(self) -> 'None'",
     "textual.app:App._close_messages_no_wait": "(self) -> 'None'",
     "textual.app:App._refresh_truecolor_filter": "(self, theme: 'TerminalTheme') -> 'None'",
+    "textual._xterm_parser:XTermParser": "(debug: 'bool' = False) -> 'None'",
     "textual.drivers.linux_driver:getincrementaldecoder": "(encoding)",
     "textual.drivers.linux_driver:LinuxDriver.run_input_thread": "(self) -> 'None'",
     "textual.drivers.linux_driver:LinuxDriver._run_input_thread": "(self) -> 'None'",

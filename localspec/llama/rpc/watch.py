@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from localspec.core.endpoint import Endpoint
-from localspec.core.processes.crash import SILENT
+from localspec.core.processes.crash import GONE, SILENT
 
 _DESCRIPTORS = 1024
 _IDLE_S, _INTERVAL_S, _PROBES = 15, 5, 4
@@ -44,6 +44,23 @@ def connections_to(endpoints: Iterable[Endpoint]) -> Iterator[socket.socket]:
     """
     wanted = {(endpoint.host, endpoint.port) for endpoint in endpoints}
     yield from _where(lambda found: found.getpeername()[:2] in wanted)
+
+
+def open_to(endpoints: Iterable[Endpoint]) -> Iterator[Endpoint]:
+    """Those of the numeric addresses whose other end has not closed the connection."""
+    for endpoint in endpoints:
+        found = [*map(_open, connections_to([endpoint]))]
+        if found and all(found):
+            yield endpoint
+
+
+def _open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def accepted_at(port: int) -> Iterator[socket.socket]:
@@ -122,7 +139,7 @@ class Watch:
         """``named`` as users wrote them; ``limit`` in seconds, None: by what was measured.
         ``give_up`` ends the wait, None: as the module says.
         """
-        self._named = ", ".join(map(str, named))
+        self._workers = named
         self._numeric = tuple(endpoint.resolved() for endpoint in named)
         self._fixed = limit
         self._give_up = give_up or self._end
@@ -162,6 +179,14 @@ class Watch:
         for connection in connections_to(self._numeric):
             keep_alive(connection)
 
+    def aborting(self, message: bytes) -> None:
+        """llama.cpp gives up with this message: say which workers have gone."""
+        _say(message.decode("utf-8", "replace"))
+        here = set(open_to(self._numeric))
+        gone = [w for w, at in zip(self._workers, self._numeric, strict=True) if at not in here]
+        if gone:
+            _say(f"{GONE}{_names(gone)}")
+
     def heard(self) -> None:
         """Something was answered meanwhile: the limit starts again."""
         if self._since is not None:
@@ -191,11 +216,18 @@ class Watch:
                 return
 
     def _end(self) -> None:
-        line = f"{SILENT}{self._named} for {self.limit:.0f} s\n"
-        with contextlib.suppress(OSError):
-            os.write(2, line.encode())
+        _say(f"{SILENT}{_names(self._workers)} for {self.limit:.0f} s")
         for connection in connections_to(self._numeric):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         time.sleep(_GRACE_S)
         os.abort()
+
+
+def _names(workers: Iterable[Endpoint]) -> str:
+    return ", ".join(map(str, workers))
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode())
