@@ -5,9 +5,9 @@ a reply, but not while it makes its lexer. There a multiple of a large prime too
 370 MB, and larger ones had no end.
 
 ``python -m localspec.grammar.rehearsal`` takes one JSON object a line on stdin, and answers with
-one on stdout: ``{"tokens", "lengths", "ends"}`` sets the vocabulary, of single bytes where it has
-no tokens, answered by ``{}``; ``{"kind", "text", "choices", "family", "markers"}`` tries one out,
-answered by ``{"grammar", "seconds", "size"}`` or ``{"refused"}``.
+one on stdout: ``{"tokens", "lengths", "ends"}`` sets the vocabulary, of single bytes where there
+are no tokens, answered by ``{}``; ``{"kind", "text", "choices", "family", "markers"}`` tries a
+grammar, answered by ``{"grammar", "seconds", "size"}`` or ``{"refused"}``.
 """
 
 from __future__ import annotations

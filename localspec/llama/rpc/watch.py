@@ -46,7 +46,16 @@ def connections_to(endpoints: Iterable[Endpoint]) -> Iterator[socket.socket]:
     yield from _where(lambda found: found.getpeername()[:2] in wanted)
 
 
-def open_to(endpoints: Iterable[Endpoint]) -> Iterator[Endpoint]:
+def accepted_at(port: int) -> Iterator[socket.socket]:
+    """The connections that this process accepted at a port, as in `connections_to`."""
+
+    def accepted(found: socket.socket) -> bool:
+        return bool(found.getsockname()[1] == port and found.getpeername())
+
+    yield from _where(accepted)
+
+
+def _open_to(endpoints: Iterable[Endpoint]) -> Iterator[Endpoint]:
     """Those of the numeric addresses whose other end has not closed the connection."""
     for endpoint in endpoints:
         found = [*map(_open, connections_to([endpoint]))]
@@ -61,15 +70,6 @@ def _open(connection: socket.socket) -> bool:
         return True
     except OSError:
         return False
-
-
-def accepted_at(port: int) -> Iterator[socket.socket]:
-    """The connections that this process accepted at a port, as in `connections_to`."""
-
-    def accepted(found: socket.socket) -> bool:
-        return bool(found.getsockname()[1] == port and found.getpeername())
-
-    yield from _where(accepted)
 
 
 def keep_alive(found: socket.socket, unread_s: int | None = None) -> None:
@@ -182,7 +182,7 @@ class Watch:
     def aborting(self, message: bytes) -> None:
         """llama.cpp gives up with this message: say which workers have gone."""
         _say(message.decode("utf-8", "replace"))
-        here = set(open_to(self._numeric))
+        here = set(_open_to(self._numeric))
         gone = [w for w, at in zip(self._workers, self._numeric, strict=True) if at not in here]
         if gone:
             _say(f"{GONE}{_names(gone)}")

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from benches.shared.replay_texts import Text, texts
+from demo.loop import Log, Loop, distance
+from demo.model import Model
+from demo.precision import arithmetic
+from demo.tokenizer import render
+from demo.training import masked_loss
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from .loop import Log, Loop, distance
-from .model import Model
-from .precision import arithmetic
-from .tokenizer import render
-from .training import masked_loss
+from long_pair.texts import Text, texts
 
 LEAST, MOST = 256, 960
 """Tokens of a reply, and of a prompt and its reply, that are taken."""
