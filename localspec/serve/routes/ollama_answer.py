@@ -78,8 +78,6 @@ class OllamaRequest(Struct, frozen=True):
     thinks: bool
     """Whether thinking was asked for."""
     extras: Extras
-    inside: list[str]
-    """Options that the server's log names: they have no effect."""
 
 
 class Answer:
