@@ -21,7 +21,7 @@ from localspec.serve.http.errors import ApiError, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
-from localspec.serve.http.sse import COMMENT, dumps
+from localspec.serve.http.sse import COMMENT, dumps_in_steps
 
 _T = TypeVar("_T")
 
@@ -31,11 +31,11 @@ class GoneError(Exception):
 
 
 class JSONAnswer(JSONResponse):
-    """JSON as `localspec.serve.http.sse.dumps` writes it."""
+    """JSON as `localspec.serve.http.sse.dumps` writes it. A large one is made `elsewhere`."""
 
     def render(self, content: Any) -> bytes:
         """The bytes."""
-        return dumps(content)
+        return dumps_in_steps(content)
 
 
 async def read_body_as(

@@ -124,7 +124,7 @@ class Replies:
                 media_type=MEDIA_TYPE,
                 comment=FILLER,
             )
-        return JSONAnswer(await while_connected(request, answer.whole()))
+        return await while_connected(request, answer.whole())
 
     async def _loaded(self, received: Received[Any], asked: OllamaRequest) -> Response:
         """Load the model of a request without a prompt; with ``keep_alive`` 0 unload it."""
