@@ -665,3 +665,68 @@ async def test_idle_connections_make_room_where_descriptors_are_few(hard):
             peer.leave()
     assert (b"at most 200 connections" in said) is (hard == 400)
     assert b"out of system resource" not in said
+
+
+# -- large answers ---------------------------------------------------------------------------------
+
+
+async def test_an_answer_counts_until_its_client_has_read_it(make_listening):
+    world = await make_listening(answers_bytes=30 << 20)
+    world.words = ("x" * 10_000_000, "y" * 10_000_000)
+    budget = world.app._app._app._app
+    peers = [await Peer.at(world) for _ in range(2)]
+    peers[0].writer.transport.pause_reading()
+    for peer in peers:
+        peer.post(HI)
+        await until_so(lambda: budget.answering > 20_000_000)
+    assert await peers[1].status() == 503
+    assert world.service.running == 0  # the reply has ended, and is in memory
+    peers[0].writer.transport.resume_reading()
+    head = (await peers[0].reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    body = await peers[0].reader.readexactly(length)
+    assert len(json.loads(body)["choices"][0]["message"]["content"]) == 20_000_000
+    await until_so(lambda: budget.answering == 0)
+    assert await health(world) == 200
+
+
+async def test_an_answer_whose_client_leaves_counts_no_longer(make_listening):
+    world = await make_listening()
+    world.words = ("x" * 20_000_000,)
+    budget = world.app._app._app._app
+    peer = await Peer.at(world)
+    peer.writer.transport.pause_reading()
+    peer.post(HI)
+    await until_so(lambda: budget.answering > 20_000_000)
+    peer.leave()
+    await until_so(lambda: budget.answering == 0)
+    assert not world.defects
+
+
+async def test_an_answer_that_is_too_large_for_all_is_refused_with_what_to_do(make_listening):
+    world = await make_listening(answers_bytes=1 << 20)
+    world.words = ("x" * 2_000_000,)
+    peer = await Peer.at(world)
+    peer.post(HI)
+    assert b"HTTP/1.1 413 " in (await peer.reader.readuntil(b"\r\n\r\n"))
+    assert b'"answer_too_large"' in await peer.reader.readuntil(b"}}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_answer_repeats_of_its_prompts_is_counted_before_it_is_made(
+    make_listening, stream
+):
+    world = await make_listening(answers_bytes=1 << 20)
+    budget = world.app._app._app._app
+    asked = {"prompt": ["a " * 16_000] * 16, "max_tokens": 1, "stream": stream}
+    for more, status in (
+        ({}, 200),
+        ({"echo": True}, 200),
+        ({"return_token_ids": True}, 503),
+        ({"echo": True, "logprobs": 0}, 503),
+    ):
+        peer = await Peer.at(world)
+        peer.post(asked | more, "/v1/completions")
+        assert await peer.status() == status
+        peer.leave()
+        await until_so(lambda: budget.answering == 0)

@@ -37,6 +37,21 @@ class JSONAnswer(JSONResponse):
         """The bytes."""
         return dumps_in_steps(content)
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and wait until the client has read it: until then its bytes are in memory.
+
+        Raises:
+            ApiError: there is no memory for it.
+        """
+        del receive
+        share = share_of(scope)
+        if share is not None:
+            share.answer(len(self.body))
+        head = {"type": "http.response.start", "status": self.status_code}
+        await send({**head, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})  # waits for full buffers
+
 
 async def read_body_as(
     request: Request, limits: Limits, read: Callable[[dict[str, Any], int], _T]

@@ -40,6 +40,8 @@ PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
 _TOKEN_BYTES = 8
 """Of an answer, for each token of a prompt that it repeats."""
+_ID_BYTES, _PIECE_BYTES = 40, 64
+"""In memory, for each token of a prompt that is repeated, by its id and by its text."""
 SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
 
@@ -132,10 +134,18 @@ async def _echoed(answering: Answering, asked: CompletionRequest) -> list[_Promp
     """The prompts, in the order of the replies; empty where the answer does not repeat them."""
     if not asked.echo and not asked.extras.token_ids:
         return [_Prompt() for _ in asked.replies]
-    found = []
+    found, body = [], answering.record.caller.body
+    with_pieces = asked.echo and asked.logprobs is not None
     for request in asked.replies[:: asked.choices]:
         known = await answering.tokenize(request)
-        found += [_Prompt(known.text, known.tokens, known.pieces)] * asked.choices
+        prompt = _Prompt(
+            known.text if asked.echo else "",
+            known.tokens if asked.extras.token_ids else (),
+            known.pieces if with_pieces else (),
+        )
+        if body is not None:
+            body.answer(_ID_BYTES * len(prompt.tokens) + _PIECE_BYTES * len(prompt.pieces))
+        found += [prompt] * asked.choices
     return found
 
 
