@@ -218,6 +218,19 @@ def test_a_worker_that_is_killed_ends_the_reply_and_serves_the_next_one(
     assert str(reply(home, machine.address)["text"]).startswith("1, 2, 3")
 
 
+def test_of_two_workers_the_one_that_has_gone_is_named(
+    home: Path, machine: Machine, tmp_path: Path
+) -> None:
+    with worker(home, tmp_path) as other, far(machine) as one, far(other) as two:
+        stays, gone = one.name, two.name
+        with command(home, *SLOWLY, "--rpc", f"{stays},{gone}") as process:
+            text = begun(process)
+            two.cut()
+            _, sentence = lost(process, text)
+    assert gone in sentence
+    assert stays not in sentence
+
+
 def test_a_worker_that_hangs_is_not_waited_for_without_end(home: Path, machine: Machine) -> None:
     arguments = (*SLOWLY, "--rpc-timeout", "3")
     with far(machine) as proxy, command(home, *arguments, "--rpc", proxy.name) as process:
