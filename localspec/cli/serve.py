@@ -315,7 +315,7 @@ class Terminal:
 
     def ready(self, service: Service, address: str) -> None:
         """Print the address and how to use it."""
-        from localspec.serve.banner import banner
+        from localspec.serve.serving import banner
 
         info = service.slot.info
         for notice in info.notices if info is not None else ():

@@ -10,8 +10,7 @@ from msgspec import Meta
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
-from localspec.serve.http.typed import Fields
+from localspec.serve.http.typed import Fields, Foreign
 from localspec.serve.http.wording import FieldError
 from localspec.serve.requests.sampling import SamplingFields
 
