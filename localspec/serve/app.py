@@ -124,7 +124,8 @@ def build_app(service: Service) -> ASGIApp:
     """The application of a server."""
     shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
-    limited = BodyBudget(app, service.settings.limits.bodies_bytes)
+    limits = service.settings.limits
+    limited = BodyBudget(app, limits.bodies_bytes, limits.answers_bytes)
     guard = Guard(Boundary(limited, service, shapes, app.routes), service.settings, shapes)
     return PlainPaths(guard, service.settings.root_path)
 

@@ -67,6 +67,10 @@ Batch = tuple[int, tuple[ReplyEvent, ...]]
 """The index of a reply, and events of it that came together."""
 
 
+Replies = list[tuple[list[ReplyEvent], Reply]]
+"""All events of each reply, and the reply; in the order of the requests."""
+
+
 class Answering:
     """The replies to several requests; leaving the block ends those that still run."""
 
@@ -172,8 +176,8 @@ class Answering:
         for reply in self._running.values():
             reply.interrupt()
 
-    async def replies(self) -> list[tuple[list[ReplyEvent], Reply]]:
-        """All events of each reply, and the reply; in the order of the requests.
+    async def replies(self) -> Replies:
+        """The replies, when all have ended.
 
         Raises:
             ApiError: a reply failed, or was `cut`.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from localspec import __version__
@@ -17,6 +17,26 @@ from localspec.serve.requests.generation import Extras
 
 REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
 """``finish_reason``. Interrupted replies end with an error instead, see `Answering`."""
+
+
+_EVENT_BYTES, _ALTERNATIVE_BYTES = 16, 64
+
+
+def answer_size(replies: Iterable[tuple[Sequence[ReplyEvent], Reply]]) -> int:
+    """Bytes, about, of what is made of replies: how long that takes grows with them."""
+    return sum(map(_size, (event for events, _ in replies for event in events)))
+
+
+def _size(event: ReplyEvent) -> int:
+    match event:
+        case PromptScored(logprobs=places):
+            pass
+        case Token(logprobs=place):
+            places = (place,)
+        case _:
+            places = ()
+    alternatives = sum(1 + len(place.top) for place in places if place is not None)
+    return _EVENT_BYTES + _ALTERNATIVE_BYTES * alternatives
 
 
 def new_id(kind: str, separator: str = "-") -> str:

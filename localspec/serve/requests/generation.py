@@ -177,8 +177,9 @@ _CONTINUOUS = Meta(description="usage so far in every chunk, with include_usage"
 class StreamOptions(Fields):
     """``stream_options``."""
 
+    without_effect: ClassVar[tuple[str, ...]] = ("include_obfuscation",)
+
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
     continuous_usage_stats: Annotated[bool, _CONTINUOUS] | None = None
 
 
