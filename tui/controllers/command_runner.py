@@ -10,6 +10,7 @@ from typing import Any
 from textual.screen import Screen
 from textual.worker import Worker
 
+from localspec.core.files import defects
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
 from tui.controllers.status import Feedback
@@ -148,15 +149,22 @@ class CommandRunner:
         # Not in the handler of a message: a slow disk would hold up the drawing as well.
         while not self._queue.empty():
             task = self._queue.get_nowait()
-            if not isinstance(task, Command):
-                task()
-            elif (action := self._actions.get(task.name)) is None:
-                # A schema is tried out in another process first.
-                change = functools.partial(self._session.change, task)
-                slow = task.name == "schema"
-                self._session.tell(await asyncio.to_thread(change) if slow else change())
-                self._composer.placeholder = self._session.settings.invitation
-            else:
-                running = action(task.value)
-                if running is not None:
-                    await running
+            try:
+                await self._carry_out(task)
+            except Exception as defect:  # noqa: BLE001 - a chat goes on without one command
+                said = await asyncio.to_thread(defects.report, defect)
+                await self._feedback.note(said, error=True)
+
+    async def _carry_out(self, task: Callable[[], None] | Command) -> None:
+        if not isinstance(task, Command):
+            task()
+        elif (action := self._actions.get(task.name)) is None:
+            # A schema is tried out in another process first.
+            change = functools.partial(self._session.change, task)
+            slow = task.name == "schema"
+            self._session.tell(await asyncio.to_thread(change) if slow else change())
+            self._composer.placeholder = self._session.settings.invitation
+        else:
+            running = action(task.value)
+            if running is not None:
+                await running
