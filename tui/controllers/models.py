@@ -124,15 +124,13 @@ class ModelChooser:
         self._stopping: list[RunningReply] = []
         """Those replies."""
 
-    def open_picker(self, query: str = "") -> None:
+    async def open_picker(self, query: str = "") -> None:
         """Open the list of models and drafts; a server has its own."""
         if self._session.engine.client.server:
             self.load()
             return
-        self._screen.run_worker(self._open_picker(query), group="models", exclusive=True)
-
-    async def _open_picker(self, query: str) -> None:
-        # The first import takes a tenth of a second, in which a reply should keep streaming.
+        # The first import takes a tenth of a second, in which the loop goes on; keys typed
+        # meanwhile are for the list.
         await asyncio.to_thread(importlib.import_module, "tui.screens.models")
         from tui.screens.models import ModelsScreen
 
@@ -151,12 +149,12 @@ class ModelChooser:
             case Pull(name, force):
                 self._pulls.pull(name, force=force)
 
-    def use_model(self, names: str, then: Callable[[], None] | None = None) -> None:
+    async def use_model(self, names: str, then: Callable[[], None] | None = None) -> None:
         """Answer with another model, and the draft model of the second word; or open the picker.
         ``then`` is called once the model is being loaded.
         """
         if not names:
-            self.open_picker()
+            await self.open_picker()
             return
         model, _, draft = names.partition(" ")
         self.check_and_load({"model": model, "draft": draft.strip() or None}, then)
@@ -299,7 +297,7 @@ class RaceController:
         )
         self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
 
-    def _left(self, how: Left | None) -> None:
+    async def _left(self, how: Left | None) -> None:
         from tui.screens.race import Again, ListModels, TakeBest, Typed
 
         if self._running is not None:
@@ -312,7 +310,7 @@ class RaceController:
             case TakeBest(offer):
                 self._pulls.pull(offer.name)
             case ListModels():
-                self._models.open_picker()
+                await self._models.open_picker()
             case Again():
                 self.open()
 
