@@ -134,6 +134,29 @@ async def test_what_is_typed_right_after_enter_is_not_lost_and_nothing_is_sent_t
         assert [asked[-1].content for asked in c.engine.asked] == ["hi"]
 
 
+@pytest.mark.parametrize("before", [[], ["o", "n", "e", "enter"]])
+async def test_enter_within_a_text_sends_it_and_keeps_what_is_typed_next(chat, before):
+    async with chat(Script("One."), Script("Two."), Script("Three.")) as c:
+        inside = [*"helo", "left", "l", "enter"]
+        for key in [*before, *inside, *"next", "enter", *"on"]:
+            c.composer.post_message(events.Key(key, key if len(key) == 1 else None))
+        sent = 2 + bool(before)
+        await c.until(lambda: len(c.engine.asked) == sent and c.replies[-1].end)
+        assert [asked[-1].content for asked in c.engine.asked[-2:]] == ["hello", "next"]
+        assert c.composer.text == "on"
+
+
+async def test_a_text_that_is_changed_while_it_is_sent_comes_back_with_up(chat):
+    async with chat(Script("One.")) as c:
+        for key in [*"hello", "enter", "left", "y"]:
+            c.composer.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        assert c.engine.asked[0][-1].content == "hello"
+        assert c.composer.text == ""
+        await c.pilot.press("up")
+        assert c.composer.text == "hellyo"
+
+
 async def test_ctrl_d_quits_from_an_empty_composer_only(chat):
     async with chat() as c:
         c.composer.insert("ab")

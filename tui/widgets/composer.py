@@ -156,6 +156,7 @@ class Composer(TextArea):
             self.action_complete()
             return
         text = self.text
+        self.move_cursor(self.document.end)  # what is typed next follows what is sent
         if self._sending is None:
             self._send(text)
             return
@@ -193,16 +194,16 @@ class Composer(TextArea):
         self._recalled = None
         if self.text.startswith(sent):
             self.put(self.text.removeprefix(sent))
-        else:
+        else:  # it was changed meanwhile
             self._following.clear()
-            self.clear()
+            self.put_aside()
         if self._following:
             self._send(self._following.pop(0))
 
     def put_aside(self) -> None:
         """Clear the composer; Up brings the text back."""
         text = self.text
-        if not self._sent or self._sent[-1] != text:
+        if text and (not self._sent or self._sent[-1] != text):
             self._sent.append(text)
         self._recalled = None
         self.clear()
