@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tui.screens.race import Left
     from tui.session.answer import RunningReply
     from tui.session.pull_process import PullProcess
+    from tui.session.tool_runs import ToolRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,9 @@ class ModelChooser:
         self._screen, self._session = screen, session
         self._feedback, self._pulls = feedback, pulls
         self._asked: Mapping[str, object] | None = None
-        """What would stop replies, and is done when it is asked for again while they are made."""
-        self._stopping: list[RunningReply] = []
-        """Those replies."""
+        """What would stop replies or tools, and is done when it is asked for again meanwhile."""
+        self._stopping: list[RunningReply | ToolRun] = []
+        """Those replies, and calls of tools."""
 
     async def open_picker(self, query: str = "") -> None:
         """Open the list of models and drafts; a server has its own."""
@@ -225,13 +226,19 @@ class ModelChooser:
 
     def _stops_replies(self, changes: Mapping[str, object]) -> bool:
         """Whether loading would stop a reply, and this was not asked for twice."""
-        running = self._session.replies.running
-        again = changes == self._asked and any(reply in running for reply in self._stopping)
+        running = self._running
+        again = changes == self._asked and any(work in running for work in self._stopping)
         if not running or again:
             return False
-        self._asked, self._stopping = changes, [*running]
-        self._feedback.hint("a reply is being made; the same again stops it and loads the model")
+        self._asked, self._stopping = changes, running
+        what = "a reply is being made" if self._session.replies.running else "a tool runs or asks"
+        self._feedback.hint(f"{what}; the same again stops it and loads the model")
         return True
+
+    @property
+    def _running(self) -> list[RunningReply | ToolRun]:
+        """What another model would stop, in any chat."""
+        return [*self._session.replies.running, *self._session.tools.runs]
 
     def load(self, **changes: object) -> bool:
         """Load with other options; False, and a hint that says why, where that is not done."""
@@ -241,7 +248,7 @@ class ModelChooser:
 
     def _load(self, changes: Mapping[str, object], then: Callable[[], None] | None = None) -> bool:
         self._asked, self._stopping = None, []
-        stopped = self._session.replies.chats
+        stopped = dict.fromkeys(work.chat for work in self._running)
         try:
             self._session.load(**changes)
         except LocalspecError as error:
@@ -250,7 +257,7 @@ class ModelChooser:
         if then is not None:
             then()
         for chat in stopped:
-            self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")
+            self._session.tell_in(chat, "stopped: another model is loaded; F9 goes on")
         return True
 
 
