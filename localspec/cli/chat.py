@@ -315,6 +315,8 @@ def _stream(
 ) -> None:
     shown = 0
     begun = False
+    if question is not None:
+        journal.ask(question)  # a long prompt is read for minutes, in which the program may end
     try:
         for event in events:
             if isinstance(event, Token | Finished) and not begun:
@@ -339,6 +341,8 @@ def _stream(
         if begun:  # what had arrived is kept
             write("\n")
             journal.fail()
+        elif question is not None:
+            journal.leave_out()
         raise
 
 
