@@ -31,6 +31,13 @@ def test_one_function_alone_expands_a_tilde() -> None:
     assert found == ["localspec/core/files/paths.py"]
 
 
+def test_what_is_a_number_is_asked_by_a_question_that_int_agrees_with() -> None:
+    """``"²".isdigit()`` is true, and ``int("²")`` raises ValueError."""
+    for package in ("localspec", "tui"):
+        for path in (ROOT / package).rglob("*.py"):
+            assert ".isdigit(" not in path.read_text(encoding="utf-8"), path
+
+
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
