@@ -248,12 +248,16 @@ class ChatApp(textual_private.OwnEnds, App[None]):
 
     async def on_unmount(self) -> None:
         """End the engine and save, however the interface ended."""
-        await self.session.engine.client.close()
-        await self.session.tools.close()
-        self.session.presence.close()
-        for chat in self.session.chats.all:
-            chat.save_pending()
-        self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
+        try:
+            await self.session.engine.client.close()
+            await self.session.tools.close()
+        finally:
+            self.session.presence.close()
+            for chat, text in self.session.behind:
+                chat.ask(text)
+            for chat in self.session.chats.all:
+                chat.save_pending()
+            self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:
         """Hand over what was typed while the first screen was being made."""

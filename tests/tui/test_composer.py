@@ -17,7 +17,7 @@ async def test_sending_while_the_model_speaks_waits_in_line(chat):
         await c.type("two")
         await c.type("three")
         await c.sees("↳ three")
-        await c.sees("↳ two  (sent next")
+        await c.sees("↳ (sent next; ↑ takes the last back)  two")
         assert len(c.engine.asked) == 1
         c.engine.go.set()
         await c.until(lambda: len(c.replies) == 3 and c.replies[-1].end)

@@ -77,7 +77,10 @@ class CommandRunner:
         self._feedback.unhint()
         self._composer.accept()
         self._log.anchor()
-        self._run((lambda: self._branches.ask(message)) if command is None else command)
+        if command is None:
+            self._ask(lambda: self._branches.ask(message), self._session.chat, message)
+        else:
+            self._run(command)
 
     async def _read(
         self, text: str, draft: Draft, chat: OpenChat, edited: ChatTurn | None, *, as_words: bool
@@ -105,7 +108,25 @@ class CommandRunner:
                 self._log.anchor()
             self._branches.ask_in(chat, edited, found.message)
 
-        self._run(ask)
+        self._ask(ask, chat, found.message)
+
+    def _ask(self, ask: Callable[[], None], chat: OpenChat, message: str) -> None:
+        """Send a message after all earlier commands; it is listed, can be taken back, and is saved
+        where the interface ends before.
+        """
+        if self._free:
+            ask()  # at once, so that it belongs to the chat that is shown now
+            return
+        behind, waiting = self._session.behind, (chat, message)
+        behind.append(waiting)
+        self._session.on_activity()
+
+        def ask_unless_taken_back() -> None:
+            if waiting in behind:
+                behind.remove(waiting)
+                ask()
+
+        self._run(ask_unless_taken_back)
 
     def _give_back(self, text: str, chat: OpenChat, why: str, enter: str) -> bool:
         """Put a message back where it was written, unless something else is written there, and say
@@ -135,14 +156,14 @@ class CommandRunner:
         assert command is not None
         self._run(command)
 
+    @property
+    def _free(self) -> bool:
+        return self._worker is None or self._worker.is_finished
+
     def _run(self, task: Callable[[], None] | Command) -> None:
-        """Send a message or carry out a command after all earlier ones."""
-        free = self._worker is None or self._worker.is_finished
-        if free and not isinstance(task, Command):
-            task()  # at once, so that it belongs to the chat that is shown now
-            return
+        """Carry out a command, or send a message, after all earlier ones."""
         self._queue.put_nowait(task)
-        if free:
+        if self._free:
             self._worker = self._screen.run_worker(self._run_all(), group="commands")
 
     async def _run_all(self) -> None:

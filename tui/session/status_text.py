@@ -39,6 +39,8 @@ def in_line(session: Session) -> str:
             return "sent when the model is ready"
         case Phase.DEAD:
             return "sent when the engine runs again"
+    if not session.chat.queue:
+        return "sent after the command"
     if session.tools.starting:
         return "sent when the servers of tools are ready"
     if session.tools.of(session.chat):
