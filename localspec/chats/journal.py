@@ -82,8 +82,12 @@ class Journal:
         asked = [] if question is None else [pictures.message("user", question)]
         return [*system, *earlier, *asked]
 
-    def ask(self, question: str) -> None:
-        """Save a question before it is answered; one that failed and is asked again is the same."""
+    def ask(self, question: str | None) -> None:
+        """Save a question before it is answered; one that failed and is asked again is the same.
+        None where the model reads the results of its calls.
+        """
+        if question is None:
+            return
         if self._asked is None or self._asked.text != question:
             self._asked = self._next("user", question)
         self._record.ask(self._asked)

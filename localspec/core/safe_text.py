@@ -23,8 +23,12 @@ _TAGS = "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 """Characters without a picture: texts can be made of them that nobody sees and everybody copies."""
 _CHOICES = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Variation selectors: one chooses the picture of the character before it, more hide texts."""
-_ZERO = "\u00ad\u200b-\u200d\u2060-\u2064\ufeff"
-"""Characters without width: one or two are spelling, more hide texts."""
+_ZERO = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f"
+    "\u3164\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+)
+"""Characters without width (Unicode's Default_Ignorable_Code_Point, without those that are dealt
+with above): one or two are spelling, more hide texts."""
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f?"
 """A flag of a region, such as Scotland's: its few tags belong to it."""
 _UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|(?<=[{_ZERO}][{_ZERO}])[{_ZERO}]|[{_TAGS}]"
@@ -36,6 +40,7 @@ _HARMFUL_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}]")
 _LINE_ENDS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
 _ANY = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}\r\x0b\x0c\x85\u2028\u2029]")
 _UNSEEN_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}")
+_ZERO_PATTERN = re.compile(f"[{_ZERO}]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 JOINERS = frozenset("\u200c\u200d")
 """Parts of emoji, and of words in Persian and Indic scripts."""
@@ -69,7 +74,7 @@ def safe_line(text: str) -> str:
     """A text of one line, as a name or a message: every invisible character becomes visible, and
     line ends and tabs become spaces.
     """
-    if text.isprintable() and not _UNSEEN_PATTERN.search(text):
+    if text.isprintable() and not (_UNSEEN_PATTERN.search(text) or _ZERO_PATTERN.search(text)):
         return text
     pieces = re.split(f"({_FLAG})", text.replace("\r\n", " "))
     for i in range(0, len(pieces), 2):  # between the flags
@@ -81,8 +86,8 @@ def safe_line(text: str) -> str:
 def _in_line(character: str) -> str:
     if character.isspace():
         return character if unicodedata.category(character) == "Zs" else " "
-    hidden = unicodedata.category(character) in _HIDDEN and character not in JOINERS
-    return SIGN if hidden else character
+    hidden = unicodedata.category(character) in _HIDDEN or _ZERO_PATTERN.match(character)
+    return SIGN if hidden and character not in JOINERS else character
 
 
 def is_safe(text: str) -> bool:

@@ -5,15 +5,19 @@ Who makes events only appends to a list, so neither encoding nor a slow client c
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
 from collections import deque
 from typing import BinaryIO
 
+from localspec.core.errors import EngineError
 from localspec.core.events import Finished, Reading, ReplyEvent, ReplyFormat, Round, Token
 from localspec.engine import protocol
-from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import EngineEvent, FailedEvent, ReplyEvents
 
+log = logging.getLogger("localspec.engine")
 INTERVAL = 1 / 30
 """Seconds between two messages with tokens where the client does not choose them. Each message
 costs the client a wake-up, in time that decoding on the same processor lacks; text that grows 30
@@ -101,6 +105,20 @@ class Batches:
         self._waiting.clear()
 
 
+def _line(message: EngineEvent) -> bytes:
+    """The line of a message; where it cannot be written, that of an error to whoever waits for it,
+    so that no other reply ends with it.
+    """
+    try:
+        return protocol.sendable(message)
+    except (ValueError, TypeError, MemoryError) as error:
+        if (asked := getattr(message, "id", None)) is None:
+            raise
+        log.exception("a message cannot be written")
+        failure = EngineError(f"the answer cannot be sent: {str(error) or type(error).__name__}")
+        return protocol.sendable(FailedEvent.of(asked, failure))
+
+
 class Outbox:
     """Messages on their way to the client, written when `Batches` says so."""
 
@@ -136,16 +154,23 @@ class Outbox:
         self._thread.join(timeout)
 
     def _run(self) -> None:
+        try:
+            self._write_all()
+        except OSError:  # the client is gone; the end of the command pipe stops the engine
+            return
+        except BaseException:
+            # Without its writer the engine would answer nobody; one that has ended is started anew.
+            log.exception("the writer of messages failed")
+            os._exit(1)
+
+    def _write_all(self) -> None:
         while True:
             with self._ready:
                 self._wait()
                 messages = self._batches.take(time.monotonic())
                 closed = self._closed
-            try:
-                self._stream.write(b"".join(map(protocol.sendable, messages)))
-                self._stream.flush()
-            except OSError:  # the client is gone; the end of the command pipe stops the engine
-                return
+            self._stream.write(b"".join(map(_line, messages)))
+            self._stream.flush()
             if closed:
                 return
 

@@ -73,7 +73,8 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     from localspec.core.processes import crash  # rarely needed, and it compiles expressions
 
     llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
-    failure = crash.device_failure(llama_log, crash.recent_lines(log))
+    said = llama_log, crash.recent_lines(log)
+    failure = crash.device_failure(*said)
     if not failure:
         return EngineError(message)
     at = f" while {doing}" if doing else ""
@@ -83,7 +84,7 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
         crash.WORKER_GONE: WorkerLostError,
         crash.WORKER_SILENT: WorkerLostError,
     }[failure]
-    return kind(f"{failure}, and the engine stopped{at}; its log is {log}")
+    return kind(f"{crash.which(failure, *said)}, and the engine stopped{at}; its log is {log}")
 
 
 def exit_message(status: int, log: Path, doing: str = "") -> str:

@@ -23,8 +23,9 @@ from localspec.core.interrupt import Interrupt
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.selection import require_finite
 from localspec.core.values import Distribution, Logits
-from localspec.decode.verifiers.near_tie import Choice
+from localspec.decode.verifiers import Choice
 from localspec.drafters.base import Drafter
 from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair
@@ -175,7 +176,9 @@ def _drafted(processor: LogitsProcessor, row: Logits, past: Sequence[int]) -> Di
 
 
 def _softmax(row: Logits) -> Logits:
-    weights = np.exp(row - row.max())
+    best = float(row.max())
+    require_finite(best)
+    weights = np.exp(row - best)
     return np.asarray(weights / weights.sum(), np.float32)
 
 

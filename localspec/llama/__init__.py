@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from localspec.compiling import own_build
+from localspec.core.errors import LocalspecError
 from localspec.core.files.native import closed_libraries
 
 
@@ -16,7 +17,11 @@ def _require_trusted_library() -> None:
     """
     own_build.use()
     elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")
-    if elsewhere and Path(elsewhere).is_dir():
+    if elsewhere:
+        if not Path(elsewhere).is_dir():  # somebody else might make it between here and the import
+            raise LocalspecError(
+                f"LLAMA_CPP_LIB_PATH={elsewhere} is no folder: correct the variable, or unset it"
+            )
         os.environ["LLAMA_CPP_LIB_PATH"] = str(closed_libraries(Path(elsewhere)))
 
 

@@ -59,6 +59,11 @@ class RemoteDevices:
         return ", ".join(str(worker.endpoint) for worker in self.workers)
 
 
+_MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+_told: list[Any] = []
+"""What llama.cpp calls where it gives up; it may do so until the process ends."""
+
+
 def connect(plugin: Path, workers: Sequence[Worker], limit: float | None = None) -> RemoteDevices:
     """Connect to workers that have just answered; ``limit`` is that of `Watch`, in seconds.
 
@@ -81,6 +86,8 @@ def connect(plugin: Path, workers: Sequence[Worker], limit: float | None = None)
         with watch.waiting():
             held.append(hold(handles[-1], None))
     watch.connected()
+    _told.append(_MESSAGE(watch.aborting))
+    _function("ggml_set_abort_callback", _P, _P)(ctypes.cast(_told[-1], _P))
     return RemoteDevices(tuple(workers), tuple(handles), watch, held)
 
 

@@ -10,6 +10,10 @@ from localspec.core.errors import UsageError
 from localspec.core.safe_text import is_safe_name
 
 _UNIX = "unix:"
+_HOLDS_A_NAME = (
+    "the address holds a name or a password; keys come from LOCALSPEC_API_KEY or from "
+    "api_key_command in config.toml"
+)
 _EXAMPLE = "write it as http://127.0.0.1:8080/v1"
 
 
@@ -59,6 +63,8 @@ def parse(text: str, *, path: str = "/v1") -> Address:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
+        if "@" in text:  # a password with characters that belong to no address
+            raise UsageError(_HOLDS_A_NAME) from None
         raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}") from None
     _require(parts, text)
     host = parts.hostname or ""
@@ -89,10 +95,7 @@ def _require(parts: SplitResult, text: str) -> None:
         UsageError: with the reason; a password is not repeated.
     """
     if parts.username is not None or parts.password is not None:
-        raise UsageError(
-            "the address holds a name or a password; keys come from LOCALSPEC_API_KEY or from "
-            "api_key_command in config.toml"
-        )
+        raise UsageError(_HOLDS_A_NAME)
     plain = text.isascii() and text.isprintable() and " " not in text
     if parts.scheme.lower() not in {"http", "https"} or not parts.hostname or not plain:
         raise UsageError(f"this is not the address of a server: {text!r}; {_EXAMPLE}")

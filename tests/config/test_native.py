@@ -328,6 +328,16 @@ def test_what_is_loaded_is_what_was_checked_though_a_link_on_the_way_changes(
     assert done.stdout.decode().strip() == str(libraries)
 
 
+def test_a_folder_of_libraries_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """Somebody else might make it before llama-cpp-python looks there."""
+    environ = os.environ | {"LLAMA_CPP_LIB_PATH": str(tmp_path / "none")}
+    line = [sys.executable, "-m", "localspec", "run", "Hi"]
+    done = subprocess.run(line, env=environ, capture_output=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert b"is no folder: correct the variable" in b" ".join(done.stderr.split())
+    assert len(done.stderr.splitlines()) == 1
+
+
 # -- no other door
 
 DOORS = {

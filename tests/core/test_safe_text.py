@@ -56,13 +56,34 @@ def test_json_for_a_terminal_stands_for_the_same_value(text: str) -> None:
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
 
 
-@pytest.mark.parametrize("bits", ["\u200b\u200c", "\u2062\u2064", "\u2060\ufeff", "\u200d\u00ad"])
+@pytest.mark.parametrize(
+    "bits",
+    [
+        "\u200b\u200c",
+        "\u2062\u2064",
+        "\u2060\ufeff",
+        "\u200d\u00ad",
+        "\u200e\u200f",
+        "\u206a\u206b",
+        "\u3164\uffa0",
+        "\u180b\u180c",
+        "\u034f\u061c",
+        "\u17b4\u17b5",
+        "\U0001d173\U0001bca0",
+    ],
+)
 def test_bits_without_width_hide_no_text(bits: str) -> None:
     text = f"fine{bits * 8}."
     assert safe_text(text) == f"fine{bits}{SIGN * 14}."
     assert not is_safe(text)
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
     assert safe_text(f"fine{bits}.") == f"fine{bits}."  # spelling, as in Persian and Thai
+
+
+@pytest.mark.parametrize("unseen", "\u3164\uffa0\u180b\u034f\u115f\u17b4\u200e\u00ad\U0001d173")
+def test_no_name_has_a_character_that_nobody_sees(unseen: str) -> None:
+    assert safe_line(f"mo{unseen}del") == f"mo{SIGN}del"
+    assert not is_safe_name(f"mo{unseen}del")
 
 
 def seen(text: str) -> bool:

@@ -93,7 +93,10 @@ def test_a_worker_that_was_silent_is_told_from_one_that_has_gone() -> None:
     assert crash.device_failure(WORKER_GONE) == crash.WORKER_GONE
     assert crash.device_failure(silent) == crash.WORKER_SILENT
     said = crash.explain(signal.SIGABRT, "answering", silent)
-    assert said.startswith("a worker of --rpc has not answered for too long")
+    assert said.startswith("a worker of --rpc has not answered for too long (there:50052), and")
+    gone = f"{WORKER_GONE}\n{crash.GONE}here:1, there:2\n"
+    said = crash.explain(signal.SIGABRT, "answering", gone)
+    assert said.startswith(f"{crash.WORKER_GONE} (here:1, there:2), and")
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGBUS"), reason="signals of POSIX")

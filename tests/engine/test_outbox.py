@@ -1,12 +1,14 @@
 """The outbox: first token at once, then few batches, order kept, nothing lost."""
 
 import io
+import math
 import threading
 
 import pytest
 
 from localspec.core.events import (
     Finished,
+    Loading,
     Notice,
     Reading,
     Reply,
@@ -16,10 +18,10 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, ReplyEvents, TokenizedEvent
+from localspec.engine.messages import FailedEvent, LoadingEvent, ReplyEvents, TokenizedEvent
 from localspec.engine.outbox import INTERVAL, Batches, Outbox
 
 ON = Speculation("on")
@@ -204,3 +206,23 @@ def test_an_answer_that_no_client_would_take_is_an_error_to_who_asked():
     assert (failed.id, failed.error) == (7, "EngineError")
     assert "too large to be sent: 16 MB" in failed.message
     assert other.id == 8
+
+
+def test_a_value_that_cannot_be_written_ends_its_own_reply_and_no_other():
+    sink = Sink()
+    outbox = Outbox(sink)
+    outbox.add(1, Token(5, "x", Origin.PLAIN, math.nan))
+    outbox.add(2, token(6))
+    outbox.close()
+    (failed, other) = sink.messages
+    assert (failed.id, failed.error) == (1, "EngineError")
+    assert failed.message.startswith("the answer cannot be sent")
+    assert other == ReplyEvents(2, (token(6),))
+
+
+def test_an_engine_that_could_answer_nobody_ends(monkeypatch):
+    ended = threading.Event()
+    monkeypatch.setattr("os._exit", lambda code: ended.set())
+    outbox = Outbox(Sink())
+    outbox.send(LoadingEvent(Loading("x", math.nan)))
+    assert ended.wait(10)

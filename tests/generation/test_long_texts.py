@@ -10,10 +10,9 @@ import pytest
 from localspec.core.errors import ContextError, Interrupted, UsageError
 from localspec.core.events import Message
 from localspec.core.files.paths import DEMO_DIR
-from localspec.core.reply_request import MOST_STOP, ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import MOST_STOP, ReplyRequest, Tokenized
 from localspec.engine import protocol
-from localspec.engine.events import TokenizedEvent
+from localspec.engine.messages import TokenizedEvent
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit
@@ -88,6 +87,9 @@ def test_a_template_that_could_write_much_runs_elsewhere(monkeypatch: pytest.Mon
     joined = Template("{{ " + " ~ ".join(["messages[0].content"] * 800) + " }}", bos="", eos="")
     with pytest.raises(UsageError, match="900 million"):
         joined.render([Message("user", "a" * 900_000)])
+    wordy = "{% for m in messages %}" + "a" * 16_000 + "{{ m.content }}{% endfor %}"
+    with pytest.raises(UsageError, match="900 million"):
+        Template(wordy, bos="", eos="").render([Message("user", "")] * 700)
 
 
 CONTROLS = ["<s>", "<|a|>", "<|ab|>", "|><", "<|reserved_token_17|>", "x"]

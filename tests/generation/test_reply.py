@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+import ruled
 import tables
 from runnables import Costs, Hooked, Pair, V, letters
 
 from localspec.core.adapter_list import AS_LOADED
-from localspec.core.errors import AuditError
+from localspec.core.errors import AuditError, NotNumbersError
 from localspec.core.events import Finished, Notice, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY, LogitsProcessor
@@ -384,6 +385,25 @@ def test_what_the_draft_lacks_is_read_in_parts_too() -> None:
     assert sum(PARTS) + drafter.unread(0, before) >= 1200
     assert 0 < max(PARTS) <= 256
     assert drafter.unread(0, before) <= 256
+
+
+def test_logits_that_are_not_numbers_are_refused_where_a_position_is_examined() -> None:
+    """A reply may be right beside them: its grammar has them masked."""
+    bench = Bench(Counting())
+    row = TABLE(LONG).copy()
+    row[3] = np.nan
+    with pytest.raises(NotNumbersError):
+        examination(
+            row,
+            LONG,
+            0,
+            None,
+            drafter=bench.drafter,
+            seq=0,
+            processor=LogitsProcessor(GREEDY, V, ruled.Ruled(lambda _: {0, 1}, len(LONG))),
+            noise=Noise(0),
+            text=str,
+        )
 
 
 def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> None:

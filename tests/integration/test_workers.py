@@ -21,8 +21,8 @@ import gguf_tools
 import head_files
 import psutil
 import pytest
+from slow_network import Proxy
 
-from localspec.bench.proxy import Proxy
 from localspec.core.errors import DraftIncompatibleError, WorkerError
 from localspec.llama.rpc import plugin
 
@@ -216,6 +216,19 @@ def test_a_worker_that_is_killed_ends_the_reply_and_serves_the_next_one(
     assert "start `localspec worker` there again" in sentence
     machine.says("it is started again")
     assert str(reply(home, machine.address)["text"]).startswith("1, 2, 3")
+
+
+def test_of_two_workers_the_one_that_has_gone_is_named(
+    home: Path, machine: Machine, tmp_path: Path
+) -> None:
+    with worker(home, tmp_path) as other, far(machine) as one, far(other) as two:
+        stays, gone = one.name, two.name
+        with command(home, *SLOWLY, "--rpc", f"{stays},{gone}") as process:
+            text = begun(process)
+            two.cut()
+            _, sentence = lost(process, text)
+    assert gone in sentence
+    assert stays not in sentence
 
 
 def test_a_worker_that_hangs_is_not_waited_for_without_end(home: Path, machine: Machine) -> None:

@@ -7,15 +7,14 @@ import threading
 import pytest
 
 from localspec.core import codec
+from localspec.core.emitted import Origin, TokenLogprob, TokenLogprobs
 from localspec.core.events import Finished, Message, MessageCall, Reply, Speculation, Stats, Token
-from localspec.core.logprobs import TokenLogprob, TokenLogprobs
-from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_parts import WholeReply
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.models.catalog import links
 from localspec.serve.backend import service
-from localspec.serve.backend.prompt_limits import require_room
+from localspec.serve.backend.answering import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError

@@ -20,7 +20,7 @@ _SECRETS = (
         ),
         r"\1=***",
     ),
-    (re.compile(r"(?<=://)[^\s/?#]+(?=@)"), "***"),
+    (re.compile(r"(?<=://)(?:[^\s/?#@:\[]*:(?!\d{1,5}[/?#])\S*|[^\s/?#]+)(?=@)"), "***"),
 )
 """Tokens of the Hub, headers and parameters that carry a key, passwords in addresses."""
 

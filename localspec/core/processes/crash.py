@@ -22,6 +22,9 @@ WORKER_GONE = "a worker of --rpc has ended or cannot be reached any more"
 WORKER_SILENT = "a worker of --rpc has not answered for too long"
 SILENT = "localspec: no answer from the worker "
 """Begins the line that `localspec.llama.rpc.watch` writes before it ends a wait."""
+GONE = "localspec: no connection to the worker "
+"""Begins the line that it writes where llama.cpp gives up and a worker has gone."""
+_WORKERS = re.compile(rf"^(?:{SILENT}|{GONE})(.+?)(?: for \d+ s)?$", re.MULTILINE)
 _DEVICE_FAILURES = {
     OUT_OF_MEMORY: re.compile(
         r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"
@@ -35,7 +38,7 @@ _DEVICE_FAILURES = {
         re.IGNORECASE,
     ),
     WORKER_GONE: re.compile(
-        r"Remote RPC server crashed|Failed to connect to \S+:\d|RPC handshake failed"
+        rf"{GONE}|Remote RPC server crashed|Failed to connect to \S+:\d|RPC handshake failed"
     ),
     WORKER_SILENT: re.compile(rf"{SILENT}"),
 }
@@ -60,6 +63,12 @@ def device_failure(*native: str) -> str:
     if WORKER_SILENT in last:  # after which llama.cpp says that the worker has gone
         last.pop(WORKER_GONE, None)
     return max(last, key=last.__getitem__, default="")
+
+
+def which(failure: str, *native: str) -> str:
+    """``failure`` with the workers that the texts name last, where they name any."""
+    named = _WORKERS.findall("\n".join(native)) if failure in {WORKER_GONE, WORKER_SILENT} else []
+    return f"{failure} ({harmless(named[-1])})" if named else failure
 
 
 def recent_lines(log: Path) -> str:
@@ -110,7 +119,7 @@ def explain(number: int, doing: str, native: str = "", logged: str = "") -> str:
     if number == signal.SIGKILL:
         return f"the process was killed with {name}{at}"
     if number == signal.SIGABRT and (failure := device_failure(logged, native)):
-        return f"{failure}, and llama.cpp gave up with {name}{at}"
+        return f"{which(failure, logged, native)}, and llama.cpp gave up with {name}{at}"
     # Other signals come without a message: earlier output has other reasons.
     message = last_words(native) if number == signal.SIGABRT else ""
     return f"llama.cpp crashed with {name}{at}{': ' if message else ''}{message}"

@@ -5,6 +5,10 @@
     async with service.answer(caller, path, model, requests) as answering:
         async for index, events in answering:
             ...
+
+Prompts that cannot fit into the context are refused before they reach the engine: llama.cpp's
+tokenizer takes seconds for megabytes, and time that grows with the square of the number of special
+tokens in a text; other prompts would wait for it.
 """
 
 from __future__ import annotations
@@ -18,15 +22,19 @@ from typing import Any, Protocol, Self
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.options import Options
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
-from localspec.serve.http.errors import ApiError, of_engine, stopping
+from localspec.serve.http.errors import ApiError, of_engine, stopping, too_long
+
+CHARACTERS_PER_TOKEN = 64
+"""Most characters of a prompt for each token of the context; texts have 3 to 5."""
+_MARKERS = ("<|", "</s>", "<s>", "[INST]", "<start_of_turn>", "<end_of_turn>")
+"""Texts of special tokens, or their beginnings: each is at least one token."""
 
 
 class Server(Protocol):
@@ -249,3 +257,41 @@ class Answering:
         elif error is not None and not self.record.error:
             self.record.error = "the client left"
         self._server.left(self)
+
+
+def require_room(request: ReplyRequest, context: int) -> None:
+    """Refuse a request whose prompt has certainly more tokens than the context holds.
+
+    Raises:
+        ApiError: 400, context_length_exceeded.
+    """
+    if request.prediction is not None:
+        most = CHARACTERS_PER_TOKEN * context
+        _require(len(request.prediction), most, "characters in its prediction")
+    if request.prompt_tokens is not None:
+        _require(len(request.prompt_tokens), context, "tokens")
+        return
+    texts = [message.content for message in request.messages]
+    texts += [message.name for message in request.messages]
+    calls = [call for message in request.messages for call in message.calls]
+    texts += [text for call in calls for text in (call.name, call.arguments)]
+    if request.prompt is not None:
+        texts.append(request.prompt)
+    # Few templates show ids, in which some programs keep what another model has thought.
+    ids = [message.call_id for message in request.messages] + [call.id for call in calls]
+    _require(len(request.messages), context, "messages")
+    for several, what in ((texts, "characters"), (ids, "characters in ids of calls")):
+        _require(sum(map(len, several)), CHARACTERS_PER_TOKEN * context, what)
+    special = sum(text.count(marker) for text in (*texts, *ids) for marker in _MARKERS)
+    _require(special, context, "special tokens")
+
+
+def _require(found: int, most: int, what: str) -> None:
+    if found > most:
+        raise _too_long(found, most, what)
+
+
+def _too_long(found: int, most: int, what: str) -> ApiError:
+    return too_long(
+        f"the prompt has {found} {what}, which exceeds the available context size: at most {most}"
+    )

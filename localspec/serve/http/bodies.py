@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from localspec.core.errors import LocalspecError
 from localspec.serve.http.body_budget import share_of
-from localspec.serve.http.error_shapes import OPENAI, ErrorShape
-from localspec.serve.http.errors import ApiError, of_engine
+from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits

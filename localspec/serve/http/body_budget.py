@@ -1,7 +1,10 @@
-"""The memory for all bodies together: from their arrival until their request is answered."""
+"""The memory for all bodies together, from their arrival until their request is answered; and who
+sends a request.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +18,9 @@ FREE = 1 << 16
 """Bytes of each body that are not counted, so that large bodies never keep small ones out; the
 limit of connections bounds their sum.
 """
+
+STATE_KEY = "localspec.caller"
+"""Key of the caller in an ASGI scope."""
 
 
 class BodyBudget:
@@ -80,3 +86,24 @@ def share_of(scope: Any) -> Share | None:
     """The share of a request; None where the application is not limited."""
     found = scope.get(_KEY)
     return found if isinstance(found, Share) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The client behind one HTTP request."""
+
+    owner: str = ""
+    """`ReplyRequest.owner`: what was read for one is never reused for another."""
+    label: str = "local"
+    """Name for the log; it tells no key."""
+    trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """The headers that name the trace which the request is a part of (W3C Trace Context)."""
+    body: Share | None = field(default=None, compare=False)
+    """What the request's body has taken of the memory for all bodies."""
+
+
+def caller_of(scope: Any) -> Caller:
+    """The caller that the guard found; see `localspec.serve.http.guard`."""
+    found = scope.get(STATE_KEY)
+    known = found if isinstance(found, Caller) else Caller()
+    return Caller(known.owner, known.label, known.trace, share_of(scope))

@@ -9,13 +9,12 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from localspec.core import settings_schema as schema
+from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
-from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings
-from localspec.serve.http.typed import Fields, checked, setting
+from localspec.serve.http.typed import Fields, Foreign, checked, setting
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.adapters import Scales, uses
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT

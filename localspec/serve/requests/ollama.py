@@ -16,9 +16,8 @@ from localspec.core.infill import Infill
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign, notice
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body, Fields, checked
+from localspec.serve.http.typed import Body, Fields, Foreign, checked, notice
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
 from localspec.serve.requests.embeddings import MOST_TEXTS

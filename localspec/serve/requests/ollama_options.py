@@ -11,9 +11,8 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from localspec.core import settings_schema as schema
-from localspec.serve.http.foreign import Foreign, refuse
 from localspec.serve.http.json_body import shown
-from localspec.serve.http.typed import setting
+from localspec.serve.http.typed import Foreign, refuse, setting
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.generation import Stop, Stops
 from localspec.serve.requests.sampling import SamplingFields

@@ -16,18 +16,19 @@ from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.replies.answer_fields import (
     REASONS,
     extra,
     head,
+    measurements,
     origins,
     own,
     scored,
+    usage,
 )
 from localspec.serve.replies.deltas import CallDelta, Delta, PartDeltas
 from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.chat import ChatBody, ConversationBody
 from localspec.serve.requests.generation import Extras, of_choices
 from localspec.serve.requests.offered_tools import OfferedTools

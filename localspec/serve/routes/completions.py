@@ -9,25 +9,25 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
-from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
-from localspec.serve.http.errors import bad_request
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.replies.answer_fields import (
     REASONS,
     extra,
     head,
+    measurements,
     origins,
     own,
     scored,
+    usage,
 )
 from localspec.serve.replies.logprob_shapes import TextLogprobs
-from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.completion import CompletionBody
 from localspec.serve.requests.generation import Extras, of_choices
 from localspec.serve.routes import examples

@@ -13,12 +13,11 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import OpenAIShape
 from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import own
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
+from localspec.serve.replies.answer_fields import measurements, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.requests.generation import Extras, made
 from localspec.serve.requests.infill import InfillBody
 from localspec.serve.routes import answers, examples

@@ -28,8 +28,7 @@ from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
-from localspec.engine.commands import ExamineCommand
-from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import ExamineCommand, ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (
@@ -39,7 +38,7 @@ from localspec.serve.http.bodies import (
     read_body,
     while_connected,
 )
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import ServeSettings

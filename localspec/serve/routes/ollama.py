@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.ollama import OllamaChatBody, OllamaGenerateBody, OllamaReplyBody
 from localspec.serve.requests.ollama_options import seconds

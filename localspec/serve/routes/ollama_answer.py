@@ -25,10 +25,9 @@ from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import dumps
-from localspec.serve.replies.answer_fields import REASONS, own
+from localspec.serve.replies.answer_fields import REASONS, measurements, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.generation import Extras
 from localspec.serve.requests.offered_tools import OfferedTools
 

@@ -17,13 +17,11 @@ from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
-from localspec.serve.http.errors import ApiError
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import ApiError, OpenAIShape
 from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
+from localspec.serve.replies.answer_fields import measurements, new_id, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.requests.generation import Extras
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody

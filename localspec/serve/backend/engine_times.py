@@ -1,0 +1,78 @@
+"""Times of an engine: after which one that is idle is unloaded, and growing pauses between attempts
+to start one that does not come up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+_FIRST, _LONGEST = 1.0, 30.0
+"""Seconds."""
+
+
+class UnloadTimer:
+    """Runs while the engine is idle."""
+
+    def __init__(self, seconds: float | None) -> None:
+        """``seconds`` None: never."""
+        self._usual = self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def keep(self, seconds: float | None) -> None:
+        """What a request asks for, until another one does or the engine is unloaded: a negative
+        number for ever, None what the server was started with.
+        """
+        self._seconds = self._usual if seconds is None else None if seconds < 0 else seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the engine is unloaded, if no request comes; None: it is not."""
+        if self._timer is None:
+            return self._seconds
+        return max(0.0, self._timer.when() - asyncio.get_running_loop().time())
+
+    def start(self, unload: Callable[[], None]) -> None:
+        """Call ``unload`` after the time, counted from now."""
+        self.stop()
+        if self._seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self._unload, unload)
+
+    def stop(self) -> None:
+        """Call nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _unload(self, unload: Callable[[], None]) -> None:
+        self._timer, self._seconds = None, self._usual
+        unload()
+
+
+class RestartPause:
+    """How long the next attempt waits."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        """Failed attempts since one lasted."""
+        self._until = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds until the next attempt; zero or less: it may begin."""
+        return self._until - time.monotonic()
+
+    def extend(self) -> None:
+        """An attempt failed: pause, twice as long as the last time."""
+        self._until = time.monotonic() + min(_LONGEST, _FIRST * 2.0**self.failures)
+        self.failures = min(self.failures + 1, 10)
+
+    def forget(self) -> None:
+        """An attempt lasted: the next pause is short again."""
+        self.failures = 0
+
+    def end(self) -> None:
+        """The next attempt begins at once."""
+        self.failures, self._until = 0, 0.0
