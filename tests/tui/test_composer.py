@@ -9,6 +9,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 
 from localspec.core.events import Message
+from tui.input.long_text import Pastes
 
 
 async def test_sending_while_the_model_speaks_waits_in_line(chat):
@@ -237,6 +238,13 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
         await c.sees("… 54992 more lines (click or F7, Alt+O to unfold)")
         await c.pilot.press("up")
         assert c.composer.text == "[pasted text 1, 55001 lines]"
+
+
+def test_a_paste_that_holds_the_mark_of_another_is_sent_as_it_is():
+    pastes = Pastes()
+    first = "[pasted text 2, 13 lines]" + "\n" * 12
+    marks = pastes.fold(first), pastes.fold("x\n" * 12)
+    assert pastes.unfold(" ".join(marks)) == first + " " + "x\n" * 12
 
 
 async def test_the_editor_writes_the_message(chat, monkeypatch):
