@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import unicodedata
 import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -326,7 +327,10 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self.write_to_terminal("\x07" if self._notify_by == "bell" else told)
 
     def copy(self, text: str, what: str) -> None:
-        """Copy by the terminal and by programs, and confirm it."""
+        """Copy by the terminal and by programs, and confirm it. Control characters are left out but
+        for tabs and line feeds: the text of a model may be pasted into a shell, which obeys them.
+        """
+        text = "".join(c for c in text if c in "\t\n" or unicodedata.category(c) != "Cc")
         self.copy_to_clipboard(text)
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 
