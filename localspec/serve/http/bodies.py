@@ -78,7 +78,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send plain JSON"
         )
     announced = request.headers.get("content-length", "")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body_bytes:
+    if announced.isascii() and announced.isdecimal() and int(announced[:20]) > limits.body_bytes:
         raise _too_large(limits)
     body, share = bytearray(), share_of(request.scope)
     try:

@@ -146,7 +146,7 @@ def _type(kind: Any) -> inspect.Type:
 
 def _steps(path: str) -> Iterator[str | int]:
     for name, index in re.findall(_STEP, path):
-        yield name or (int(index) if index.isdigit() else index)
+        yield name or (int(index) if index.isdecimal() else index)
 
 
 def _inner(given: Any, step: str | int) -> Any:
