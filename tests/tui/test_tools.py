@@ -187,6 +187,19 @@ async def test_a_tool_runs_once_it_is_allowed_and_the_model_reads_its_result(cha
         await c.sees("✓ maths/add a=1 b=2")
 
 
+async def test_how_to_answer_a_tool_is_on_a_small_screen_beside_any_arguments(chat, server):
+    for text in ("word " * 100, "x" * 500):
+        async with chat(Script(calling("maths__add", a=text, b=2)), size=(40, 12)) as c:
+            await c.type("Add.")
+            await c.sees("May maths/add run?")
+            await c.pilot.pause()
+            for key in ("Alt+Y", "Alt+C", "Alt+A", "Alt+N", "more: F7, Alt+O", "╰──"):
+                assert key in c.screen_text
+            await c.pilot.resize_terminal(100, 40)
+            await c.until(lambda: "more: F7" not in c.screen_text)
+            assert "Alt+N" in c.screen_text
+
+
 @pytest.mark.slow
 async def test_what_is_refused_does_not_run_and_the_model_is_told(chat, server):
     async with chat(Script(calling("maths__add", a=1, b=2)), Script("As you wish.")) as c:

@@ -185,6 +185,7 @@ class ChatScreen(DrawnAheadScreen):
             sized = (widgets.title_bar, self._body, widgets.details, widgets.composer)
             self.app.stylesheet.update_nodes((*sized, widgets.stats))
         self.status.arrange()
+        self._refresh_soon()
 
     # -- refreshing ----------------------------------------------------------------------------
 
@@ -217,7 +218,9 @@ class ChatScreen(DrawnAheadScreen):
         widgets.queue_bar.show(session.queue, status_text.in_line(session))
         asked = session.chat.question
         widgets.permission.show(
-            None if asked is None else (asked.tool.place, asked.arguments), self.actions.tools.keys
+            None if asked is None else (asked.tool.place, asked.arguments),
+            self.actions.tools.keys,
+            self.app.size,
         )
         if asked is not None:
             asked.drawn()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Sequence
 
 from textual.content import Content
+from textual.geometry import Size
 from textual.widgets import Static
 
 from localspec.chats.calls import SavedCall
@@ -37,6 +39,10 @@ _SLOW = 0.1
 """Seconds from which the time of a call is shown."""
 _ASKED = 600
 """Characters of the arguments in the question."""
+_ASKING = 4
+"""Rows of the question in a low terminal."""
+_PADDING = 4
+"""Columns beside its text."""
 
 
 class CallsView(Placed, Static):
@@ -102,35 +108,49 @@ class CallsView(Placed, Static):
 
 
 class PermissionBar(Static):
-    """Asks whether a tool may run; hidden while nothing is asked."""
+    """Asks whether a tool may run; hidden while nothing is asked. How to answer stands before the
+    arguments, which take the rows that are left of a third of the screen.
+    """
 
     def __init__(self) -> None:
         super().__init__(markup=False)
         self.display = False
         self._shown: object = None
 
-    def show(self, asked: tuple[str, str] | None, keys: str) -> None:
-        """Ask for a tool: its place and its arguments; ``keys`` says how to answer."""
-        if asked == self._shown:
+    def show(self, asked: tuple[str, str] | None, keys: str, size: Size) -> None:
+        """Ask for a tool: its place and its arguments; ``keys`` says how to answer, ``size`` is that
+        of the terminal.
+        """
+        if (asked, size) == self._shown:
             return
-        self._shown = asked
+        self._shown = asked, size
         self.display = asked is not None
         if asked is None:
             return
-        place, arguments = asked
-        text = " ".join(arguments.split())
-        if len(text) > _ASKED:
-            text = f"{text[:_ASKED]}… ({len(text) - _ASKED:,} more; F7, Alt+O shows all above)"
-        self.update(
-            Content.assemble(
-                ("May ", ""),
-                (plain(place), "bold"),
-                (" run?  ", ""),
-                (plain(text), "$quiet"),
-                "\n",
+        place, arguments = plain(asked[0]), " ".join(plain(asked[1]).split())
+        width, rows = size.width - _PADDING, max(_ASKING, size.height // 3)
+        most = 2 * width - len("May  run?")
+        place = place if len(place) <= most else f"{place[: most - 1]}…"
+        question = f"May {place} run?"
+        apart = "  " if cells(f"{question}  {keys}") <= width else "\n"
+
+        def asking(shown: int) -> Content:
+            rest = len(arguments) - shown
+            more = f"… ({rest:,} more: F7, Alt+O)" if rest else ""
+            return Content.assemble(
+                "May ",
+                (place, "bold"),
+                f" run?{apart}",
                 (keys, "$primary"),
+                (f"\n{arguments[:shown]}{more}", "$quiet"),
             )
-        )
+
+        counts = [*range(min(len(arguments), _ASKED) + 1)]
+        if len(arguments) <= _ASKED and asking(len(arguments)).get_height({}, width) <= rows:
+            self.update(asking(len(arguments)))
+            return
+        fitting = bisect(counts, rows, key=lambda shown: asking(shown).get_height({}, width))
+        self.update(asking(max(0, fitting - 1)))
 
 
 def _brief(arguments: str) -> str:
