@@ -186,6 +186,21 @@ async def test_a_message_that_no_context_holds_does_not_stay_in_the_chat(chat):
         await c.until(lambda: c.composer.text == "a very long text")
 
 
+async def test_a_chat_whose_first_question_was_taken_out_is_not_a_new_one(chat, tmp_path):
+    long = ContextError("the message is too long: 547207 tokens; shorten it: at most 768")
+    async with chat(Script(error=long)) as c:
+        await c.type("a very long text")
+        await c.sees("not part of the chat any more")
+        assert not c.session.chat.conversation.turns
+        await c.type(f"/export {tmp_path / 'it.json'}")
+        await c.sees("written to")
+        await c.pilot.press("alt+up")
+        await c.sees("branch 1 of 1")
+        assert c.session.chat.conversation.turns[0].text == "a very long text"
+        await c.pilot.press("ctrl+n")
+        assert len(c.session.chats.all) == 2
+
+
 async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
     full = ContextError("the reply cannot go on: 9 tokens, and the context holds 9; raise --ctx")
     async with chat(Script(LONG, hold_at=2), Script(error=full)) as c:

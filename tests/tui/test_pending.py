@@ -115,6 +115,30 @@ def test_a_message_taken_back_leaves_the_others_in_their_place():
     assert begun(chat)[0][2:] == ["two", "four"]
 
 
+def test_a_changed_question_taken_back_is_edited_again_on_the_branch_that_it_left():
+    for at in (0, 2):
+        chat = opened(stopped=False)
+        whole = shown(chat)
+        question = chat.conversation.turns[at]
+        chat.edit(question, "changed")
+        assert (chat.fresh, chat.untouched) == (False, False)
+        assert chat.take_back() == "changed"
+        assert shown(chat) == whole
+        assert chat.editing is question
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_from_between_two_branches_the_one_before_is_shown(at):
+    chat = opened()
+    whole = shown(chat)
+    chat.conversation.rewind(chat.conversation.turns[at])
+    assert chat.conversation.place == (3, 3)
+    assert not chat.branch(1)
+    assert chat.branch(-1)
+    assert shown(chat) == whole
+    assert chat.conversation.place == (2, 2)
+
+
 def test_continuing_twice_makes_one_reply():
     chat = opened()
     chat.conversation.rewind(chat.conversation.last)  # a question without a reply
@@ -127,7 +151,8 @@ async def held(c):
     """A second question is answered on two branches; the last reply is held."""
     await c.ask("one")
     await c.pilot.press("f5")
-    await c.until(lambda: c.session.chat.conversation.place == (2, 2) and c.replies[-1].end)
+    await c.until(lambda: c.session.chat.conversation.place == (2, 2))
+    await c.until(lambda: c.replies and c.replies[-1].end)
     await c.ready()
 
 
@@ -225,3 +250,20 @@ async def test_variants_are_looked_at_while_they_are_made(chat):
         await c.until(lambda: c.session.idle)
         replies = [t for t in c.session.chat.conversation.all_turns if t.role == "assistant"]
         assert [t.end for t in replies] == ["stop"] * 4
+
+
+async def test_a_first_question_changed_while_the_model_loads_can_be_taken_back(chat):
+    engine = FakeEngine([Script("First."), Script("New.")])
+    async with chat(engine=engine) as c:
+        await c.ask("one")
+        c.session.tools.starting = True  # nothing is answered meanwhile
+        c.session.edit(c.session.chat.conversation.turns[0], "changed")
+        await c.sees("↳")
+        await c.pilot.press("up")
+        await c.sees("editing question 1 of 1")
+        await c.sees("First.")
+        assert c.composer.text == "changed"
+        c.session.tools.starting = False
+        await c.pilot.press("enter")
+        await c.sees("New.")
+        assert c.session.chat.conversation.place == (2, 2)

@@ -142,10 +142,11 @@ class BranchController:
 
     def branch(self, step: int) -> None:
         """Show another branch of the chat."""
-        place, count = self._session.chat.conversation.place
-        if count < 2:
+        conversation = self._session.chat.conversation
+        if conversation.place[1] < 2:
             self._feedback.hint("this chat has one branch; /again and /edit make others")
         elif self._session.branch(step):
-            self._feedback.hint(f"branch {place + step} of {count}")
+            place, count = conversation.place
+            self._feedback.hint(f"branch {place} of {count}")
         else:
             self._feedback.hint(f"this is the {'last' if step > 0 else 'first'} branch")

@@ -58,7 +58,7 @@ class ChatActions:
         self._composer, self._log = widgets.composer, widgets.log
         self._status, self._transcript, self._feedback = status, transcript, feedback
         self._rebound, self._copy_text = rebound, copy
-        self._branches = BranchController(
+        self.branches = BranchController(
             session,
             feedback,
             widgets.composer,
@@ -69,7 +69,7 @@ class ChatActions:
             ),
             on_editing=screen.refresh_bindings,
         )
-        self.chats = ChatSwitcher(screen, session, feedback, widgets.composer, self._branches)
+        self.chats = ChatSwitcher(screen, session, feedback, widgets.composer, self.branches)
         self.finder = MessageFinder(screen, session, transcript, widgets.composer, widgets.find_bar)
         self.library = ChatLibrary(screen, session, feedback, widgets.log, self.chats, self.finder)
         self._pointer = LogPointer(
@@ -92,7 +92,7 @@ class ChatActions:
             feedback,
             widgets.composer,
             widgets.log,
-            branches=self._branches,
+            branches=self.branches,
             files=self.files,
             actions=self._command_actions(),
         )
@@ -114,7 +114,7 @@ class ChatActions:
         session, phase = self._session, self._session.engine.phase
         if name == "stop":
             busy = session.replying or phase is Phase.LOADING or self.pulls.running
-            return busy or self._branches.editing
+            return busy or self.branches.editing
         if name == "allow":
             return session.chat.question is not None
         return name != "restart" or phase is Phase.DEAD
@@ -122,7 +122,7 @@ class ChatActions:
     @property
     def leaves_edit(self) -> bool:
         """Whether the key that stops a reply leaves an edit now."""
-        return self._branches.editing
+        return self.branches.editing
 
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
         """The commands for the palette, those of /help: name, help and callback."""
@@ -143,8 +143,8 @@ class ChatActions:
             return False
         if stopped:
             self._feedback.hint("stopped; Ctrl+C again clears the line below")
-        elif self._branches.editing:
-            self._branches.leave_edit()
+        elif self.branches.editing:
+            self.branches.leave_edit()
         else:
             self._composer.put_aside()
             self._feedback.hint("cleared; Up brings it back")
@@ -153,8 +153,8 @@ class ChatActions:
     def _stop(self) -> None:
         """Leave an edit, or stop the reply, the loading or the pull, whichever comes first."""
         session = self._session
-        if self._branches.editing:
-            self._branches.leave_edit()
+        if self.branches.editing:
+            self.branches.leave_edit()
         elif not (session.stop() or session.engine.cancel_loading()):
             self.pulls.stop()
 
@@ -173,11 +173,11 @@ class ChatActions:
         """Answer the last question again, where it is named by another model."""
         chat = self._session.chat
         if not model:
-            self._branches.again()
+            self.branches.again()
         elif not chat.questions:
             self._feedback.hint("there is no question to answer yet")
         else:  # checking a model takes seconds: another chat may be shown then
-            again = partial(self._branches.again_in, chat, chat.questions[-1])
+            again = partial(self.branches.again_in, chat, chat.questions[-1])
             await self._models.use_model(model, then=again)
 
     async def _help(self) -> None:
@@ -220,10 +220,10 @@ class ChatActions:
             "token": self.inspector.move,
             "models": self._models.open_picker,
             "settings": self._settings.open_panel,
-            "again": self._branches.again,
-            "continue": self._branches.continue_reply,
-            "edit": self._branches.edit,
-            "branch": self._branches.branch,
+            "again": self.branches.again,
+            "continue": self.branches.continue_reply,
+            "edit": self.branches.edit,
+            "branch": self.branches.branch,
             "chats": self.library.pick,
             "find": self._find,
             "point": self._pointer.move,
@@ -247,8 +247,8 @@ class ChatActions:
         }
         return actions | {
             "again": lambda model: self._again(str(model)),
-            "variants": lambda count: self._branches.vary(int(count or 0)),
-            "branch": lambda back: self._branches.branch(-1 if back else 1),
+            "variants": lambda count: self.branches.vary(int(count or 0)),
+            "branch": lambda back: self.branches.branch(-1 if back else 1),
             "chats": lambda query: self.library.pick(str(query)),
             "resume": lambda start: self.chats.resume(str(start)),
             "export": lambda name: self.library.export(str(name)),
@@ -267,7 +267,7 @@ class ChatActions:
             "close": lambda _: self.chats.close(),
             "race": lambda _: self.races.open(),
             "context": lambda _: self._costs.show(),
-            "compact": lambda _: self._branches.compact(),
+            "compact": lambda _: self.branches.compact(),
             "mcp": lambda words: self.tools.mcp(str(words)),
             "folder": lambda path: self.tools.folder(str(path)),
             "allow": lambda word: self.tools.allow(str(word)),

@@ -100,7 +100,7 @@ class ChatSwitcher:
         if session.replies.of(chat):
             self._feedback.hint("the model is replying in this chat; Esc stops it")
             return
-        if not chat.conversation.turns:
+        if chat.conversation.empty:
             self._feedback.hint("this chat is empty")
             return
         identity = chat.recorder.info.id
@@ -218,7 +218,7 @@ class ChatLibrary:
     async def export(self, name: str) -> None:
         """Write this chat to a file."""
         chat = self._session.chat
-        if not chat.conversation.turns:
+        if chat.conversation.empty:
             self._feedback.hint("this chat is empty")
             return
         path = paths.expand(name)

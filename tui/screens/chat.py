@@ -106,7 +106,7 @@ class ChatScreen(DrawnAheadScreen):
         """Whether to start a race as soon as the model is loaded."""
         self._greeting = Greeting(self, session, name, rebound)
         self._body = Body()
-        self._widgets = widgets = ChatWidgets.make(name, session.take_back)
+        self._widgets = widgets = ChatWidgets.make(name, self._take_back)
         self._timer: Timer | None = None
         self._rate = RefreshRate()
         self._refreshing = False
@@ -241,6 +241,12 @@ class ChatScreen(DrawnAheadScreen):
             self._timer.pause()
             self._idle_timer.reset()
             self._idle_timer.resume()
+
+    def _take_back(self) -> str | None:
+        text = self.session.take_back()
+        if self.session.chat.editing is not None:  # it was a changed question
+            self.actions.branches.show_editing()
+        return text
 
     def _collect_garbage(self) -> None:
         """Once, when nothing has happened for a while."""

@@ -246,6 +246,11 @@ class Conversation:
         """The turns of all branches, parents first."""
         return [self._all[key] for key in sorted(self._all)]
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is no turn on any branch."""
+        return not self._all
+
     def clear(self) -> None:
         """Drop all turns; the system prompt stays."""
         self.load((), None)
@@ -266,21 +271,31 @@ class Conversation:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Number of the branch that is shown, counted from 1, and the number of branches."""
+        """Number of the branch that is shown, counted from 1, and the number of branches; after
+        `rewind` one that the next turn begins is shown and counted.
+        """
         if self._place is None:
-            leaves = self._tree.leaves()
-            last = self.turns[-1].id if self.turns else None
-            # After `rewind` the shown turns end between two branches.
-            at = leaves.index(last) if last in leaves else len(leaves) - 1
-            self._place = at + 1, len(leaves)
+            ends = self._ends()
+            self._place = (ends.index(self._end) + 1 if ends else 0), len(ends)
         return self._place
+
+    @property
+    def _end(self) -> int | None:
+        return self.turns[-1].id if self.turns else None
+
+    def _ends(self) -> list[int | None]:
+        """The ends of all branches, among them that of the one that is shown."""
+        ends: list[int | None] = [*self._tree.leaves()]
+        if ends and self._end not in ends:
+            ends.insert(ends.index(self._tree.newest_leaf(self._end)) + 1, self._end)
+        return ends
 
     def branch(self, step: int) -> bool:
         """Show the branch ``step`` further; whether there is one."""
-        (place, count), leaves = self.place, self._tree.leaves()
+        place, count = self.place
         if not 1 <= place + step <= count:
             return False
-        self._show(leaves[place + step - 1])
+        self._show(self._ends()[place + step - 1])
         return True
 
     def show_message(self, identity: int) -> bool:

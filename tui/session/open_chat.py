@@ -103,13 +103,12 @@ class OpenChat:
     @property
     def fresh(self) -> bool:
         """Whether it has neither messages nor a title of its own."""
-        return not (self.conversation.turns or self.recorder.info.named)
+        return self.conversation.empty and not self.recorder.info.named
 
     @property
     def untouched(self) -> bool:
         """Whether nothing was asked, typed or named here."""
-        named = self.recorder.info.named
-        return not (self.conversation.turns or self.waits or named or self.typed.strip())
+        return self.fresh and not (self.waits or self.typed.strip())
 
     @property
     def waits(self) -> bool:
@@ -131,12 +130,18 @@ class OpenChat:
         self.pending.ask(text, self.conversation.last, summary=summary)
 
     def take_back(self) -> str | None:
-        """Remove the last queued message and return it; None where nothing is queued."""
+        """Remove the last queued message and return it; None where nothing is queued. A changed
+        question is edited again, on the branch that it left.
+        """
         asked = [pending for pending in self.pending if pending.text is not None]
         if not asked:
             return None
-        self.pending.drop(asked[-1])
-        return asked[-1].text
+        taken = asked[-1]
+        self.pending.drop(taken)
+        if taken.changes is not None and self.conversation.last is taken.after:
+            self.editing, left = taken.changes
+            self.conversation.show_message(left.id)
+        return taken.text
 
     def begin(self, pending: PendingReply) -> tuple[ChatTurn | None, ChatTurn]:
         """Put a reply, and its question where it has one, into its place in the conversation."""
@@ -189,8 +194,10 @@ class OpenChat:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
         turns = self.conversation.turns
         replaced = turns[turns.index(turn) :] if turn in turns else []
+        changes = turn, self.conversation.last or turn
         self.conversation.rewind(turn)
-        self.pending.put_first(PendingReply(self.conversation.last, text), replaced)
+        after = self.conversation.last
+        self.pending.put_first(PendingReply(after, text, changes=changes), replaced)
 
     def begin_from(self, summary: ChatTurn, text: str) -> bool:
         """Begin a branch with a summary in place of all messages, which stay on theirs; whether it

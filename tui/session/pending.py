@@ -34,6 +34,8 @@ class PendingReply:
     """Whether it may be made while other replies of the chat are."""
     summary: bool = False
     """Whether it is a summary, from which a new branch begins."""
+    changes: tuple[ChatTurn, ChatTurn] | None = None
+    """The question that its own takes the place of, and the end of the branch that was shown."""
 
 
 class PendingReplies:

@@ -211,7 +211,10 @@ class Session:
         """Remove the last queued message and return it; None where nothing is queued."""
         here = [waiting for waiting in self.behind if waiting[0] is self.chat]
         if not here:
-            return self.chat.take_back()
+            shown = self.chat.conversation.last
+            text = self.chat.take_back()
+            self._changed(self.chat.conversation.last is not shown)
+            return text
         self.behind.remove(here[-1])
         self._activity()
         return here[-1][1]
