@@ -414,6 +414,18 @@ async def test_another_model_is_refused_at_once_while_one_is_being_loaded(chat, 
         engine.loaded.set()
 
 
+async def test_a_chat_that_is_closed_or_deleted_is_not_open_here_for_other_windows(chat, tmp_path):
+    async with chat(Script("Hi."), Script("Hi."), recorder=quick_recorder(tmp_path / "c.db")) as c:
+        c.session.presence._folder = tmp_path / "open"
+        (tmp_path / "open").mkdir()
+        for line in ("/close", "/delete"):
+            await c.ask("hello")
+            assert [*(tmp_path / "open").iterdir()]
+            await c.type(line)
+            await c.until(lambda: not c.session.chat.conversation.turns)
+            assert not [*(tmp_path / "open").iterdir()]
+
+
 def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
     here = Presence(tmp_path)
     assert here.meet("abc") == ""

@@ -132,6 +132,14 @@ class Presence:
         note.unlink(missing_ok=True)
         return False
 
+    def leave(self, chat: str) -> None:
+        """A chat is not open here any more."""
+        self._told.pop(chat, None)
+        for note in [note for note in self._mine if note.name == f"{chat}-{os.getpid()}"]:
+            self._mine.discard(note)
+            with contextlib.suppress(OSError):
+                note.unlink(missing_ok=True)
+
     def close(self) -> None:
         """This window has no chat open any more."""
         for note in self._mine:

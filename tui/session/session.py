@@ -367,6 +367,7 @@ class Session:
         """Close the chat that is shown: its reply stops, queued messages are dropped."""
         self.stop()
         self.chat.drop_pending()
+        self.presence.leave(self.chat.recorder.info.id)
         self.show(self.chats.remove())
 
     # -- the engine ----------------------------------------------------------------------------
