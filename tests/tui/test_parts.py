@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import sys
+import tempfile
 import termios
 import threading
 import tty
@@ -346,6 +347,17 @@ def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch):
     with pytest.raises(EditorError, match="status 3"):
         long_text.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
     assert long_text.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_was_written_in_an_editor_that_failed_is_kept(tmp_path, monkeypatch, status):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = f"import sys; open(sys.argv[1], 'ab').write(b'\\xe4 more'); sys.exit({status})"
+    with pytest.raises(EditorError, match="what was written is in") as failed:
+        long_text.edited("x", [sys.executable, "-c", program])
+    (path,) = tmp_path.rglob("message.md")
+    assert str(path) in str(failed.value)
+    assert path.read_bytes() == b"x\xe4 more"
 
 
 ADDS_A_LINE = "import sys; open(sys.argv[1], 'a').write('more')"

@@ -49,21 +49,29 @@ def edited(text: str, words: list[str]) -> str:
 
 
 def _edited(text: str, words: list[str]) -> str:
-    with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
-        path = Path(folder) / "message.md"
-        path.write_text(text, encoding="utf-8", errors="replace")
+    folder, kept = Path(tempfile.mkdtemp(prefix="localspec-")), False
+    try:
+        path, given = folder / "message.md", text.encode("utf-8", "replace")
+        path.write_bytes(given)
         try:
             done = subprocess.run([*words, str(path)], check=False)
         except OSError as error:
             raise EditorError(f"cannot start {words[0]}: {error.strerror}") from None
-        if done.returncode != 0:
-            raise EditorError(
-                f"{words[0]} ended with status {done.returncode}; nothing was changed"
-            )
-        try:
-            return path.read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError):
-            raise EditorError(f"{words[0]} saved no readable text; nothing was changed") from None
+        written = path.read_bytes() if path.is_file() else None
+        failure = f"ended with status {done.returncode}"
+        if done.returncode == 0:
+            try:
+                if written is not None:
+                    return written.decode("utf-8").replace("\r\n", "\n").rstrip("\n")
+            except UnicodeDecodeError:
+                pass
+            failure = "saved no readable text"
+        kept = written not in (None, given)  # the only copy of what was written
+        where = f"what was written is in {path}" if kept else "nothing was changed"
+        raise EditorError(f"{words[0]} {failure}; {where}")
+    finally:
+        if not kept:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Pastes:
