@@ -33,7 +33,7 @@ from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.client import EngineClient
 from localspec.loading import own_kernels
 from localspec.loading.machine_speed import machine_speed_async
-from localspec.loading.offers import Best, best, offers
+from localspec.loading.offers import Best, best, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
@@ -71,7 +71,12 @@ class Engine(Protocol):
 
 
 class Machine:
-    """The facts about this machine that a race uses."""
+    """The facts about this machine that a race uses; ``loaded`` is the pair that another one would
+    take the place of.
+    """
+
+    def __init__(self, loaded: ModelInfo | None = None) -> None:
+        self._loaded = loaded
 
     async def speed(self) -> MachineSpeed | None:
         """The speed of this machine; measured by a process of its own where it is not known."""
@@ -84,7 +89,7 @@ class Machine:
     async def best(self, speed: MachineSpeed, memory: Memory) -> Best | None:
         """The pair of the catalogue that suits it best."""
         found = await asyncio.to_thread(offers)
-        return best(found.found, speed, memory)
+        return best(found.found, speed, with_back(memory, self._loaded))
 
     async def kernels(self) -> str:
         """What our kernels gain here, as a sentence; "" if that is not known."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
+from localspec.core.events import ModelInfo
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.units import size
 from localspec.loading import machine_speed
@@ -149,11 +150,14 @@ def in_folder(folder: Path) -> list[Offer]:
     ]
 
 
-def with_back(memory: Memory, n_bytes: int) -> Memory:
-    """Memory after a model that uses ``n_bytes`` of GPU memory is unloaded.
+def with_back(memory: Memory, loaded: ModelInfo | None) -> Memory:
+    """Memory after the pair that is loaded is unloaded.
 
     Host memory needs no correction: weights there are mapped files, which count as free.
     """
+    if loaded is None or loaded.backend == "cpu":
+        return memory
+    n_bytes = loaded.target_bytes + loaded.draft_bytes
     share = n_bytes // max(1, len(memory.gpus))
     gpus = tuple(replace(gpu, free=min(gpu.total, gpu.free + share)) for gpu in memory.gpus)
     return replace(memory, gpus=gpus)

@@ -285,11 +285,14 @@ def test_a_model_in_shards_is_one_offer_and_half_of_one_is_none(tmp_path):
 
 
 def test_what_a_loaded_model_holds_of_a_gpu_counts_as_free_for_the_next():
+    def loaded(n_bytes):
+        return dataclasses.replace(INFO, backend="cuda", target_bytes=n_bytes)
+
     memory = Memory((Gpu("CUDA0", "card", 2 * GB, 24 * GB),), 8 * GB, 16 * GB)
     offer = Offer("x", "x", 12 * GB)
     assert offer.fit(memory) != "fits on GPU"
-    assert offer.fit(with_back(memory, 18 * GB)) == "fits on GPU"
-    assert with_back(memory, 90 * GB).gpus[0].free == 24 * GB
+    assert offer.fit(with_back(memory, loaded(18 * GB))) == "fits on GPU"
+    assert with_back(memory, loaded(90 * GB)).gpus[0].free == 24 * GB
 
 
 def test_all_words_of_a_search_must_be_there():

@@ -5,7 +5,7 @@ import dataclasses
 import types
 
 import pytest
-from fake_engine import FakeEngine, Script
+from fake_engine import INFO, FakeEngine, Script
 from textual import events
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
@@ -14,7 +14,7 @@ from localspec.core.files import paths
 from localspec.demo import race as module
 from localspec.demo.race import Machine
 from localspec.loading.offers import Best, Offer
-from localspec.models.memory.machine import Memory
+from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.speed import Expected, Reads
 from tui.session.engine_slot import Phase
 
@@ -166,6 +166,28 @@ async def test_keys_that_come_in_faster_than_the_race_closes_reach_the_composer(
             race.post_message(events.Key(key, key if key == "a" else None))
         await c.until(lambda: c.composer.text == "hi thera")
         assert len(c.app.screen_stack) == 1
+
+
+async def test_a_large_paste_over_the_race_is_folded_as_any_other(chat, machine):
+    machine(Held)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("1 of 2: plain decoding")
+        race = c.app.screen
+        race.post_message(events.Paste("x\r\n" * 20))
+        for key in "hi":
+            race.post_message(events.Key(key, key))
+        await c.until(lambda: c.composer.text == "[pasted text 1, 21 lines]hi")
+
+
+async def test_a_race_beside_a_loaded_pair_names_the_best_one_that_may_take_its_place(monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "best", lambda _found, _speed, memory: asked.append(memory))
+    memory = Memory((Gpu("CUDA0", "card", 2 * GB, 24 * GB),), 8 * GB, 16 * GB)
+    loaded = dataclasses.replace(INFO, backend="cuda", target_bytes=18 * GB)
+    await Machine(loaded).best(None, memory)
+    await Machine().best(None, memory)
+    assert [found.gpus[0].free // GB for found in asked] == [20, 2]
 
 
 async def test_a_screen_that_is_closed_twice_closes_no_other(chat, machine):

@@ -292,11 +292,11 @@ class RaceController:
     async def _open(self) -> None:
         # The first import takes a moment, in which the interface should not stand still.
         await asyncio.to_thread(importlib.import_module, "tui.screens.race")
-        from localspec.demo.race import Race
+        from localspec.demo.race import Machine, Race
         from tui.screens.race import RaceScreen
 
         await self.close()
-        race = Race()
+        race = Race(Machine(self._session.engine.info))
         self._running = self._screen.run_worker(race.run(), group="race")
         keys = (
             keymap.key_of(name, self._rebound)

@@ -100,9 +100,7 @@ class ModelsScreen(PickerScreen[Picked | None]):
     @work
     async def _ask_memory(self) -> None:
         memory = await asyncio.to_thread(ask_machine.memory)
-        info = self._info
-        in_use = info.target_bytes + info.draft_bytes if info and info.backend != "cpu" else 0
-        self._memory = with_back(memory, in_use)
+        self._memory = with_back(memory, self._info)
         self._fill()
 
     @work(exclusive=True, group="speed")

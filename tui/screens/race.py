@@ -134,7 +134,7 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         self._typed = ""
         """The beginning of a message, with which the screen is left."""
         self._later: list[events.Key | events.Paste] = []
-        """What came in from the first key on that is no text, such as Enter."""
+        """What came in from the first paste on, or the first key that is no text, such as Enter."""
 
     def compose(self) -> ComposeResult:
         """The question above the two sides, the result below them."""
@@ -207,7 +207,7 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the best model once it is known and the race is over."""
         del parameters
-        if self._typed:
+        if self._leaving:
             return False
         if action == "again":
             return self._race.over
@@ -218,7 +218,7 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         if not self.is_current:  # it was left just now
             event.stop()
             self.app.post_message(events.Key(event.key, event.character))
-        elif self._typed and (self._later or not event.is_printable):
+        elif self._leaving and (self._later or not event.is_printable):
             event.stop()
             self._later.append(events.Key(event.key, event.character))
         elif event.is_printable and event.character:
@@ -230,14 +230,19 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         event.stop()
         if not self.is_current:
             self.app.post_message(events.Paste(event.text))
-        elif self._later:
-            self._later.append(events.Paste(event.text))
         else:
-            self._leave_with(event.text)
+            begun = self._leaving
+            self._later.append(events.Paste(event.text))  # the composer folds a large one
+            if not begun:
+                self._leave_unless_more_than(0)
+
+    @property
+    def _leaving(self) -> bool:
+        return bool(self._typed or self._later)
 
     def _leave_with(self, text: str) -> None:
         """Leave once no more keys come in at once, with all that was typed, in its order."""
-        begun, self._typed = bool(self._typed), self._typed + text
+        begun, self._typed = self._leaving, self._typed + text
         if not begun:
             self._leave_unless_more_than(0)
 
