@@ -51,11 +51,12 @@ def _install(shell: str, text: str) -> list[str]:
         file = _folder("XDG_CONFIG_HOME", ".config") / "fish" / "completions" / "localspec.fish"
         _write(file, text)
         return [f"written to {file}; a new fish completes localspec"]
+    if shell == "zsh":
+        start = Path(os.environ.get("ZDOTDIR") or paths.home()) / ".zshrc"
+    else:
+        start = paths.home() / ".bashrc"
     file = paths.make(paths.data_dir()) / f"completion.{shell}"
     _write(file, text)
-    start = Path.home() / ".bashrc"
-    if shell == "zsh":
-        start = Path(os.environ.get("ZDOTDIR") or Path.home()) / ".zshrc"
     done = [f"written to {file}"]
     before = start.read_text(encoding="utf-8", errors="surrogateescape") if start.exists() else ""
     if _MARK not in before:
@@ -69,7 +70,7 @@ def _install(shell: str, text: str) -> list[str]:
 
 def _folder(variable: str, default: str) -> Path:
     named = os.environ.get(variable)
-    return Path(named) if named else Path.home() / default
+    return Path(named) if named else paths.home() / default
 
 
 def _write(file: Path, text: str) -> None:

@@ -187,8 +187,13 @@ def _filled(name: str, text: str) -> str:
 
 
 def elsewhere() -> dict[str, Path]:
-    """Files of other programs that have servers, by the name of the program."""
-    home = Path.home()
+    """Files of other programs that have servers, by the name of the program; none where there is no
+    home.
+    """
+    try:
+        home = paths.home()
+    except UsageError:
+        return {}
     if sys.platform == "darwin":
         settings = home / "Library" / "Application Support"
     elif sys.platform == "win32":

@@ -123,3 +123,15 @@ def test_completion_that_cannot_be_written_says_so(monkeypatch, capsys):
     monkeypatch.setattr(whole_file, "replace", full)
     assert cli.call(["completion", "bash", "--install"]) == 1
     assert "cannot write the script: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_without_a_home_installing_the_script_is_refused(shell, monkeypatch, capsys):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("ZDOTDIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cli.call(["completion", shell, "--install"]) == 2
+    assert "there is no home folder; set HOME" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """mcp.json: the forms that are read, and what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,12 @@ def test_what_else_the_file_has_stays_and_no_more_are_added_than_it_may_have(hom
     kept = json.loads(path.read_text())
     assert (kept["inputs"], kept["x"], list(kept)) == (mine["inputs"], 1, list(mine))
     assert kept["servers"]["git"] == {"command": "mine"}
+
+
+def test_where_there_is_no_home_there_are_no_other_programs(monkeypatch):
+    monkeypatch.setattr(Path, "home", no_home)
+    assert servers_file.elsewhere() == {}
+
+
+def no_home():
+    raise RuntimeError("Could not determine home directory.")

@@ -40,6 +40,18 @@ def expand(name: str) -> Path:
         return Path(name)
 
 
+def home() -> Path:
+    """The user's home.
+
+    Raises:
+        UsageError: there is none, as for a user of a container that its system does not know.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UsageError("there is no home folder; set HOME") from None
+
+
 def exists(path: Path) -> bool:
     """Whether there is something at a path; a name that is too long for any file has nothing.
 
