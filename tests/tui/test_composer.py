@@ -18,7 +18,7 @@ async def test_sending_while_the_model_speaks_waits_in_line(chat):
         await c.type("two")
         await c.type("three")
         await c.sees("↳ three")
-        await c.sees("↳ (sent next; ↑ takes the last back)  two")
+        await c.sees("↳ (↑ takes the last back; sent next)  two")
         assert len(c.engine.asked) == 1
         c.engine.go.set()
         await c.until(lambda: len(c.replies) == 3 and c.replies[-1].end)
@@ -165,6 +165,16 @@ async def test_ctrl_d_quits_from_an_empty_composer_only(chat):
         await c.until(lambda: c.composer.text == "b")
         await c.pilot.press("ctrl+d", "ctrl+d")
         await c.until(lambda: not c.app.is_running)
+
+
+async def test_a_small_screen_says_how_what_waits_is_taken_back(chat):
+    async with chat(Script(LONG, hold_at=2), size=(40, 12)) as c:
+        await c.ask_and_hold("a first question that is long")
+        await c.pilot.press("ctrl+n")
+        for number in range(4):
+            await c.type(f"message {number} has more words than a row has room for")
+        await c.sees("(and 1 more)")
+        assert "↑ takes the last back" in c.screen_text
 
 
 async def test_what_waits_in_line_can_be_taken_back(chat):

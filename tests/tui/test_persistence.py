@@ -682,7 +682,7 @@ async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
         await c.type("kept")
         await c.type("taken back")
         await c.sees("sent after the command")
-        assert "takes the last back)  kept" in c.screen_text
+        assert "sent after the command)  kept" in c.screen_text
         await c.pilot.press("up")
         assert c.composer.text == "taken back"
         await c.until(lambda: c.session.queue == ["kept"])

@@ -187,7 +187,7 @@ class QueueBar(Static):
         if len(waiting) > len(lines):
             lines[-1] = f"(and {len(waiting) - len(lines)} more)  {lines[-1]}"
         if lines:  # first: the text is cut where it has no room
-            lines[0] = f"({why}; ↑ takes the last back)  {lines[0]}"
+            lines[0] = f"(↑ takes the last back; {why})  {lines[0]}"
         self.update(Content("\n".join(f"↳ {line}" for line in lines)))
 
 
