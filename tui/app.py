@@ -254,8 +254,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             await self.session.tools.close()
         finally:
             self.session.presence.close()
-            for chat, text in self.session.behind:
-                chat.ask(text)
+            for behind in self.session.behind:
+                behind.chat.ask(behind.text)
             for chat in self.session.chats.all:
                 chat.save_pending()
             self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)

@@ -689,6 +689,29 @@ async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
     assert [text for _, text in texts(path)] == ["First", "Fine.", "kept"]
 
 
+@pytest.mark.parametrize("switches", [False, True])
+async def test_a_message_behind_a_slow_command_goes_where_it_was_sent_or_a_command_has_led(
+    chat, monkeypatch, switches
+):
+    async with chat(Script("First."), Script("Fine.")) as c:
+        await c.ask("one")
+        over = asyncio.Event()
+        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: over.wait())
+        await c.type("/mcp on slow")
+        if switches:
+            await c.type("/new")
+        await c.type("two")
+        if not switches:
+            await c.pilot.press("ctrl+n")
+            await c.sees("[2/2]")
+        over.set()
+        await c.until(lambda: len(c.engine.asked) == 2)
+        await c.ready()
+        asked = [message.content for message in c.engine.asked[1]]
+        assert asked == (["two"] if switches else ["one", "First.", "two"])
+        assert c.session.chats.place == 1
+
+
 async def test_what_waits_is_saved_where_the_engine_cannot_be_closed(chat, path, recorder):
     async def fails():
         raise OSError("no such process")

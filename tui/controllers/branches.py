@@ -37,10 +37,6 @@ class BranchController:
         self._edit_key, self._branch_keys = edit_key, branch_keys
         self._on_editing = on_editing
 
-    def ask(self, text: str) -> None:
-        """Send a message, or replace the question that is edited."""
-        self.ask_in(self._session.chat, self._session.chat.editing, text)
-
     def ask_in(self, chat: OpenChat, edited: ChatTurn | None, text: str) -> None:
         """Send a message in a chat, or replace the question ``edited``; what was typed since it was
         sent stays.

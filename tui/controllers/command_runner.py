@@ -19,11 +19,13 @@ from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.conversation import ChatTurn
 from tui.session.open_chat import OpenChat
-from tui.session.session import Session
+from tui.session.session import Behind, Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 
 Action = Callable[[Value], Awaitable[None] | None]
+_SHOW_CHATS = ("new", "open", "chats", "resume", "import", "close", "delete", "undo")
+"""Commands that show another chat, where what was sent behind them belongs."""
 _AS_TEXT = "; Enter again sends it as text"
 
 
@@ -78,7 +80,10 @@ class CommandRunner:
         self._composer.accept()
         self._log.anchor()
         if command is None:
-            self._ask(lambda: self._branches.ask(message), self._session.chat, message)
+            self._ask(
+                lambda chat: self._branches.ask_in(chat, chat.editing, message),
+                *(self._session.chat, text, message),
+            )
         else:
             self._run(command)
 
@@ -100,33 +105,38 @@ class CommandRunner:
             return
         self._feedback.unhint()
 
-        def ask() -> None:
-            if chat not in self._session.chats.all:
-                self._give_back(text, chat, "its chat was closed", ": Enter sends the message here")
-                return
-            if chat is self._session.chat:
+        def ask(there: OpenChat) -> None:
+            if there is self._session.chat:
                 self._log.anchor()
-            self._branches.ask_in(chat, edited, found.message)
+            self._branches.ask_in(there, edited if there is chat else None, found.message)
 
-        self._ask(ask, chat, found.message)
+        self._ask(ask, chat, text, found.message)
 
-    def _ask(self, ask: Callable[[], None], chat: OpenChat, message: str) -> None:
-        """Send a message after all earlier commands; it is listed, can be taken back, and is saved
-        where the interface ends before.
+    def _ask(
+        self, ask: Callable[[OpenChat], None], chat: OpenChat, text: str, message: str
+    ) -> None:
+        """Send a message after all earlier commands, in the chat where it was sent or the one that
+        these have shown; it is listed, can be taken back, and is saved where the interface ends
+        before.
         """
-        if self._free:
-            ask()  # at once, so that it belongs to the chat that is shown now
-            return
-        behind, waiting = self._session.behind, (chat, message)
+        behind, waiting = self._session.behind, Behind(chat, message)
         behind.append(waiting)
-        self._session.on_activity()
 
         def ask_unless_taken_back() -> None:
-            if waiting in behind:
-                behind.remove(waiting)
-                ask()
+            if waiting not in behind:
+                return
+            behind.remove(waiting)
+            if waiting.chat in self._session.chats.all:
+                ask(waiting.chat)
+            else:
+                why = "its chat was closed"
+                self._give_back(text, waiting.chat, why, ": Enter sends the message here")
 
-        self._run(ask_unless_taken_back)
+        if self._free:
+            ask_unless_taken_back()  # at once, so that it is in its place where a reply is
+        else:
+            self._session.on_activity()
+            self._run(ask_unless_taken_back)
 
     def _give_back(self, text: str, chat: OpenChat, why: str, enter: str) -> bool:
         """Put a message back where it was written, unless something else is written there, and say
@@ -170,11 +180,16 @@ class CommandRunner:
         # Not in the handler of a message: a slow disk would hold up the drawing as well.
         while not self._queue.empty():
             task = self._queue.get_nowait()
+            shown = self._session.chat
             try:
                 await self._carry_out(task)
             except Exception as defect:  # noqa: BLE001 - a chat goes on without one command
                 said = await asyncio.to_thread(defects.report, defect)
                 await self._feedback.note(said, error=True)
+            if isinstance(task, Command) and task.name in _SHOW_CHATS:
+                for waiting in self._session.behind:
+                    if waiting.chat is shown:
+                        waiting.chat = self._session.chat
 
     async def _carry_out(self, task: Callable[[], None] | Command) -> None:
         if not isinstance(task, Command):

@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 _EXPORT = "; /export FILE keeps it"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class Behind:
+    """A message that waits for a command sent before it."""
+
+    chat: OpenChat
+    """Where it was sent, or the chat that a command before it has shown since."""
+    text: str
+
+
 class Session:
     """Open chats and the engine that answers in them."""
 
@@ -60,8 +69,8 @@ class Session:
         self.chats = OpenChats(OpenChat(Conversation(system), recorder or ChatRecorder()))
         self.chat.recorder.on_notice = self._tell_of_saving
         self.chat.recorder.on_notice_of = self._tell_of_chat
-        self.behind: list[tuple[OpenChat, str]] = []
-        """Messages that wait for commands sent before them, with their chats."""
+        self.behind: list[Behind] = []
+        """Messages that wait for commands sent before them."""
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
@@ -209,7 +218,7 @@ class Session:
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        here = [waiting for waiting in self.behind if waiting[0] is self.chat]
+        here = [waiting for waiting in self.behind if waiting.chat is self.chat]
         if not here:
             shown = self.chat.conversation.last
             text = self.chat.take_back()
@@ -217,12 +226,12 @@ class Session:
             return text
         self.behind.remove(here[-1])
         self._activity()
-        return here[-1][1]
+        return here[-1].text
 
     @property
     def queue(self) -> list[str]:
         """Messages of the chat that is shown that were sent and not asked yet."""
-        return [*self.chat.queue, *(text for chat, text in self.behind if chat is self.chat)]
+        return [*self.chat.queue, *(one.text for one in self.behind if one.chat is self.chat)]
 
     def _changed(self, done: bool, chat: OpenChat | None = None) -> bool:
         if done and chat in (None, self.chat):
