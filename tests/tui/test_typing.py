@@ -273,12 +273,31 @@ async def test_keys_typed_ahead_into_the_settings_are_neither_sent_nor_lost(chat
         assert not c.session.chat.conversation.turns
 
 
+async def test_keys_behind_a_command_that_opens_the_settings_are_for_them(chat):
+    async with chat() as c:
+        burst(c, *"/settings", "enter", *"0.25", "enter")
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.25)
+        assert c.composer.text == ""
+        assert not c.session.chat.conversation.turns
+
+
 @pytest.mark.parametrize(
     ("opens", "screen"), [("ctrl+l", "ChatsScreen"), ("f4", "ModelsScreen"), ("f1", "ListScreen")]
 )
 async def test_words_typed_ahead_of_a_list_search_it(chat, tmp_path, opens, screen):
     async with chat(recorder=ChatRecorder(Saver(tmp_path / "chats.db"))) as c:
         burst(c, opens, *"owls")
+        await c.until(lambda: type(c.app.screen).__name__ == screen and c.app.focused)
+        await c.until(lambda: c.app.focused.value == "owls")
+        assert c.composer.text == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "screen"), [("/chats", "ChatsScreen"), ("/models", "ModelsScreen")]
+)
+async def test_words_behind_a_command_that_opens_a_list_search_it(chat, tmp_path, command, screen):
+    async with chat(recorder=ChatRecorder(Saver(tmp_path / "chats.db"))) as c:
+        burst(c, *command, "enter", *"owls")
         await c.until(lambda: type(c.app.screen).__name__ == screen and c.app.focused)
         await c.until(lambda: c.app.focused.value == "owls")
         assert c.composer.text == ""

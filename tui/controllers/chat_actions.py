@@ -97,11 +97,12 @@ class ChatActions:
             actions=self._command_actions(),
         )
 
-    def send(self, text: str, pasted: tuple[str, ...]) -> None:
+    def send(self, text: str, pasted: tuple[str, ...], obeyed: Callable[[], None]) -> None:
         """Carry out what the composer sends: a command, or a message to the model; ``pasted`` are
-        parts of it that the composer does not show.
+        parts of it that the composer does not show. ``obeyed`` is called once a command is carried
+        out.
         """
-        self._runner.send(text, pasted)
+        self._runner.send(text, pasted, obeyed)
 
     async def press(self, name: str, *arguments: int) -> None:
         """Carry out a key of `keymap.CHAT`."""

@@ -52,8 +52,17 @@ class CommandRunner:
         self._no_file: str | None = None
         """The last message that was refused because a file that it names does not exist."""
 
-    def send(self, text: str, pasted: tuple[str, ...]) -> None:
-        """Carry out what was sent; the composer keeps what cannot be carried out."""
+    def send(self, text: str, pasted: tuple[str, ...], obeyed: Callable[[], None]) -> None:
+        """Carry out what was sent; the composer keeps what cannot be carried out. ``obeyed`` is
+        called once a command is carried out, or at once where it is none.
+        """
+        if not self._send(text, pasted):
+            obeyed()
+        else:
+            self._run(obeyed)
+
+    def _send(self, text: str, pasted: tuple[str, ...]) -> bool:
+        """Carry out what was sent; whether it is a command."""
         draft = self._files.draft(text.strip("\n"), pasted)
         message = ""
         try:
@@ -65,7 +74,7 @@ class CommandRunner:
                 chat = self._session.chat
                 reading = self._read(text, draft, chat, chat.editing, as_words=as_words)
                 self._screen.run_worker(reading, group="attach")
-                return
+                return False
             if command is None:
                 message = read(draft, as_words=as_words).message
         except (CommandError, AttachError) as error:
@@ -75,7 +84,7 @@ class CommandRunner:
                 self._no_file = text
                 line += _AS_TEXT
             self._feedback.hint(line)
-            return
+            return False
         self._feedback.unhint()
         self._composer.accept()
         self._log.anchor()
@@ -86,6 +95,7 @@ class CommandRunner:
             )
         else:
             self._run(command)
+        return command is not None
 
     async def _read(
         self, text: str, draft: Draft, chat: OpenChat, edited: ChatTurn | None, *, as_words: bool

@@ -318,7 +318,7 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
-        self.actions.send(event.text, event.pasted)
+        self.actions.send(event.text, event.pasted, event.obeyed.set)
 
     @on(Composer.Changed)
     def _typed(self) -> None:

@@ -39,6 +39,8 @@ class Composer(TextArea):
             self.text = text
             self.pasted = pasted
             """The parts of it that were pasted, and stood for by marks."""
+            self.obeyed = asyncio.Event()
+            """To be set once a command is carried out, or something else is on its way."""
 
     class Suggested(Message):
         """The completions of the word that is typed have changed."""
@@ -75,8 +77,10 @@ class Composer(TextArea):
         """Text that was sent and is not accepted yet."""
         self._following: list[str] = []
         """Texts that were sent meanwhile; they stand behind it in the composer."""
+        self._command: Composer.Sent | None = None
+        """A command of one word that was sent by the last key."""
         self._opened = False
-        """Whether the last key of the screen has opened another one."""
+        """Whether the last key or command has opened another screen."""
         self._pastes = Pastes()
         self._completions: list[Completion] = []
         self._chosen: int | None = None
@@ -118,6 +122,7 @@ class Composer(TextArea):
         # A key without an effect here is passed on to the screen.
         if active.node is self:
             done = await self.app.run_action(active.binding.action, self)
+            await self._obeyed()
         else:
             done = active.node is self.screen and await self._by_the_screen(active.binding.action)
             self._opened = done and self.app.screen is not self.screen
@@ -130,6 +135,14 @@ class Composer(TextArea):
         """Whether a key of this line has opened another screen, which later ones are for."""
         self._opened = self._opened and self.app.screen is not self.screen
         return self._opened
+
+    async def _obeyed(self) -> None:
+        """Wait for a command that may open a screen, which the next keys are for."""
+        command, self._command = self._command, None
+        if command is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(command.obeyed.wait(), _PATIENCE_SECONDS)
+            self._opened = self.app.screen is not self.screen
 
     async def _by_the_screen(self, action: str) -> bool:
         """Run a key of the screen after its earlier messages and before later typing.
@@ -168,7 +181,9 @@ class Composer(TextArea):
         if text.strip():
             self._sending = text
             # Directly to the screen: a bubbling message would arrive after later keys.
-            self.screen.post_message(self.Sent(self._pastes.unfold(text), self.pasted(text)))
+            sent = self.Sent(self._pastes.unfold(text), self.pasted(text))
+            self._command = sent if text.startswith("/") and len(text.split()) == 1 else None
+            self.screen.post_message(sent)
 
     def pasted(self, text: str) -> tuple[str, ...]:
         """The large texts that were pasted into ``text``."""
