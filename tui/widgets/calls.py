@@ -118,8 +118,8 @@ class PermissionBar(Static):
         self._shown: object = None
 
     def show(self, asked: tuple[str, str] | None, keys: str, size: Size) -> None:
-        """Ask for a tool: its place and its arguments; ``keys`` says how to answer, ``size`` is that
-        of the terminal.
+        """Ask for a tool: its place and its arguments; ``keys`` says how to answer, ``size`` is the
+        terminal's.
         """
         if (asked, size) == self._shown:
             return
