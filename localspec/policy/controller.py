@@ -173,12 +173,13 @@ class Controller:
         costs, n, source = self.costs, self._requests, o.source
         plain = n / costs.verify(n)
         reply = self._replies.get(o.seq)
-        unread = 0 if reply is None else reply.state.unread
+        unread, decided = (reply.state.unread, reply.decision.candidates) if reply else (0, ())
         spent = 0.0
         if o.probed is not None:
             spent = o.probed.seconds * plain
             costs.bounded(o.probed.source, o.probed.seconds)
-            price = self._prices.reading(o.probed.source, unread, n)
+            probes = [c.option.reads for c in decided if c.option.source == o.probed.source]
+            price = self._prices.reading(o.probed.source, min([unread, *probes]), n)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
             if reply is not None:
                 reply.budget.spent += spent / n

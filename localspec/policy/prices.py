@@ -50,11 +50,14 @@ class Prices:
         cost: float,
         measured: Curve | None = None,
         doubts: tuple[float, float] = (0.0, 0.0),
+        measured_share: float = 1.0,
     ) -> None:
         """``cost`` is that of a drafted token; ``measured`` the curve before it was divided among
-        requests; ``doubts`` are deviations of the logarithms of wide passes' extra time and of it.
+        requests; ``doubts`` are deviations of the logarithms of wide passes' extra time and of it;
+        ``measured_share`` is how much of that extra time there was when it was measured at load.
         """
-        self.curve, self.cost, self._doubts = curve, cost, doubts
+        self.curve, self.cost = curve, cost
+        self._doubts, self._measured_share = doubts, measured_share
         self.measured = curve if measured is None else measured
         self.costs = curve[1:] + zero_to(len(curve) - 1)[1:] * cost
         """(K,) cost of rounds with drafts of 1 to K tokens."""
@@ -74,9 +77,17 @@ class Prices:
 
     @functools.cached_property
     def at_best(self) -> Prices:
-        """Prices as low as they may well be, if a sweep was disturbed or the machine got faster."""
+        """Prices as low as they may well be, if a sweep was disturbed or the machine got faster, or
+        is again as it was measured.
+        """
         passes, drafts = (math.exp(-DOUBT * max(0.0, d - DOUBTFUL)) for d in self._doubts)
-        return Prices(1 + min(UNSEEN, passes) * (self.curve - 1), self.cost * drafts)
+        share = min(UNSEEN, passes, self._measured_share)
+        return Prices(1 + share * (self.curve - 1), self.cost * drafts)
+
+    @property
+    def free(self) -> Prices:
+        """Prices if drafting a token took no time."""
+        return Prices(self.curve, 0.0)
 
 
 def most_gain(curve: Curve, cost: float) -> float:
@@ -135,6 +146,7 @@ class PriceList:
         self._prices: dict[tuple[str, float, int], Prices] = {}
         self.doubt = 0.0
         """Standard deviation of the logarithm of what a usual draft's pass costs."""
+        self._measured_share = 1.0
         self.widths: Sequence[int] = ()
         """See `DraftPlan.widths`."""
         self.curve: Curve = np.ones(1)
@@ -153,7 +165,7 @@ class PriceList:
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
         seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
         self.curve = self.unpadded = seconds / seconds[0]
-        self.doubt = self.costs.doubt(4)
+        self.doubt, self._measured_share = self.costs.doubt(4), self.costs.measured_share(4)
         self.widths = quickest(seconds) if self._pads and requests == 1 else ()
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]
@@ -181,7 +193,8 @@ class PriceList:
             curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
             cost = 0.0 if copies else self.token(source, self.requests)
             doubts = self.doubt, self.costs.draft_doubt(source)
-            found = self._prices[key] = Prices(curve, cost, measured, doubts)
+            found = Prices(curve, cost, measured, doubts, self._measured_share)
+            self._prices[key] = found
         return found
 
     def reading(self, source: str, unread: int, requests: int) -> float:

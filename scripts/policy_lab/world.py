@@ -312,11 +312,12 @@ class World:
         if not isinstance(source, Predictions):
             return 0.0
         read = item.read[step.source]
-        for place in range(max(read, item.at - PROBED, 0), item.at):
+        upto = min(item.at, read + step.reads)
+        for place in range(max(read, upto - PROBED, 0), upto):
             confidence, right = source.known(place)
             evidence.append(Evidence(item.seq, step.source, 0, confidence, right))
-        item.read[step.source] = item.at
-        read_ms = self._reading(item.at - read) / self._table[1]
+        item.read[step.source] = upto
+        read_ms = self._reading(upto - read) / self._table[1]
         return ASKING[step.source].token * one * max(1.0, read_ms)
 
     def _chain(

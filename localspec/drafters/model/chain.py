@@ -262,7 +262,7 @@ class ChainDrafter(Drafter):
 
     def _probe(self, ask: Ask) -> None:
         """Read the missing tokens in one pass and compare own predictions with them."""
-        missing = self._cache.missing(ask.seq, ask.tokens)[:-1]
+        missing = self._cache.missing(ask.seq, ask.tokens)[:-1][: ask.reads]
         if not missing or self.problem is not None or not self._cache.readable(missing):
             return
         rows = min(_PROBED, len(missing), len(ask.tokens) - ask.prompt)
@@ -274,6 +274,8 @@ class ChainDrafter(Drafter):
             return
         first = self._cache.length(ask.seq) - rows
         for i, row in enumerate(logits):
+            if first + i + 1 < ask.prompt:  # what it says of the prompt is no evidence
+                continue
             before = TokenView(ask.tokens, length=first + i + 1)
             try:
                 q = ask.processor(row, before)
