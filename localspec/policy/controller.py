@@ -177,7 +177,8 @@ class Controller:
         spent = 0.0
         if o.probed is not None:
             spent = o.probed.seconds * plain
-            costs.bounded(o.probed.source, o.probed.seconds)
+            if o.probed.seconds > 0:  # else there was nothing that could be read
+                costs.bounded(o.probed.source, o.probed.seconds)
             probes = [c.option.reads for c in decided if c.option.source == o.probed.source]
             price = self._prices.reading(o.probed.source, min([unread, *probes]), n)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged

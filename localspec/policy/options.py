@@ -147,7 +147,8 @@ class Options:
                 price = math.inf
                 probe.later(now)
         reads = NO_LIMIT
-        if not copies and breadth and price == math.inf and self._prices_token(key, reply, own, now):
+        lacks = not copies and breadth and price > reply.budget.spare
+        if lacks and self._prices_token(key, reply, own, now):
             price, reads = 0.0, 1
         answer = prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0
         branching, at_best = self._branching.get(source, CHAIN), own.at_best if trying else None
@@ -157,12 +158,14 @@ class Options:
         )
 
     def _prices_token(self, key: Key, reply: Reply, prices: Prices, now: int) -> bool:
-        """Whether to look at what a drafted token costs, by reading one: where its price may be what
-        keeps the drafter from drafting, and the session has that price.
+        """Whether to look at what a drafted token costs, by reading one: where drafts might win that
+        price in the reply if they cost nothing, and the session has it.
         """
-        look = self._priced.setdefault(key[0], Look(TRIAL, now, TRIAL))
+        look = self._priced.setdefault(key[0], Look(TRIAL, now, TRIAL, longest=NO_LIMIT))
         early = reply.budget.emitted < min(TRIAL, self.usual / 4)
-        if early or reply.state.unread < 2 or prices.cost > self.session.left or not look.due(now):
+        if early or reply.state.unread < 2 or not look.due(now):
+            return False
+        if prices.cost > look.chance * self.session.left:
             return False
         worth = prospect(self.drafter(key), prices.free, (DOUBT,))
         if prices.cost <= self.left(reply.state) * worth:

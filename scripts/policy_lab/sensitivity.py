@@ -42,7 +42,10 @@ FIXED = {
     "SETTLE": "passes in which llama.cpp builds and captures graphs",
     "FIRST_ANSWER": "an index is built once",
     "FORMAT": "of the file",
+    "WIDTHS": "bounds the time of an observation",
 }
+_OTHERS = {"MAX_K", "NO_LIMIT"}
+"""Names that the policy takes from elsewhere."""
 _CURVES = ("epyc", "own-vnni", "rtx3090")
 _SETS = (("suffix", "model"), ("close",))
 
@@ -50,7 +53,9 @@ _SETS = (("suffix", "model"), ("close",))
 def constants() -> dict[str, float]:
     """All numbers that modules of the policy name in upper case, by name."""
     named = [item for module in _modules() for item in vars(module).items()]
-    return {n: x for n, x in named if n.isupper() and n[0] != "_" and n != "MAX_K" and _number(x)}
+    return {
+        n: x for n, x in named if n.isupper() and n[0] != "_" and n not in _OTHERS and _number(x)
+    }
 
 
 def _number(value: object) -> bool:

@@ -235,7 +235,7 @@ class World:
         plans = self._policy.plan([r.state for r in running])
         # Plain decoding makes equal passes, one after the other.
         plain = table[len(running)] * factor(self.seconds, len(running)) + self._launches.replayed
-        one = table[1] * factor(self.seconds, 1)
+        one = table[1] * factor(self.seconds, 1) * self._disturbance.drafting(self.seconds)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
         width = len(running) * max(d.rows for d in drafts)
         asked = max(1, sum(d.apart_ms > 0 for d in drafts))

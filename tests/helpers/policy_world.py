@@ -73,7 +73,7 @@ def play(
             upto = min(at, read + step.reads)
             seen = [says(i) for i in range(max(read, upto - 16, 0), upto)]
             evidence = [Evidence(0, step.source, 0, c, s) for c, s in seen]
-            draft_s, read = cost * (1 + 0.3 * (upto - read)), upto
+            draft_s, read = cost * (0.7 + 0.3 * (upto - read)), upto
         elif step is not None and step.budget.nodes:
             read = at
             while drafted < step.budget.depth:

@@ -1,12 +1,13 @@
-"""Passes that the machine interrupts twice in a row, which only looks like a slower machine."""
+"""Passes and drafts that take long for a while: interrupted twice in a row, or all of them."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from policy_world import CPU
+from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.prices import DOUBTFUL
 
@@ -88,3 +89,46 @@ def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> N
     assert costs.doubt(4) > 0.3, "the lowest plausible prices are half as steep"
     passes(4)
     assert (ratio(4), ratio(16)) == pytest.approx(quiet, rel=0.25)
+
+
+OWN = 0.3
+"""Milliseconds of a drafted token on `GPU`."""
+
+
+def speed(policy: Controller, cost: float, tokens: int, seed: int = 0) -> float:
+    """Times plain decoding in a reply of a draft of which nine in ten tokens stand."""
+    played = play(policy, steady(0.9, seed=seed), GPU, cost, tokens=tokens)
+    return plain_seconds(GPU, tokens) / played.seconds
+
+
+@pytest.mark.parametrize("rounds", [10, 20, 60])
+@pytest.mark.parametrize("times", [8, 20, 60])
+def test_drafts_that_were_slow_for_a_while_are_used_again(times: float, rounds: int) -> None:
+    """What a parked draft costs is looked at by a token of it, which the session can pay. The draws
+    are fixed by their seed.
+    """
+    policy = auto(GPU, OWN)
+    for seed in range(3):
+        speed(policy, OWN, 200, seed)
+    speed(policy, times * OWN, rounds, 3)
+    for seed in range(4, 8):
+        speed(policy, OWN, 200, seed)
+    assert speed(policy, OWN, 200, 9) > 2.0
+
+
+@pytest.mark.parametrize("times", [20, 50])
+def test_a_draft_that_was_measured_beside_another_program_is_used_in_the_same_session(
+    times: float,
+) -> None:
+    policy = auto(GPU, times * OWN)
+    for seed in range(8):
+        speed(policy, OWN, 200, seed)
+    assert speed(policy, OWN, 200, 9) > 2.0
+
+
+@pytest.mark.parametrize("cost", [8.0, 12.0, 40.0, 200.0])
+def test_a_draft_that_is_too_dear_costs_less_than_the_session_saves(cost: float) -> None:
+    policy = auto(GPU, cost)
+    found = [1 / speed(policy, cost, 200, seed) for seed in range(10)]
+    assert sum(found) / len(found) < 1.008
+    assert max(found) <= max(1.01, 1 + cost / 10 / 200 + 1e-9)  # a look or two in one reply

@@ -91,10 +91,12 @@ class ChainDrafter(Drafter):
         for c in chains:
             self._chains[c.ask.seq] = c
             if c.ask.probe:
+                before = self._cache.length(c.ask.seq)
                 self._probe(c.ask)
+                c.passes = int(self._cache.length(c.ask.seq) > before)
         seconds = time.perf_counter() - start
         each = seconds / max(1, sum(c.passes for c in chains))
-        return [c.draft(self.name, each * max(c.passes, int(c.ask.probe))) for c in chains]
+        return [c.draft(self.name, each * c.passes) for c in chains]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Drop rejected tokens from the cache; read a whole prompt, as the target did.
