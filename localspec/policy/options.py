@@ -158,7 +158,7 @@ class Options:
         )
 
     def _prices_token(self, key: Key, reply: Reply, prices: Prices, now: int) -> bool:
-        """Whether to look at what a drafted token costs, by reading one: where drafts might win that
+        """Whether to look at what a drafted token costs, by reading one: where drafts may win that
         price in the reply if they cost nothing, and the session has it.
         """
         look = self._priced.setdefault(key[0], Look(TRIAL, now, TRIAL, longest=NO_LIMIT))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from policy_world import CPU, GPU, auto, plain_seconds, play, steady
+from policy_world import CPU, auto, plain_seconds, play, steady
 
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.prices import DOUBTFUL
+from localspec.policy.prices import DOUBTFUL, PriceList
 
 CURVE = {n: ms / 1000 for n, ms in CPU.items()}
 DRAFT = 0.06 * CURVE[1]
@@ -91,44 +91,61 @@ def test_a_neighbour_that_leaves_between_two_drafts_does_not_end_drafting() -> N
     assert (ratio(4), ratio(16)) == pytest.approx(quiet, rel=0.25)
 
 
-OWN = 0.3
-"""Milliseconds of a drafted token on `GPU`."""
+FLAT = {1: 30.0, 2: 30.7, 4: 32.1, 8: 34.9, 16: 40.5}
+OWN = 6.0
+"""Milliseconds of a drafted token."""
 
 
 def speed(policy: Controller, cost: float, tokens: int, seed: int = 0) -> float:
     """Times plain decoding in a reply of a draft of which nine in ten tokens stand."""
-    played = play(policy, steady(0.9, seed=seed), GPU, cost, tokens=tokens)
-    return plain_seconds(GPU, tokens) / played.seconds
+    played = play(policy, steady(0.9, seed=seed), FLAT, cost, tokens=tokens)
+    return plain_seconds(FLAT, tokens) / played.seconds
 
 
-@pytest.mark.parametrize("rounds", [10, 20, 60])
-@pytest.mark.parametrize("times", [8, 20, 60])
-def test_drafts_that_were_slow_for_a_while_are_used_again(times: float, rounds: int) -> None:
+@pytest.mark.parametrize("tokens", [30, 60, 240])
+@pytest.mark.parametrize("times", [3, 5, 8, 20])
+def test_drafts_that_were_slow_for_a_while_are_used_again(times: float, tokens: int) -> None:
     """What a parked draft costs is looked at by a token of it, which the session can pay. The draws
-    are fixed by their seed.
+    are fixed by their seeds: no alarm is by chance.
     """
-    policy = auto(GPU, OWN)
+    policy = auto(FLAT, OWN)
     for seed in range(3):
         speed(policy, OWN, 200, seed)
-    speed(policy, times * OWN, rounds, 3)
+    speed(policy, times * OWN, tokens, 3)
     for seed in range(4, 8):
         speed(policy, OWN, 200, seed)
-    assert speed(policy, OWN, 200, 9) > 2.0
+    assert speed(policy, OWN, 200, 8) > 1.7
+    assert policy.costs.draft("model") == pytest.approx(OWN, rel=0.1)
 
 
-@pytest.mark.parametrize("times", [20, 50])
+def test_wide_passes_that_were_slow_for_a_while_may_be_as_they_were_measured() -> None:
+    """So a trial measures them again, although they are believed to cost nine times as much."""
+    costs = Costs(FLAT)
+    for _ in range(60):
+        costs.passed(1, FLAT[1])
+        costs.passed(4, 10 * FLAT[4])
+    for _ in range(100):
+        costs.passed(1, FLAT[1])
+    prices = PriceList({0: costs}, 16, {}, pads=False)
+    prices.read(10, 1, 1)
+    own = prices.of("suffix", copies=True)
+    assert own.curve[3] > 5
+    assert own.at_best.curve[3] == pytest.approx(FLAT[4] / FLAT[1], rel=0.05)
+
+
+@pytest.mark.parametrize("times", [5, 20, 50])
 def test_a_draft_that_was_measured_beside_another_program_is_used_in_the_same_session(
     times: float,
 ) -> None:
-    policy = auto(GPU, times * OWN)
-    for seed in range(8):
+    policy = auto(FLAT, times * OWN)
+    for seed in range(20):
         speed(policy, OWN, 200, seed)
-    assert speed(policy, OWN, 200, 9) > 2.0
+    assert speed(policy, OWN, 200, 20) > 1.5
 
 
-@pytest.mark.parametrize("cost", [8.0, 12.0, 40.0, 200.0])
+@pytest.mark.parametrize("cost", [24.0, 36.0, 120.0, 600.0])
 def test_a_draft_that_is_too_dear_costs_less_than_the_session_saves(cost: float) -> None:
-    policy = auto(GPU, cost)
+    policy = auto(FLAT, cost)
     found = [1 / speed(policy, cost, 200, seed) for seed in range(10)]
     assert sum(found) / len(found) < 1.008
-    assert max(found) <= max(1.01, 1 + cost / 10 / 200 + 1e-9)  # a look or two in one reply
+    assert max(found) <= max(1.01, 1 + cost / FLAT[1] / 200 + 1e-9)  # a look or two in one reply
