@@ -13,12 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localspec.compiling import own_build
 from localspec.core.errors import LocalspecError, NoKernelError
 from localspec.core.safe_text import safe_line
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.kernels.instruction_sets import title
-from localspec.loading import build_record, kernel_proof
+from localspec.loading import kernel_proof
 from localspec.loading.kernel_proof import Proved
 
 OWN, LLAMA = "own", "llama"
@@ -97,7 +98,7 @@ def _ready(
         raise LocalspecError(why)
     built = build.stored()
     # scripts/localspec compiles them with llama.cpp; an installation by pip does when it starts.
-    if built is None and make and (wanted == OWN or build_record.build() is None):
+    if built is None and make and (wanted == OWN or own_build.build() is None):
         known = kernel_proof.failed_before()
         if known and wanted != OWN:
             raise LocalspecError(known)
