@@ -131,7 +131,7 @@ class PriceList:
         self, curves: dict[int, Costs], k_max: int, shares: Mapping[str, float], *, pads: bool
     ) -> None:
         """``curves``, by bucket of context length, is updated; see `Controller` for the rest."""
-        self._curves, self._k_max, self._read_shares, self._pads = curves, k_max, shares, pads
+        self._curves, self._k_max, self._read_shares, self.pads = curves, k_max, shares, pads
         self.replace({})
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
@@ -146,7 +146,8 @@ class PriceList:
         self._prices: dict[tuple[str, float, int], Prices] = {}
         self.doubt = 0.0
         """Standard deviation of the logarithm of what a usual draft's pass costs."""
-        self._measured_share = 1.0
+        self.measured_share = 1.0
+        """See `Costs.measured_share`, of a usual draft's pass."""
         self.widths: Sequence[int] = ()
         """See `DraftPlan.widths`."""
         self.curve: Curve = np.ones(1)
@@ -165,8 +166,8 @@ class PriceList:
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
         seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
         self.curve = self.unpadded = seconds / seconds[0]
-        self.doubt, self._measured_share = self.costs.doubt(4), self.costs.measured_share(4)
-        self.widths = quickest(seconds) if self._pads and requests == 1 else ()
+        self.doubt, self.measured_share = self.costs.doubt(4), self.costs.measured_share(4)
+        self.widths = quickest(seconds) if self.pads and requests == 1 else ()
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]
         self._prices.clear()
@@ -193,7 +194,7 @@ class PriceList:
             curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
             cost = 0.0 if copies else self.token(source, self.requests)
             doubts = self.doubt, self.costs.draft_doubt(source)
-            found = Prices(curve, cost, measured, doubts, self._measured_share)
+            found = Prices(curve, cost, measured, doubts, self.measured_share)
             self._prices[key] = found
         return found
 

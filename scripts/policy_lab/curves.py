@@ -192,10 +192,13 @@ DISTURBANCES = (
     Disturbance("throttled", factor=_throttled),
     Disturbance("neighbour", factor=_neighbour),
     Disturbance("stalls", stalls=0.01),
-    Disturbance("slow drafts", drafting=_burst),
-    Disturbance("slow wide passes", factor=_wide_burst),
-    Disturbance("slow drafts and wide passes", factor=_wide_burst, drafting=_burst),
 )
+BURSTS = (
+    Disturbance("slow-drafts", drafting=_burst),
+    Disturbance("slow-passes", factor=_wide_burst),
+    Disturbance("slow-both", factor=_wide_burst, drafting=_burst),
+)
+"""What drafts need takes ten times as long for a while, and plain passes do not."""
 OVERRUN = Disturbance("overrun", noise=0.9)
 """Other programs compute on all cores: passes wait for whole time slices of theirs."""
 

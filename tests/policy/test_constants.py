@@ -26,6 +26,7 @@ FIXED = {
     "SETTLE": "passes in which llama.cpp builds and captures graphs",
     "FIRST_ANSWER": "an index is built once",
     "FORMAT": "of the file",
+    "WIDE": "rows of a usual draft",
     "WIDTHS": "bounds the time of an observation",
 }
 """Constants that are not tuned: each is measured, or follows from what it describes."""
