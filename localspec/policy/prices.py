@@ -50,14 +50,11 @@ class Prices:
         cost: float,
         measured: Curve | None = None,
         doubts: tuple[float, float] = (0.0, 0.0),
-        measured_share: float = 1.0,
     ) -> None:
         """``cost`` is that of a drafted token; ``measured`` the curve before it was divided among
-        requests; ``doubts`` are deviations of the logarithms of wide passes' extra time and of it;
-        ``measured_share`` is how much of that extra time there was when it was measured at load.
+        requests; ``doubts`` are deviations of the logarithms of wide passes' extra time and of it.
         """
-        self.curve, self.cost = curve, cost
-        self._doubts, self._measured_share = doubts, measured_share
+        self.curve, self.cost, self._doubts = curve, cost, doubts
         self.measured = curve if measured is None else measured
         self.costs = curve[1:] + zero_to(len(curve) - 1)[1:] * cost
         """(K,) cost of rounds with drafts of 1 to K tokens."""
@@ -77,12 +74,9 @@ class Prices:
 
     @functools.cached_property
     def at_best(self) -> Prices:
-        """Prices as low as they may well be, if a sweep was disturbed or the machine got faster, or
-        is again as it was measured.
-        """
+        """Prices as low as they may well be, if a sweep was disturbed or the machine got faster."""
         passes, drafts = (math.exp(-DOUBT * max(0.0, d - DOUBTFUL)) for d in self._doubts)
-        share = min(UNSEEN, passes, self._measured_share)
-        return Prices(1 + share * (self.curve - 1), self.cost * drafts)
+        return Prices(1 + min(UNSEEN, passes) * (self.curve - 1), self.cost * drafts)
 
     @property
     def free(self) -> Prices:
@@ -194,8 +188,7 @@ class PriceList:
             curve = measured if factor == 1.0 else 1 + (measured - 1) * factor
             cost = 0.0 if copies else self.token(source, self.requests)
             doubts = self.doubt, self.costs.draft_doubt(source)
-            found = Prices(curve, cost, measured, doubts, self.measured_share)
-            self._prices[key] = found
+            found = self._prices[key] = Prices(curve, cost, measured, doubts)
         return found
 
     def reading(self, source: str, unread: int, requests: int) -> float:

@@ -7,9 +7,11 @@ import random
 import pytest
 from policy_world import CPU, auto, plain_seconds, play, steady
 
+from localspec.core.plan import Outcome, RequestState
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.prices import DOUBTFUL, PriceList
+from localspec.policy.prices import DOUBTFUL
+from localspec.policy.storage import Knowledge
 
 CURVE = {n: ms / 1000 for n, ms in CPU.items()}
 DRAFT = 0.06 * CURVE[1]
@@ -118,19 +120,23 @@ def test_drafts_that_were_slow_for_a_while_are_used_again(times: float, tokens: 
     assert policy.costs.draft("model") == pytest.approx(OWN, rel=0.1)
 
 
-def test_wide_passes_that_were_slow_for_a_while_may_be_as_they_were_measured() -> None:
-    """So a trial measures them again, although they are believed to cost nine times as much."""
+def test_wide_passes_that_were_slow_for_a_while_are_looked_at_by_a_plain_one() -> None:
+    """They are believed to cost eleven plain ones, so no draft shows that they cost one."""
     costs = Costs(FLAT)
     for _ in range(60):
         costs.passed(1, FLAT[1])
         costs.passed(4, 10 * FLAT[4])
     for _ in range(100):
         costs.passed(1, FLAT[1])
-    prices = PriceList({0: costs}, 16, {}, pads=False)
-    prices.read(10, 1, 1)
-    own = prices.of("suffix", copies=True)
-    assert own.curve[3] > 5
-    assert own.at_best.curve[3] == pytest.approx(FLAT[4] / FLAT[1], rel=0.05)
+    assert costs.verify(4) / costs.verify(1) > 5
+    policy, looks = Controller(Knowledge({0: costs}), ["model"], pads=True), 0
+    for emitted in range(1500):
+        (plan,) = policy.plan([RequestState(0, 10, emitted, "greedy", unread=emitted)])
+        rows = plan.rows(1)
+        looks += rows > 1
+        policy.learn([Outcome(0, "", 0, 0, 0, 0, 0.0, FLAT[rows], padding=rows - 1)], [])
+    assert looks == 1
+    assert costs.verify(4) / costs.verify(1) == pytest.approx(FLAT[4] / FLAT[1], rel=0.1)
 
 
 @pytest.mark.parametrize("times", [5, 20, 50])
