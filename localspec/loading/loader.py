@@ -37,6 +37,7 @@ from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
 from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
 from localspec.loading.workers import connected
+from localspec.models.catalog.hub_environment import is_offline
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat import control_vector
 from localspec.models.compat.lora import require_fitting
@@ -109,10 +110,13 @@ def load(
     Raises:
         LocalspecError: see `localspec.core.errors`; nothing stays loaded.
     """
+    options = dataclasses.replace(options, offline=options.offline or is_offline())
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell(on_event, "checking llama.cpp on this processor, once"))
-    own = own_kernels.engage(options.kernels, lambda what: _tell(on_event, what))
+    own = own_kernels.engage(
+        options.kernels, lambda what: _tell(on_event, what), offline=options.offline
+    )
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
         _require_adapter(adapter.path, files.target)
