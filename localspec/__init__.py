@@ -10,6 +10,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.core.adapter_list import AdapterUse
+    from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.errors import LocalspecError
     from localspec.core.events import (
         Finished,
@@ -23,9 +25,8 @@ if TYPE_CHECKING:
         Token,
     )
     from localspec.core.grammar_spec import GrammarSpec
-    from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.options import Options
-    from localspec.core.origin import Origin
+    from localspec.core.picture import Picture
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
     from localspec.runtime import Runtime
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GREEDY",
+    "AdapterUse",
     "Finished",
     "GrammarSpec",
     "Loading",
@@ -42,6 +44,7 @@ __all__ = [
     "Notice",
     "Options",
     "Origin",
+    "Picture",
     "PromptScored",
     "Reading",
     "Reply",
@@ -57,17 +60,19 @@ __all__ = [
 
 
 _HOMES = {
+    "AdapterUse": "core.adapter_list",
+    "Picture": "core.picture",
     "GREEDY": "core.sampling_params",
     "GrammarSpec": "core.grammar_spec",
     "LocalspecError": "core.errors",
     "Options": "core.options",
     "ReplyRequest": "core.reply_request",
-    "Origin": "core.origin",
-    "PromptScored": "core.logprobs",
+    "Origin": "core.emitted",
+    "PromptScored": "core.emitted",
     "Runtime": "runtime",
     "Sampling": "core.sampling_params",
-    "TokenLogprob": "core.logprobs",
-    "TokenLogprobs": "core.logprobs",
+    "TokenLogprob": "core.emitted",
+    "TokenLogprobs": "core.emitted",
 }
 
 

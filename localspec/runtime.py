@@ -46,9 +46,8 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.options import Options
 from localspec.core.processes.activity import doing
-from localspec.core.reply_request import ReplyRequest, TakesEvents
+from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.core.sampling_params import Sampling
-from localspec.core.tokenized import Tokenized
 from localspec.generation.examine import examine
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
@@ -257,7 +256,7 @@ class Runtime:
 
         Raises:
             LocalspecError: it is none, of another model, or there are too many; see
-                `localspec.models.compat.lora`.
+                `localspec.models.compat.adapters`.
         """
         self.pair.require_adapter(path)
         self._scheduler.load_adapter(path)

@@ -7,7 +7,6 @@ update does only what is missing. Standard library only: this runs before anythi
 
 import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -16,17 +15,26 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import llama_backend
 import llama_choice
 import llama_time
 import llama_wheel
-from bootstrap_steps import Failure, describe, locked, run_step, say
+from bootstrap_steps import (
+    Failure,
+    interrupt,
+    locked,
+    outcome,
+    read_notes,
+    run_step,
+    say,
+    write_notes,
+)
 from llama_check import load_failure, prove
 from llama_engine import Place, make_sound
 from llama_ladder import Ladder
 from llama_pace import Pace
+from llama_wheel import sha256_of
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -37,23 +45,13 @@ PROFILES = ("runtime", "dev")
 FROM_FILE = ("--no-deps", "--no-index", "--force-reinstall")
 
 
-def file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def load_state(path: Path = STATE) -> dict[str, str]:
-    """The finished parts; empty where the file is missing or damaged."""
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
+    """The finished parts."""
+    return read_notes(path)
 
 
 def save_state(state: dict[str, str], path: Path = STATE) -> None:
-    scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(state, indent=1), encoding="utf-8")
-    scratch.replace(path)
+    write_notes(path, state)
 
 
 def read_stamp(profile: str) -> str | None:
@@ -135,12 +133,12 @@ def pip_install(title: str, *arguments: str | Path) -> None:
 def install_packages(state: dict[str, str], profile: str) -> None:
     # The dev lock holds the runtime lock's pins and more.
     for name in PROFILES[PROFILES.index(profile) :]:
-        if state.get(f"packages {name}") == file_digest(ROOT / "requirements" / f"{name}.lock"):
+        if state.get(f"packages {name}") == sha256_of(ROOT / "requirements" / f"{name}.lock"):
             return
     lock = ROOT / "requirements" / f"{profile}.lock"
     for name in PROFILES:
         state.pop(f"packages {name}", None)  # this install may move the pins of another
-    with part(state, f"packages {profile}", file_digest(lock)):
+    with part(state, f"packages {profile}", sha256_of(lock)):
         pip_install("installing packages", "--require-hashes", "--only-binary", ":all:", "-r", lock)
 
 
@@ -184,7 +182,7 @@ def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) 
 
 
 def install_checkout(state: dict[str, str]) -> None:
-    digest = file_digest(ROOT / "pyproject.toml")
+    digest = sha256_of(ROOT / "pyproject.toml")
     if state.get("checkout") != digest:
         with part(state, "checkout", digest):
             pip_install(
@@ -247,7 +245,7 @@ def prepare(profile: str, stamp: str) -> None:
 def compile_kernel(state: dict[str, str]) -> None:
     """Compile the kernel for rows of logits; without it rounds take longer, and nothing else."""
     # 2: stored with its digest, without which it is not loaded
-    digest = "2 " + file_digest(ROOT / "localspec" / "core" / "kernel" / "rows.c")
+    digest = "2 " + sha256_of(ROOT / "localspec" / "core" / "kernel" / "rows.c")
     if state.get("kernel") == digest:
         return
     command: list[str | Path] = [PYTHON, "-P", "-m", "localspec.core.kernel.build"]
@@ -278,10 +276,6 @@ def compile_own_kernels(state: dict[str, str]) -> None:
     save_state(state)
 
 
-def interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def become(command: list[str], profile: str) -> None:
     """Replace this process by a command, so that ending the script also ends a build."""
     environ = {**os.environ, "LOCALSPEC_READY": profile}
@@ -297,16 +291,10 @@ def main() -> int:
             signal.signal(number, interrupt)
     profile, *command = sys.argv[1:]
     try:
-        prepare(profile, os.environ["LOCALSPEC_STAMP"])
-    except Failure as failure:
-        say(str(failure))
-        return failure.status
-    except KeyboardInterrupt:
-        say("interrupted; the next start carries on from here")
-        return 130
-    except OSError as error:
-        say(describe(error))
-        return 1
+        status = outcome(
+            lambda: prepare(profile, os.environ["LOCALSPEC_STAMP"]),
+            "interrupted; the next start carries on from here",
+        )
     except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
         try:
             with LOG.open("a", encoding="utf-8") as log:
@@ -317,8 +305,9 @@ def main() -> int:
             f"unexpected {type(error).__name__}: {error}; delete .venv and start again [log: {LOG}]"
         )
         return 1
-    become(command, profile)
-    return 0
+    if status == 0:
+        become(command, profile)
+    return status
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from llama_pace import Pace
@@ -129,6 +131,43 @@ def describe(error: OSError) -> str:
         return "the disk is full; free some space and start again"
     where = f": {error.filename}" if error.filename else ""
     return f"{error.strerror or error}{where}; fix that and start again"
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """What `write_notes` wrote; empty where the file is missing or damaged."""
+    try:
+        notes = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in notes.items()} if isinstance(notes, dict) else {}
+
+
+def write_notes(path: Path, notes: object) -> None:
+    """Write a JSON object, all or nothing."""
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps(notes, indent=1), encoding="utf-8")
+    scratch.replace(path)
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Handles a signal as Ctrl-C is."""
+    raise KeyboardInterrupt
+
+
+def outcome(work: Callable[[], object], interrupted: str) -> int:
+    """The exit status of ``work``; what it failed of is said in one line."""
+    try:
+        work()
+    except Failure as failure:
+        say(str(failure))
+        return failure.status
+    except KeyboardInterrupt:
+        say(interrupted)
+        return 130
+    except OSError as error:
+        say(describe(error))
+        return 1
+    return 0
 
 
 def minutes(seconds: float) -> str:

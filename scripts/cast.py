@@ -2,9 +2,8 @@
 
     python scripts/cast.py
 
-plays the keys of docs/first-minute.keys in a pseudo-terminal, writes the recording in asciinema's
-format (version 2) and draws docs/first-minute.svg. Speeds in the picture are those of this machine
-at that moment: record on a quiet one.
+plays the keys of docs/first-minute.keys in a pseudo-terminal and draws docs/first-minute.svg.
+Speeds in the picture are those of this machine at that moment: record on a quiet one.
 
 A file of keys has one step a line: ``wait TEXT`` until the screen shows it, ``type TEXT``,
 ``key NAME``, ``pause SECONDS``; the first line is the command.
@@ -17,7 +16,6 @@ import codecs
 import contextlib
 import fcntl
 import html
-import json
 import os
 import pty
 import select
@@ -319,21 +317,6 @@ def _row_svg(line: Row, styles: Names) -> str:
 # -- the command line --------------------------------------------------------------------------
 
 
-def write_cast(path: Path, outputs: list[Output], columns: int, rows: int, title: str) -> None:
-    """Write the recording in asciinema's format, version 2."""
-    head = {"version": 2, "width": columns, "height": rows, "title": title}
-    lines = [json.dumps(head)]
-    lines += [json.dumps([round(o.seconds, 3), "o", o.text]) for o in outputs]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def read_cast(path: Path) -> tuple[list[Output], int, int, str]:
-    """Outputs, columns, rows and title of a recording."""
-    head, *lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    outputs = [Output(seconds, text) for seconds, kind, text in lines if kind == "o"]
-    return outputs, head["width"], head["height"], head.get("title", "")
-
-
 def record(keys: Path, columns: int, rows: int, home: Path) -> tuple[list[Output], str]:
     """Play a file of keys; returns the outputs and the command."""
     lines = keys.read_text(encoding="utf-8").splitlines()
@@ -357,19 +340,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--keys", type=Path, default=ROOT / "docs" / "first-minute.keys")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "first-minute.svg")
-    parser.add_argument("--cast", type=Path, help="where to keep the recording")
-    parser.add_argument("--draw", type=Path, help="draw this recording; nothing is run")
     parser.add_argument("--home", type=Path, help="LOCALSPEC_HOME; a new one by default")
     parser.add_argument("--size", default="96x26", help="columns x rows")
     arguments = parser.parse_args()
     columns, rows = (int(part) for part in arguments.size.split("x"))
-    if arguments.draw:
-        outputs, columns, rows, title = read_cast(arguments.draw)
-    else:
-        with tempfile.TemporaryDirectory() as new:
-            outputs, title = record(arguments.keys, columns, rows, arguments.home or Path(new))
-    if arguments.cast:
-        write_cast(arguments.cast, outputs, columns, rows, title)
+    with tempfile.TemporaryDirectory() as new:
+        outputs, title = record(arguments.keys, columns, rows, arguments.home or Path(new))
     picture = svg([*frames(outputs, columns, rows)], columns, rows, title)
     arguments.out.write_text(picture, encoding="utf-8")
     print(f"{arguments.out}: {len(picture.encode()) / 1000:.0f} kB")

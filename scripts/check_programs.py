@@ -2,7 +2,6 @@
 
     scripts/check_programs                        all of them
     scripts/check_programs "openai (npm)" Codex   some
-    scripts/check_programs --minutes 3            the light ones together, and the server's memory
 
 Each is installed from PyPI or npm, in its newest version, into an environment of its own below the
 folder, and does one task (`programs.toml`) with a server on a free port: the embedded pair with
@@ -19,15 +18,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 from benches.shared.servers import answers, free_port, own_environment, started
 
 from localspec.core.files.paths import cache_dir
@@ -52,8 +48,6 @@ class Program:
     command: tuple[str, ...] = ()
     """The task as a command of the package, instead."""
     node: bool = False
-    light: bool = False
-    """Whether it takes part when all run together."""
     edits: bool = False
     """Whether it edits ``notes.txt``, with scripted replies."""
     environ: dict[str, str] = field(default_factory=dict)
@@ -198,13 +192,13 @@ def _last(said: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[str], log: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """The address of a server that runs meanwhile, and its process; ``{port}`` is replaced."""
+def serving(command: Sequence[str], log: Path) -> Iterator[str]:
+    """The address of a server that runs meanwhile; ``{port}`` is replaced."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     words = [part.replace("{port}", str(port)) for part in command]
     ready = lambda _: answers(url, "/v1/models")  # noqa: E731
-    with started(words, ready, own_environment(), log) as (pid, _):
-        yield url, psutil.Process(pid)
+    with started(words, ready, own_environment(), log):
+        yield url
 
 
 def real_server(folder: Path) -> list[str]:
@@ -233,46 +227,8 @@ def attempt(program: Program, folder: Path, url: str) -> Tried:
         return Tried(program, installed.version, installed.task(url, place))
     script = str(_ROOT / "scripts" / "scripted_server.py")
     command = [sys.executable, script, "{port}", str(place)]
-    with serving(command, installed.folder / "server.log") as (scripted, _):
+    with serving(command, installed.folder / "server.log") as scripted:
         return Tried(program, installed.version, installed.task(scripted, place))
-
-
-def together(programs: Sequence[Program], folder: Path, minutes: float) -> list[str]:
-    """Have the light ones do their tasks all at once, again and again; prints the memory.
-
-    Returns:
-        what went wrong.
-    """
-    light = [Installed(program, folder) for program in programs if program.light]
-    with serving(real_server(folder), folder / "server.log") as (url, server):
-        end = time.monotonic() + minutes * 60
-        tasks, wrong = 0, set()
-
-        def client(installed: Installed) -> int:
-            n, place = 0, installed.workplace()
-            while time.monotonic() < end:
-                if problem := installed.task(url, place):
-                    wrong.add(f"{installed.program.name}: {problem}")
-                n += 1
-            return n
-
-        for installed in light:  # what a first request allocates is no growth
-            installed.task(url, installed.workplace())
-        print(f"at first: {_memory(server)}", flush=True)
-        with ThreadPoolExecutor(len(light)) as pool:
-            counts = [pool.submit(client, installed) for installed in light]
-            while time.monotonic() < end:
-                time.sleep(min(30.0, max(0.1, end - time.monotonic())))
-                print(f"{end - time.monotonic():5.0f} s left: {_memory(server)}", flush=True)
-            tasks = sum(count.result() for count in counts)
-        print(f"at last:  {_memory(server)}; {tasks} tasks of {len(light)} programs", flush=True)
-    return sorted(wrong)
-
-
-def _memory(server: psutil.Process) -> str:
-    """Resident memory of the server and its children, in MB."""
-    sizes = [one.memory_info().rss / 1e6 for one in (server, *server.children(recursive=True))]
-    return f"{sum(sizes):.1f} MB ({', '.join(f'{size:.1f}' for size in sizes)})"
 
 
 def main() -> None:
@@ -282,17 +238,12 @@ def main() -> None:
     names = [program.name for program in PROGRAMS]
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     parser.add_argument("--folder", type=Path, default=cache_dir() / "programs")
-    parser.add_argument("--minutes", type=float, help="the light ones together, so long")
     asked = parser.parse_args()
     if unknown := [name for name in asked.names if name not in names]:
         parser.error(f"no such program: {', '.join(unknown)}; there are: {', '.join(names)}")
     chosen = [program for program in PROGRAMS if not asked.names or program.name in asked.names]
     asked.folder.mkdir(parents=True, exist_ok=True)
-    if asked.minutes is not None:
-        wrong = together(chosen, asked.folder, asked.minutes)
-        print("\n".join(wrong) or "no task failed")
-        raise SystemExit(bool(wrong))
-    with serving(real_server(asked.folder), asked.folder / "server.log") as (url, _):
+    with serving(real_server(asked.folder), asked.folder / "server.log") as url:
         print("| program | version | did | result |\n|---|---|---|---|")
         failed = False
         for program in chosen:

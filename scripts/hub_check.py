@@ -17,7 +17,15 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from huggingface_hub import hf_hub_download
+
+from localspec.core.errors import LocalspecError, ModelNotFoundError
+from localspec.models.catalog import hf_cache
+from localspec.models.hub import api, client, download, error_messages, listings
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download import is_whole
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.error_messages import RevisionGoneError
 
 _REPO, _FILE = "ggml-org/tiny-llamas", "stories260K.gguf"
 
@@ -36,9 +44,6 @@ class Expectations:
     """Our assumptions about the Hub, one method each, checked in this order."""
 
     def __init__(self, name: str, file: str) -> None:
-        from localspec.models.hub import api, client
-        from localspec.models.hub.download_jobs import DownloadJob
-
         self.name, self.file = name, file
         self.repo = api.look_up(name)
         entry = self.repo.entry(file)
@@ -53,23 +58,17 @@ class Expectations:
         expect(self.entry.sha256, "no sha256 of a large file")
 
     def the_tree_says_the_same_as_the_description(self) -> None:
-        from localspec.models.hub import client, listings
-
         place = f"{client.endpoint()}/api/models/{self.name}/tree/{self.repo.commit}"
         page, _ = client.get_json(f"{place}?recursive=true")
         found = {entry.path: entry for entry in listings.files(page)}
         expect(found.get(self.file) == self.entry, f"{found.get(self.file)}, not {self.entry}")
 
     def head_says_size_and_hash(self) -> None:
-        from localspec.models.hub import client
-
         found = client.head(self.url)
         expect(found.get("X-Linked-Size") == str(self.entry.size), str(dict(found)))
         expect((found.get("X-Linked-ETag") or "").strip('"') == self.entry.etag, str(dict(found)))
 
     def a_range_is_answered_with_that_range(self) -> None:
-        from localspec.models.hub import client
-
         start, end = self.entry.size // 2, self.entry.size // 2 + 100
         with client.stream(self.url, self.headers(start=start, end=end)) as response:
             body = b"".join(response.iter_raw())
@@ -79,16 +78,11 @@ class Expectations:
             expect(len(body) == 100, f"{len(body)} bytes")
 
     def downloads_come_from_another_origin_without_the_token(self) -> None:
-        from localspec.models.hub import client
-
         with client.stream(self.url, self.headers(start=0, end=10)) as response:
             expect(response.history, "no redirect")
             expect("Authorization" not in response.request.headers, "the token went along")
 
     def a_commit_a_branch_and_a_pull_request_are_revisions(self) -> None:
-        from localspec.models.hub import api
-        from localspec.models.hub.error_messages import RevisionGoneError
-
         expect(api.look_up(self.name, self.repo.commit).commit == self.repo.commit, "another one")
         expect(api.look_up(self.name, "main").commit == self.repo.commit, "main is another")
         for revision in ("no-such-branch", "f" * 40, "refs/pr/999999"):
@@ -99,9 +93,6 @@ class Expectations:
             raise DiffersError(f"{revision} is {found}")
 
     def what_is_not_there_is_said_so(self) -> None:
-        from localspec.core.errors import ModelNotFoundError
-        from localspec.models.hub import api, client, error_messages
-
         try:
             api.look_up("localspec-no-such-user/no-such-repository")
             raise DiffersError("a repository that nobody made")
@@ -116,11 +107,6 @@ class Expectations:
             expect("no such file" in str(found), str(found))
 
     def half_a_file_is_continued(self) -> None:
-        from localspec.models.catalog import hf_cache
-        from localspec.models.hub import download
-        from localspec.models.hub.connection_limit import ConnectionLimit
-        from localspec.models.hub.download_jobs import DownloadProgress
-
         half, part = self.entry.size // 2, hf_cache.partial(self.name, self.entry.etag)
         part.parent.mkdir(parents=True)
         progress, cancel = DownloadProgress(self.file, self.entry.size), threading.Event()
@@ -135,23 +121,12 @@ class Expectations:
         expect(progress.fetched == self.entry.size - half, f"{progress.fetched} bytes fetched")
 
     def huggingface_hub_finds_what_we_fetched(self) -> None:
-        from huggingface_hub import hf_hub_download
-
-        from localspec.models.catalog import hf_cache
-
         found = hf_hub_download(
             self.name, self.file, cache_dir=hf_cache.cache_folder(), local_files_only=True
         )
         expect(Path(found).stat().st_size == self.entry.size, found)
 
     def we_find_what_huggingface_hub_fetched(self) -> None:
-        from huggingface_hub import hf_hub_download
-
-        from localspec.models.catalog import hf_cache
-        from localspec.models.hub import client
-        from localspec.models.hub.download import is_whole
-        from localspec.models.hub.download_jobs import DownloadProgress
-
         os.environ["HF_HUB_CACHE"] = str(hf_cache.cache_folder().with_name("theirs"))
         hf_hub_download(
             self.name,
@@ -174,8 +149,6 @@ def main() -> int:
     parser.add_argument("--repo", default=_REPO)
     parser.add_argument("--file", default=_FILE)
     options = parser.parse_args()
-    from localspec.core.errors import LocalspecError
-
     with tempfile.TemporaryDirectory(prefix="hub-check-") as home:
         os.environ["HF_HUB_CACHE"] = str(Path(home, "hub"))
         try:

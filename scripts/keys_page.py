@@ -1,13 +1,7 @@
-"""Write docs/keys.md: every key and command, from the tables of the interface.
-
-python scripts/keys_page.py            write it
-python scripts/keys_page.py --check    only check that it is up to date
-"""
+"""Write docs/keys.md: every key and command, from the tables of the interface."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
 
 from tui.input import keymap
@@ -60,13 +54,8 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page or check it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
-    if not parser.parse_args().check:
-        PAGE.write_text(page(), encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != page():
-        sys.exit("docs/keys.md is out of date; run scripts/keys_page.py")
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

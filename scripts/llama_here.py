@@ -10,12 +10,11 @@ import signal
 import sys
 import zipfile
 from pathlib import Path
-from types import FrameType
 
 import llama_backend
 import llama_choice
 import llama_wheel
-from bootstrap_steps import Failure, describe, locked, say
+from bootstrap_steps import interrupt, locked, outcome, say
 from llama_check import load_failure, prove
 from llama_engine import Place, make_sound
 from llama_ladder import Ladder
@@ -87,24 +86,12 @@ def build() -> Path:
     return place.libraries
 
 
-def interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
-    try:
-        print(build())
-    except Failure as failure:
-        say(str(failure))
-        return failure.status
-    except KeyboardInterrupt:
-        say("interrupted; the next start of `localspec build-llama` carries on from here")
-        return 130
-    except OSError as error:
-        say(describe(error))
-        return 1
-    return 0
+    return outcome(
+        lambda: print(build()),
+        "interrupted; the next start of `localspec build-llama` carries on from here",
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from bootstrap_steps import read_notes, write_notes
 from llama_backend import Machine
 
 NOTES = "ladder.json"
@@ -83,7 +84,7 @@ class Ladder:
     def __init__(self, folder: Path, steps: tuple[Rung, ...]) -> None:
         self._folder = folder
         self._steps = steps
-        self.failed = _read(folder / NOTES)
+        self.failed = read_notes(folder / NOTES)
         """Names of rungs, and what failed there."""
 
     @property
@@ -101,7 +102,7 @@ class Ladder:
         self.failed[rung.name] = why
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        _write(self._folder / NOTES, self.failed)
+        write_notes(self._folder / NOTES, self.failed)
 
     def forget(self) -> None:
         """Delete the record: the next build begins at the top."""
@@ -109,21 +110,4 @@ class Ladder:
 
     def note(self, path: Path, rung: Rung) -> None:
         """Write the step of the current build, for `localspec doctor`."""
-        _write(path, {"rung": rung.name, "failed": self.failed})
-
-
-def _read(path: Path) -> dict[str, str]:
-    """The recorded state; empty where the file is missing or damaged."""
-    try:
-        notes = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(notes, dict):
-        return {}
-    return {str(name): str(why) for name, why in notes.items()}
-
-
-def _write(path: Path, value: object) -> None:
-    scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(value, indent=1), encoding="utf-8")
-    scratch.replace(path)
+        write_notes(path, {"rung": rung.name, "failed": self.failed})

@@ -188,33 +188,20 @@ def build_wheel(
 ) -> Path:
     """Build in ``work``; a later call continues an interrupted build there."""
     tools = work / "tools"
+    pip: list[str | Path] = [tools / "bin" / "python", "-I", "-m", "pip"]
     if not (tools / "ready").is_file():
         shutil.rmtree(tools, ignore_errors=True)
         run_step("preparing build tools", [base_python, "-m", "venv", tools], log)
-        install: list[str | Path] = [
-            tools / "bin" / "python",
-            "-I",
-            "-m",
-            "pip",
-            "install",
-            "--require-hashes",
-        ]
+        install = [*pip, "install", "--require-hashes", "--only-binary", ":all:"]
         lock = ROOT / "requirements" / "build.lock"
-        run_step("downloading build tools", [*install, "--only-binary", ":all:", "-r", lock], log)
+        run_step("downloading build tools", [*install, "-r", lock], log)
         (tools / "ready").touch()
     path = os.pathsep.join([str(tools / "bin"), os.environ["PATH"]])
 
     archive = work / f"llama_cpp_python-{source.version}.tar.gz"
     if not archive.is_file() or sha256_of(archive) != source.sha256:
-        download: list[str | Path] = [
-            tools / "bin" / "python",
-            "-I",
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-        ]
-        download += ["--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
+        download = [*pip, "download", "--no-deps", "--no-binary", ":all:"]
+        download += ["--no-build-isolation", "--require-hashes"]
         lock = ROOT / "requirements" / "llama.lock"
         run_step(
             "downloading llama.cpp (77 MB)",

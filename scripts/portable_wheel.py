@@ -26,8 +26,7 @@ from llama_ladder import Rung
 
 from localspec.core.errors import LocalspecError
 from localspec.kernels import build
-from localspec.kernels.headers import headers
-from localspec.kernels.instruction_sets import of_machine
+from localspec.kernels.instruction_sets import headers, of_machine
 
 ALL = Rung(
     "for every processor of this kind",

@@ -24,6 +24,7 @@ sys.path[:0] = [str(_ROOT / "tests" / folder) for folder in ("helpers", "serve")
 from fake_serving import ON, FakeEngine, World  # noqa: E402
 from served import served  # noqa: E402
 
+from localspec.core.emitted import Origin  # noqa: E402
 from localspec.core.events import (  # noqa: E402
     Finished,
     Message,
@@ -35,7 +36,6 @@ from localspec.core.events import (  # noqa: E402
     Token,
 )
 from localspec.core.options import Options  # noqa: E402
-from localspec.core.origin import Origin  # noqa: E402
 from localspec.core.reply_request import ReplyRequest  # noqa: E402
 from localspec.serve.backend.engine_slot import EngineSlot  # noqa: E402
 from localspec.serve.http.settings import ServeSettings  # noqa: E402

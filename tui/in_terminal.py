@@ -1,4 +1,6 @@
-"""Runs the interface in this terminal, for the command line."""
+"""Runs the interface in this terminal, for the command line: with an engine of its own, or with one
+on a server.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
 from localspec.core.settings_schema import FIGURES, NOTIFY, TITLES, TOOLS
 from localspec.engine.client import EngineClient
+from localspec.engine.port import Engine
 from tui.app import ChatApp
 from tui.input import keymap
 from tui.session.recorder import ChatRecorder
@@ -146,3 +149,32 @@ def _window_title(title: str) -> Iterator[None]:
     finally:
         terminal.write("\x1b[23;2t")
         terminal.flush()
+
+
+def run_elsewhere(
+    engine: Engine,
+    name: str,
+    sampling: Sampling,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    system: str | None = None,
+    resume: Chat | None = None,
+    *,
+    instead: str = "",
+) -> int:
+    """Run the interface in this terminal; the exit code. ``name`` is shown until ``engine`` is
+    connected; ``instead`` ends the error where that fails.
+
+    An unexpected exception is raised after the terminal is restored.
+    """
+    app = ChatApp(
+        engine,
+        Settings(sampling, max_tokens, seed),
+        name=name,
+        verifier="of the server",
+        system=system,
+        recorder=ChatRecorder(Saver()),
+        resume=resume,
+        **configured(),
+    )
+    return run_app(app, name, instead)

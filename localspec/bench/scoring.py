@@ -17,7 +17,7 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
-from localspec.decode.verifiers.near_tie import Choice
+from localspec.decode.verifiers import Choice
 from localspec.generation.processing import Processing
 from localspec.runtime import Runtime
 

@@ -1,5 +1,5 @@
-"""Prompts of `localspec bench`: eight kinds of work, written for this project. Two more, of tools,
-are in `tool_workloads`.
+"""Prompts of `localspec bench`: eight kinds of work, written for this project; and those that
+`localspec verify` asks when it is given none. Two more kinds, of tools, are in `tool_workloads`.
 
 Six kinds follow Spec-Bench (Xia et al. 2024): chat, rewriting, summarising, question answering,
 arithmetic, retrieval; code editing and JSON are other common uses of local models.
@@ -10,6 +10,57 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.core.reply_request import ReplyRequest
+
+VERIFY = (
+    "Hello!",
+    "Good morning, how are you?",
+    "Who are you?",
+    "What is localspec?",
+    "What can you do?",
+    "How does speculative decoding work?",
+    "Does drafting change the answer?",
+    "Thank you, goodbye!",
+    "What is 7 plus 5?",
+    "What is 12 + 30?",
+    "What is 9 times 8?",
+    "How much is 50 minus 18?",
+    "Is 14 larger than 41?",
+    "Count from 1 to 10.",
+    "List five fruits.",
+    "List the days of the week.",
+    "Name three planets.",
+    "Give me a list of four colours.",
+    "Give me five tips for better sleep.",
+    "Write a shopping list for a picnic.",
+    "Repeat this text: The river bends twice before it meets the old stone bridge.",
+    "Repeat after me: seven green bottles stand on a narrow shelf",
+    "Copy this line exactly: Order 4471 ships on Tuesday to Mrs Alvarez in Lisbon.",
+    "Replace the word cat with dog: The cat sat on the mat and the cat slept.",
+    "Rewrite this politely: Send me the report now.",
+    "Turn this into a bulleted list: apples, bread, milk, two lemons and a jar of honey",
+    "Make this sentence shorter: The meeting that we had planned for today was moved to Friday.",
+    "Extract the name and the age: Maria Lopez is 34 years old and lives in Porto.",
+    "Which city is named here? Last summer we travelled by train to Vienna and stayed a week.",
+    "Find the email address in this text: please write to anna.berg@example.com by noon.",
+    "What is the date in this sentence? The contract was signed on 12 March 2021 in Oslo.",
+    "Write a Python function that adds two numbers.",
+    "Write a Python function that reverses a string.",
+    "Write a Python function that checks whether a number is prime.",
+    "Write a Python function that returns the largest item of a list.",
+    "Write a function in Python to count the vowels in a text.",
+    "Format this as JSON: name Tom, age 41, city Bergen",
+    "Give me JSON with the keys title and year for the book Blue Harbour from 1987.",
+    "Turn this into JSON: product lamp, price 19, in stock yes",
+    "Explain in two sentences what a token is.",
+    "Tell me something about yourself in three sentences.",
+    "What is the capital of France?",
+    "Write a short story about a lighthouse.",
+    "Translate good night into German.",
+    "My name is Ada. Please greet me by my name.",
+    "Summarise this: The shop opens at nine, closes at six, and is closed on Sundays.",
+    "Is it safe to use localspec offline?",
+    "hi, what's 3 times 4, and can u list 3 animals?",
+)
 
 
 @dataclass(frozen=True, slots=True)

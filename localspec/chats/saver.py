@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from localspec.chats import rows
-from localspec.chats.chat_writer import ChatWriter
-from localspec.chats.kept import Kept, Part
+from localspec.chats.chat_writer import ChatWriter, Kept, Part
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
 from localspec.core.errors import ChatsError

@@ -130,7 +130,7 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
         return error.exit_code
     except click.ClickException as error:
         if isinstance(error, click.BadParameter):
-            from localspec.cli.source import name_source
+            from localspec.cli.flags import name_source
 
             name_source(error)
         context = getattr(error, "ctx", None)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere, opening
+from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
-from localspec.cli.working import Working
+from localspec.cli.working import Working, open_runtime
 from localspec.core.drafter_registry import computing
 from localspec.core.errors import UsageError
 
@@ -113,7 +113,7 @@ def command(
     bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
-    with CtrlC() as ctrl_c, opening.runtime(options, lambda: ctrl_c.pressed) as runtime:
+    with CtrlC() as ctrl_c, open_runtime(options, lambda: ctrl_c.pressed) as runtime:
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
             tell(notice)

@@ -30,9 +30,9 @@ def modes(named: Sequence[str], lengths: Sequence[int], drafter: str | None) -> 
     for peer in named:
         name, _, path = peer.partition("=")
         if name == _LIBRARY and not path:
-            from localspec.bench.peers import llama_cpp_python
+            from localspec.bench import peers
 
-            found += llama_cpp_python.modes()
+            found += peers.modes()
         elif name == _SERVER and path:
             from localspec.bench.peers import llama_server
 

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from localspec.chats.calls import calls_as_text
 from localspec.chats.schema import default_path
 from localspec.chats.values import model_at, split_model
-from localspec.cli import complete, elsewhere, interface, race_shown
+from localspec.cli import complete, elsewhere, interface
 from localspec.cli.acting import Acting, acting, require_alone, tool_flags
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
@@ -29,6 +29,7 @@ from localspec.cli.flags import (
     setting_option,
     sort_flags,
 )
+from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.config import allow_tools
@@ -41,7 +42,7 @@ from localspec.remote.address import split_path
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
     from localspec.chats.values import Chat
-    from localspec.cli.screen_reader import Silent
+    from localspec.cli.line_commands import Silent
     from localspec.remote.blocking import BlockingClient
     from localspec.runtime import Runtime
     from localspec.tools.written_calls import WrittenCalls
@@ -146,8 +147,8 @@ def _over(
     server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None, instead: str
 ) -> int:
     """The interface with a server elsewhere; ``instead`` is said where it cannot be reached."""
-    screen = interface.module("elsewhere")
-    code: int = screen.run(
+    screen = interface.module("in_terminal")
+    code: int = screen.run_elsewhere(
         server.client(),
         server.name,
         asked.sampling,
@@ -172,7 +173,7 @@ def _first_start() -> bool:
     }
     if given - {"kernels"}:  # LOCALSPEC_KERNELS may compare kernels: a first start all the same
         return False
-    return not default_path().exists() and race_shown.note()
+    return not default_path().exists() and note_race()
 
 
 def _lines(
@@ -235,8 +236,7 @@ def _answer_lines(
     server: Elsewhere | None,
     tools: tuple[tuple[str, ...], str | None],
 ) -> int:
-    from localspec.cli.line_commands import Leaving, Talk
-    from localspec.cli.screen_reader import speaker
+    from localspec.cli.line_commands import Leaving, Talk, speaker
 
     with (
         CtrlC() as ctrl_c,

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _SET_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
-HELD_BYTES = 1 << 20
-"""Most bytes of a text that is printed after a crash."""
 _record: Record | None = None
 """The memory shared with the supervising parent, if there is one."""
 

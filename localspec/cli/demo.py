@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localspec.cli import interface, race_shown
+from localspec.cli import interface
+from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, write, write_line
 from localspec.core.options import Options
@@ -31,7 +32,7 @@ def command(*, plain: bool) -> int:
     """
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         screen = interface.module("in_terminal")
-        race_shown.note()  # the first chat need not show it again
+        note_race()  # the first chat need not show it again
         code: int = screen.run(Options(), Sampling(), race=True)
         return code
     with CtrlC() as ctrl_c:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from localspec.cli import opening
 from localspec.cli.output import confirm
+from localspec.cli.working import open_runtime
 from localspec.config import running_servers
 from localspec.core import settings_schema as schema
 from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
@@ -203,7 +203,7 @@ def _answering(servers: Sequence[RunningServer]) -> list[RunningServer]:
         return []  # most often so, and an HTTP client takes long to import
     from localspec.remote import keys
     from localspec.remote.address import parse
-    from localspec.remote.alive import answers
+    from localspec.remote.probe import answers
 
     found = []
     for server in servers:
@@ -233,7 +233,7 @@ def opened(
         from localspec.remote.blocking import BlockingClient
 
         return BlockingClient(server.client(), cancelled)
-    return opening.runtime(options, cancelled)
+    return open_runtime(options, cancelled)
 
 
 def require_no_loading(url: str) -> None:

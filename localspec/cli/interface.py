@@ -3,6 +3,8 @@
 There is no package `tui` at the top of an installation, where it would lie beside everybody else's;
 within this process it has that name all the same. localspec must not import it: the command line
 asks for its modules by name.
+
+Whether its race was shown to this user is noted here too, for the commands that begin with it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
+
 _NAME = "tui"
+
+_RACE_SHOWN = "race-shown"
+"""Name of an empty file in the folder of state."""
 
 
 def module(name: str) -> Any:
@@ -48,3 +56,19 @@ def _register(folder: Path) -> None:
     except BaseException:
         del sys.modules[_NAME]
         raise
+
+
+def note_race() -> bool:
+    """Note that the race is shown now; whether that was noted for the first time.
+
+    False also where it cannot be noted: a first chat would begin with the race every time.
+    """
+    file = paths.state_dir() / _RACE_SHOWN
+    try:
+        if file.exists():
+            return False
+        paths.make(file.parent)
+        file.touch()
+    except (OSError, LocalspecError):
+        return False
+    return True

@@ -113,7 +113,7 @@ def _of_itself(
     force: bool,
 ) -> Path | None:
     """None where a search finds nothing that pays."""
-    from localspec.core.files.new_file import require_free
+    from localspec.core.files.checked import require_free
     from localspec.llama import draft_from_target
     from localspec.models.gguf.shards import shards
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.containment import HELD_BYTES, Unfinished
+from localspec.cli.containment import Unfinished
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import json_line, say, say_over, tell, write_json
 from localspec.cli.prompt_file import Around, PromptLine
-from localspec.cli.run_report import Partial, report
-from localspec.cli.scored_output import ScoredOutput
+from localspec.cli.run_report import Partial, ScoredOutput, report
+from localspec.cli.supervisor import HELD_BYTES
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Notice, Reply, Token
 from localspec.core.processes import activity

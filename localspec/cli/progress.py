@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from localspec.cli.output import draw_over, say, say_over, tell
 from localspec.core.units import duration, size
-from localspec.models.catalog.hub_environment import is_true
-from localspec.models.hub.download_jobs import Rate
-from localspec.models.hub.wait_notices import WaitNotices, wait_text
+from localspec.models.catalog.links import is_true
+from localspec.models.hub.download_jobs import Rate, WaitNotices, wait_text
 
 if TYPE_CHECKING:
     from localspec.models.hub.download_jobs import DownloadProgress

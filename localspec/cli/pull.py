@@ -55,7 +55,7 @@ def command(
     user/repo/FILE.gguf, or a link copied from the Hub. An interrupted pull continues where it
     stopped.
     """
-    from localspec.models.catalog.hub_environment import is_offline
+    from localspec.models.catalog.links import is_offline
 
     say = _Sayer(silent=as_json)
     done = _already_here(name, draft, offline=offline or is_offline(), sees=not no_mmproj)

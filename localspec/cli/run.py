@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from localspec.cli import elsewhere, opening
+from localspec.cli import elsewhere
 from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
@@ -27,12 +27,19 @@ from localspec.cli.images import asking, image_flag, read_images, require_messag
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.cli.prompt_file import Around, PromptLine, read_prompts
-from localspec.cli.run_report import Partial, calls_report, report
-from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
+from localspec.cli.run_report import (
+    Partial,
+    ScoredOutput,
+    calls_report,
+    read_prediction,
+    report,
+    require_json,
+)
+from localspec.cli.working import open_runtime
 from localspec.core import settings_schema as schema
+from localspec.core.emitted import MOST_ALTERNATIVES
 from localspec.core.errors import UsageError
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
-from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 
@@ -217,7 +224,7 @@ def _answer_all(
         options = dataclasses.replace(options, parallel=min(JOBS, len(lines)))
     with (
         CtrlC() as ctrl_c,
-        opening.runtime(options, lambda: ctrl_c.pressed) as runtime,
+        open_runtime(options, lambda: ctrl_c.pressed) as runtime,
     ):
         asking_with = Around(system, raw=raw, pictures=tuple(pictures))
         return ParallelRun(runtime, lines, base, asking_with, ctrl_c=ctrl_c).run()

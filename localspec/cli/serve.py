@@ -25,11 +25,11 @@ from localspec.cli.flags import (
     sort_flags,
 )
 from localspec.cli.output import say, tell
-from localspec.cli.serve_address import require_key_for
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
 from localspec.core.files import paths
 from localspec.core.files.private import without_secrets
+from localspec.serve.http.settings import require_key_for
 
 if TYPE_CHECKING:
     from localspec.serve.backend.service import Service

@@ -92,7 +92,7 @@ def _adapters(target: ModelFile, chosen: tuple[Adapter, ...]) -> list[dict[str, 
     Raises:
         LocalspecError: one of them is none, or does not fit.
     """
-    from localspec.models.compat.lora import require_fitting
+    from localspec.models.compat.adapters import require_fitting
     from localspec.models.gguf.model_file import ModelFile
 
     for one in chosen:
@@ -105,7 +105,7 @@ def _adapters(target: ModelFile, chosen: tuple[Adapter, ...]) -> list[dict[str, 
 
 def _cut_short(*files: ModelFile | None) -> str | None:
     """A line if one of the files ends before its tensors do; None if none does."""
-    from localspec.models.compat.sanity import cut_short
+    from localspec.models.compat.head_checks import cut_short
 
     found = (cut_short(file.header) for file in files if file is not None)
     return next((told for told in found if told is not None), None)
@@ -115,7 +115,7 @@ def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the Hub cannot have that name."""
     from localspec.cli.progress import Countdown
     from localspec.models.catalog import file_names
-    from localspec.models.catalog.hub_environment import is_offline
+    from localspec.models.catalog.links import is_offline
     from localspec.models.catalog.reference import on_hub
     from localspec.models.hub import api
     from localspec.models.memory.fit import quick_verdict
@@ -177,8 +177,11 @@ def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None
 def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, Any]:
     """Properties from the headers of local files."""
     from localspec.models.compat import heads
-    from localspec.models.compat.header_vocabulary import HeaderVocabulary, end_tokens
-    from localspec.models.compat.vocabularies import vocabulary_mismatch
+    from localspec.models.compat.header_vocabulary import (
+        HeaderVocabulary,
+        end_tokens,
+        vocabulary_mismatch,
+    )
 
     header = target.header
     facts: dict[str, Any] = {

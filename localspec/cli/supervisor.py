@@ -12,7 +12,6 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.cli.containment import HELD_BYTES
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.processes import activity, crash
@@ -27,6 +26,8 @@ _LOG_BYTES = 1 << 20
 """Size at which the log is moved aside."""
 _DRAIN_S = 0.5
 """Seconds for the rest of the pipe; a grandchild may hold it open."""
+HELD_BYTES = 1 << 20
+"""Most bytes of a text that is printed after a crash."""
 NATIVE_LOG = "native.log"
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import opening
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import in_lines, json_line, tell, write
-from localspec.cli.working import UNFINISHED, Working
+from localspec.cli.working import UNFINISHED, Working, open_runtime
 from localspec.core.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         raise UsageError("tune finds the best draft lengths; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
-        opening.runtime(options, lambda: ctrl_c.pressed, remeasure=True) as runtime,
+        open_runtime(options, lambda: ctrl_c.pressed, remeasure=True) as runtime,
         Unfinished() as unfinished,
     ):
         for notice in runtime.info.notices:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere, opening
+from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
@@ -24,7 +24,7 @@ from localspec.cli.output import (
 )
 from localspec.cli.verify_report import closing_lines, incomplete_lines, report, row_lines
 from localspec.cli.verify_together import compare_together
-from localspec.cli.working import Working
+from localspec.cli.working import Working, open_runtime
 from localspec.core.endpoint import endpoints
 from localspec.core.errors import OutOfMemoryError, UsageError
 
@@ -80,7 +80,7 @@ def command(
     contain()
     from localspec.bench.exactness import Comparing
     from localspec.bench.together import ComparingTogether
-    from localspec.bench.verify_prompts import VERIFY
+    from localspec.bench.workloads import VERIFY
 
     asked = sort_flags(model, flags)
     if asked.options.verifier != "match":
@@ -99,7 +99,7 @@ def command(
         options = dataclasses.replace(options, parallel=max(together, options.parallel))
     with (
         CtrlC() as ctrl_c,
-        opening.runtime(options, lambda: ctrl_c.pressed) as runtime,
+        open_runtime(options, lambda: ctrl_c.pressed) as runtime,
     ):
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
@@ -143,7 +143,7 @@ def _elsewhere(
     as_json: bool,
 ) -> int:
     """Check a server."""
-    from localspec.bench.verify_prompts import VERIFY
+    from localspec.bench.workloads import VERIFY
     from localspec.cli.remote_verify import verify
 
     asked = sort_flags(model, flags)

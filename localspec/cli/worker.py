@@ -63,7 +63,7 @@ def command(
     from localspec.llama.rpc import plugin
     from localspec.llama.rpc.serving import Serving, free_port
     from localspec.loading.soundness import required
-    from localspec.models.catalog.hub_environment import is_offline
+    from localspec.models.catalog.links import is_offline
     from localspec.models.memory.ask_machine import memory
 
     endpoint = _address(bind, trusted=trusted)

@@ -1,9 +1,11 @@
-"""Progress on stderr of commands that measure for minutes."""
+"""Progress on stderr: while a pair is loaded, and of commands that measure for minutes."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, tell
@@ -11,6 +13,11 @@ from localspec.core.errors import Interrupted
 from localspec.core.processes import activity
 
 UNFINISHED = "interrupted; what was measured is incomplete"
+
+if TYPE_CHECKING:
+    from localspec.core.events import Loading
+    from localspec.core.options import Options
+    from localspec.runtime import Runtime
 
 
 class Working:
@@ -44,3 +51,26 @@ class Working:
         if self._live:
             say_over("")
             activity.line_open(False)
+
+
+def open_runtime(
+    options: Options, cancelled: Callable[[], bool], *, remeasure: bool = False
+) -> Runtime:
+    """See `localspec.runtime.Runtime.open`. What has no bar, such as compiling kernels, would be a
+    silent minute: a terminal shows its name.
+    """
+    from localspec.runtime import Runtime
+
+    shown = False
+
+    def on_event(loading: Loading) -> None:
+        nonlocal shown
+        if loading.fraction is None:
+            say_over(loading.text)
+            shown = True
+
+    try:
+        return Runtime.open(options, on_event, cancelled, remeasure=remeasure)
+    finally:
+        if shown:
+            say_over("")

@@ -4,6 +4,8 @@ llama-cpp-python comes from pip, often built for any processor and for no device
 build-llama`` builds another into the cache, by the scripts that a checkout is made ready with, and
 notes it here for this version of llama-cpp-python and this processor. Whether it computes right is
 proved as for any build (`localspec.loading.soundness`).
+
+How scripts/localspec built the one of a checkout is recorded beside it.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import json
 import os
 import platform
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.compiling.llama_source import VERSION
+from localspec.core import codec
 from localspec.core.files import paths
 
 VARIABLE = "LLAMA_CPP_LIB_PATH"
@@ -94,3 +98,28 @@ def processor() -> list[str]:
         return [platform.system(), platform.machine(), platform.version()]
     lines = [line for line in first.splitlines() if line.startswith(_FACTS)]
     return [platform.machine(), *lines]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How scripts/localspec built the library: the step of its ladder, and earlier failures."""
+
+    rung: str
+    failed: dict[str, str]
+    """Earlier steps and their failures."""
+
+
+def rebuild_command() -> str:
+    """The command that builds llama.cpp anew, down to a build that computes right here."""
+    if build() is not None:
+        return "delete .venv and start scripts/localspec"
+    return "localspec build-llama"
+
+
+def build() -> Build | None:
+    """How scripts/localspec built the library; None where pip did."""
+    try:
+        facts = json.loads((Path(sys.prefix) / CHECKOUT).read_text(encoding="utf-8"))
+        return codec.decode(Build, facts)
+    except (OSError, ValueError, TypeError):
+        return None

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from localspec.core import json_text
+from localspec.core.emitted import Origin, PromptScored, TokenLogprobs
 from localspec.core.errors import UsageError
-from localspec.core.logprobs import PromptScored, TokenLogprobs
-from localspec.core.origin import Origin
 from localspec.core.picture import Picture
 
 FinishReason = Literal["stop", "length", "interrupt"]

@@ -13,11 +13,11 @@ from localspec.core import json_text
 from localspec.core import settings_schema as schema
 from localspec.core.adapter_list import AdapterUse
 from localspec.core.drafter_registry import OFF
+from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import Message, ReplyEvent
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Infill
-from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.picture import MOST_PICTURES
 from localspec.core.sampling_params import Sampling
 
@@ -230,3 +230,14 @@ class TakesEvents(Protocol):
 
     def fail(self, error: BaseException) -> None:
         """Take the error that ends the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenized:
+    """A text as the target's vocabulary splits it."""
+
+    text: str
+    tokens: tuple[int, ...]
+    pieces: tuple[str, ...]
+    """The text of each token; control tokens by their name. Bytes that are not UTF-8 by themselves,
+    parts of a character, are lone surrogates (PEP 383)."""

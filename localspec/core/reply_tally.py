@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from localspec.core.emitted import Origin
 from localspec.core.events import (
     DrafterStats,
     Finished,
@@ -17,7 +18,6 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.origin import Origin
 
 
 class ReplyTally:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core.logits import LogitsProcessor
-from localspec.core.token_view import TokenView
-from localspec.core.values import Distribution, Draft, Emitted, Logits, Verdict
+from localspec.core.values import Distribution, Draft, Emitted, Logits, TokenView, Verdict
 
 
 class CachedRows:

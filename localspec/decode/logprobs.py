@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from localspec.core.logprobs import LogprobsMode, TokenLogprob, TokenLogprobs
+from localspec.core.emitted import LogprobsMode, TokenLogprob, TokenLogprobs
 from localspec.core.selection import require_finite, top_ids
 from localspec.core.values import Distribution, Ids, Logits, TargetRows
 

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from localspec.core.emitted import Origin, TokenLogprobs
 from localspec.core.errors import ContextFullError, Interrupted, NotNumbersError, ProposalError
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
-from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
-from localspec.core.origin import Origin
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
 from localspec.core.values import ROOT, Draft, Emitted, Scores, Verdict, origins

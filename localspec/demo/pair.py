@@ -14,7 +14,7 @@ import psutil
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.files import paths
-from localspec.core.files.holes import keeps_holes
+from localspec.core.files.checked import keeps_holes
 from localspec.core.units import size
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Generator
 
 from localspec.compiling import own_build
+from localspec.compiling.own_build import Build
 from localspec.core import kernel
 from localspec.core.errors import LocalspecError
 from localspec.core.kernel import build as build_kernel
 from localspec.doctor.findings import Finding
-from localspec.loading import build_record, own_kernels, soundness
-from localspec.loading.build_record import Build
+from localspec.loading import own_kernels, soundness
 from localspec.loading.soundness import Soundness
 
 
@@ -27,7 +27,7 @@ def check() -> Generator[Finding, None, bool]:
     except LocalspecError as error:
         yield Finding("build", "note", str(error))
         return True
-    yield finding(found, build_record.build())
+    yield finding(found, own_build.build())
     yield Finding("kernels", "ok", own_kernels.state())
     return found.sound
 
@@ -47,7 +47,7 @@ def finding(found: Soundness, built: Build | None) -> Finding:
     reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
     if not found.sound:
         text = f"{how}, and not sound on this processor: {found.failed_plain}"
-        return Finding("build", "broken", text, build_record.rebuild_command(), details)
+        return Finding("build", "broken", text, own_build.rebuild_command(), details)
     if not found.extra_buffers:
         reasons.append(f"with repacked weights it failed: {found.failed}")
         how += ", and models are loaded without repacked weights"

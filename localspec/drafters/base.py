@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget, Eager, Evidence, Pace
-from localspec.core.token_view import TokenView
-from localspec.core.values import Distribution, Draft, Logits, Proposal, no_draft
+from localspec.core.values import Distribution, Draft, Logits, Proposal, TokenView, no_draft
 from localspec.drafters.lookup.predicted_text import PredictedText
 
 

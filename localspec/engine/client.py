@@ -15,27 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine import protocol
-from localspec.engine.commands import (
+from localspec.engine.messages import (
+    AdaptedEvent,
     AdapterCommand,
     CloseCommand,
     Command,
-    ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-    TokenizeCommand,
-)
-from localspec.engine.events import (
-    AdaptedEvent,
     EngineEvent,
+    ExamineCommand,
     ExaminedEvent,
     FailedEvent,
     HelloEvent,
+    InterruptCommand,
     LoadingEvent,
+    OpenCommand,
     OpenedEvent,
+    ReplyCommand,
+    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.reply import EngineReply, Inbox

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localspec.core.files.private import without_secrets
-from localspec.core.processes.parent import end_with_parent
+from localspec.core.processes.children import end_with_parent
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
-from localspec.engine.events import HelloEvent
+from localspec.engine.messages import HelloEvent
 from localspec.engine.outbox import INTERVAL, Outbox
 from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
 

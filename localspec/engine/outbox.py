@@ -15,7 +15,7 @@ from typing import BinaryIO
 from localspec.core.errors import EngineError
 from localspec.core.events import Finished, Reading, ReplyEvent, ReplyFormat, Round, Token
 from localspec.engine import protocol
-from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import EngineEvent, FailedEvent, ReplyEvents
 
 log = logging.getLogger("localspec.engine")
 INTERVAL = 1 / 30

@@ -14,6 +14,7 @@ import math
 from typing import Any
 
 from localspec.core import codec
+from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.events import (
     Finished,
     Notice,
@@ -25,9 +26,7 @@ from localspec.core.events import (
     Speedup,
     Token,
 )
-from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
-from localspec.core.origin import Origin
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 
 _KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
     "format": ReplyFormat,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from localspec.core.errors import EngineError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.reply import EngineReply
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class ReplyHandle(Protocol):
 
 class Engine(Protocol):
     """An engine: `localspec.engine.client.EngineClient`, or a server elsewhere
-    (`localspec.remote.server_client.ServerClient`). All methods belong to one asyncio loop.
+    (`localspec.remote.reply.ServerClient`). All methods belong to one asyncio loop.
     """
 
     info: ModelInfo | None

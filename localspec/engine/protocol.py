@@ -5,7 +5,7 @@ other fields are those of its class. The engine reads commands on its standard i
 messages on its standard output; what native code prints goes to the log instead. End of file on
 the command pipe means that the client is gone: the engine stops whatever it does and exits at once.
 
-Commands (client to engine, `localspec.engine.commands`)::
+Commands (client to engine, `localspec.engine.messages`)::
 
     open       options               load a model; the fields of localspec.core.options.Options.
                                      Answered by loading..., then opened or failed
@@ -29,7 +29,7 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      tokenize end with failed, unless they are done before
     close                            stop what runs, unload and exit with status 0
 
-Messages of the engine (`localspec.engine.events`)::
+Messages of the engine (`localspec.engine.messages`)::
 
     hello      version, pid          the first line; the client checks the version
     loading    progress              a model file is being loaded, or something is done before it;
@@ -47,7 +47,7 @@ Messages of the engine (`localspec.engine.events`)::
                                      once; format and reading wait up to a thirtieth of a second
                                      for it
     examined   id, examination       Examination of localspec.core.events
-    tokenized  id, tokenized         Tokenized of localspec.core.tokenized
+    tokenized  id, tokenized         Tokenized of localspec.core.reply_request
     adapted    id                    an adapter was loaded or unloaded
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
@@ -71,25 +71,23 @@ from typing import Any
 
 from localspec.core import codec
 from localspec.core.errors import EngineError, LocalspecError, UsageError
-from localspec.engine.commands import (
+from localspec.engine.messages import (
+    AdaptedEvent,
     AdapterCommand,
     CloseCommand,
     Command,
-    ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-    TokenizeCommand,
-)
-from localspec.engine.events import (
-    AdaptedEvent,
     EngineEvent,
+    ExamineCommand,
     ExaminedEvent,
     FailedEvent,
     HelloEvent,
+    InterruptCommand,
     LoadingEvent,
+    OpenCommand,
     OpenedEvent,
+    ReplyCommand,
     ReplyEvents,
+    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text

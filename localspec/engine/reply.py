@@ -9,7 +9,7 @@ from typing import Protocol
 
 from localspec.core.errors import EngineError
 from localspec.core.events import Finished, ReplyEvent
-from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import EngineEvent, FailedEvent, ReplyEvents
 
 
 class Inbox:

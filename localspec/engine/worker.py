@@ -20,25 +20,22 @@ from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.processes import garbage
-from localspec.core.reply_request import ReplyRequest, TakesEvents
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.engine import protocol
-from localspec.engine.commands import (
+from localspec.engine.messages import (
+    AdaptedEvent,
     AdapterCommand,
     CloseCommand,
     Command,
     ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-    TokenizeCommand,
-)
-from localspec.engine.events import (
-    AdaptedEvent,
     ExaminedEvent,
     FailedEvent,
+    InterruptCommand,
     LoadingEvent,
+    OpenCommand,
     OpenedEvent,
+    ReplyCommand,
+    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.outbox import Outbox

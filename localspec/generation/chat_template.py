@@ -1,4 +1,8 @@
-"""Conversations as prompts: the chat template."""
+"""Conversations as prompts: the chat template, and which family of tools it writes calls for.
+
+Markers alone do not tell a format: GLM's calls begin with ``<tool_call>`` like those of Hermes, but
+are no JSON. So a conversation with a tool is rendered, to see what the template makes of it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from localspec.core.errors import UnsupportedModelError, UsageError
-from localspec.core.events import Message
-from localspec.generation import template_process, tool_probe
+from localspec.core.events import Message, MessageCall
+from localspec.core.processes.bounded import TooMuchError
+from localspec.generation import template_process
 from localspec.generation.template_messages import for_template, one_by_one, told_in_text
-from localspec.generation.template_process import TooMuchError
 from localspec.generation.template_program import (
     LONGEST_SOURCE,
     RESERVED,
@@ -23,6 +27,25 @@ from localspec.generation.template_program import (
     names,
 )
 from localspec.grammar.tool_families import Family, family_of
+
+_PROBE = "localspec_probe"
+_PROBE_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": _PROBE,
+        "description": "A probe.",
+        "parameters": {"type": "object", "properties": {"at": {"type": "integer"}}},
+    },
+}
+_PROBE_ARGUMENTS = {"at": 1}
+_QUESTION = (Message("user", "."),)
+_CALL = (
+    *_QUESTION,
+    Message(
+        "assistant", "", calls=(MessageCall("localspec", _PROBE, json.dumps(_PROBE_ARGUMENTS)),)
+    ),
+    Message("tool", ".", call_id="localspec", name=_PROBE),
+)
 
 PLAIN_TEMPLATE = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
@@ -37,6 +60,30 @@ _SHORT = 4 << 20
 
 Cancelled = Callable[[], bool]
 """Returns true once the result is not needed any more."""
+
+
+def _quotes(text: str, family: Family) -> bool:
+    """Whether a prompt made of `_CALL` has the call as the family writes it."""
+    match family.name:
+        case "qwen3-coder":
+            return f"<function={_PROBE}>\n<parameter=at>\n1\n</parameter>\n</function>" in text
+        case "mistral-args":
+            return f"[TOOL_CALLS]{_PROBE}[ARGS]" in text
+    key = "parameters" if family.name == "llama3" else "arguments"
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        try:
+            value, _ = decoder.raw_decode(text, at)
+        except json.JSONDecodeError:
+            value = None
+        if (
+            isinstance(value, dict)
+            and value.get("name") == _PROBE
+            and value.get(key) == _PROBE_ARGUMENTS
+        ):
+            return family.open in text[:at]
+        at = text.find("{", at + 1)
+    return False
 
 
 def never() -> bool:
@@ -118,13 +165,13 @@ class Template:
         family = family_of(self._source)
         if family is None or "tools" not in self._source:
             return None
-        probing = self.with_tools([tool_probe.TOOL], in_text=False)
+        probing = self.with_tools([_PROBE_TOOL], in_text=False)
         try:
-            told = probing.render(tool_probe.QUESTION)
-            quoted = probing.render(tool_probe.CALL)
+            told = probing.render(_QUESTION)
+            quoted = probing.render(_CALL)
         except UsageError:
             return None
-        known = tool_probe.NAME in told and tool_probe.quotes(quoted, family)
+        known = _PROBE in told and _quotes(quoted, family)
         return family if known else None
 
     def render(self, messages: Sequence[Message], cancelled: Cancelled = never) -> str:

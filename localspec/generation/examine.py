@@ -25,7 +25,7 @@ from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.selection import require_finite
 from localspec.core.values import Distribution, Logits
-from localspec.decode.verifiers.near_tie import Choice
+from localspec.decode.verifiers import Choice
 from localspec.drafters.base import Drafter
 from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair

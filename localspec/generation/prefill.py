@@ -10,9 +10,9 @@ import numpy as np
 
 from localspec.core import media_rows
 from localspec.core.adapter_list import Blend
+from localspec.core.emitted import PromptScored
 from localspec.core.errors import AuditError, LocalspecError, QueueFullError
 from localspec.core.events import Notice, ReplyEvent
-from localspec.core.logprobs import PromptScored
 from localspec.core.target import ServingTarget, Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.logprobs import TokenScorer

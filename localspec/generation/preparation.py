@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from localspec.core.constraint import Constraint
 from localspec.core.drafter_registry import OFF, PREDICTION
+from localspec.core.emitted import LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
 from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor
-from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import ServingTarget
@@ -20,15 +20,13 @@ from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
-from localspec.generation.infill import InfillPrompts
-from localspec.generation.line_limits import LineLimits
+from localspec.generation.infill import InfillPrompts, Suggestions
 from localspec.generation.pictures import Sight, Tell
 from localspec.generation.prepared import Prepared, new_seed
 from localspec.generation.processing import Processing, notices_of
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
-from localspec.generation.stop_condition import StopCondition
-from localspec.generation.suggestions import Suggestions
+from localspec.generation.stop_condition import LineLimits, StopCondition
 from localspec.grammar.thinking import begun, markers
 from localspec.grammar.tool_families import FAMILIES
 from localspec.prefix_cache.cache import PrefixCache

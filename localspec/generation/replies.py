@@ -20,13 +20,11 @@ from localspec.drafters.base import Off
 from localspec.generation.delivery import Deliveries, Delivery
 from localspec.generation.generation import Generation
 from localspec.generation.grammars import incomplete
-from localspec.generation.pass_stop import PassStop
-from localspec.generation.phases import Phases
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.runnable import RunnablePair
-from localspec.generation.turns import Turns
+from localspec.generation.turns import PassStop, Phases, Turns
 from localspec.prefix_cache.cache import PrefixCache
 
 log = logging.getLogger("localspec.replies")

@@ -20,9 +20,7 @@ from typing import Any, TypeVar
 
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.interrupt import Interrupt
-from localspec.core.reply_request import ReplyRequest, TakesEvents
-from localspec.core.tokenized import Tokenized
-from localspec.generation.pass_stop import PassStop
+from localspec.core.reply_request import ReplyRequest, TakesEvents, Tokenized
 from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
@@ -31,6 +29,7 @@ from localspec.generation.reply_job import Job
 from localspec.generation.reply_stream import Mailbox, ReplyStream
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.tokenizing import Tokenizing
+from localspec.generation.turns import PassStop
 from localspec.policy import Plain, Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore

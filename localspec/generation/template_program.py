@@ -1,7 +1,7 @@
 """A chat template as a program: compiling and running it in Jinja's sandbox.
 
 The sandbox keeps a template from the machine; it does not bound what it takes. What may run in this
-process is told by `is_bounded`; everything else runs in `localspec.generation.template_child`.
+process is told by `is_bounded`; everything else runs in `localspec.generation.template_process`.
 """
 
 from __future__ import annotations

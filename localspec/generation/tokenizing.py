@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from localspec.core.errors import Interrupted, UsageError
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.generation.chat_template import never
 from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder

@@ -1,4 +1,5 @@
-"""Whose round is next, where running replies cannot all be in it.
+"""The turns of running replies: whose round is next, where they cannot all be in it; when a pass
+that they share is aborted; and what all of them wait for beside passes.
 
 A pass has one blend of adapters. Replies of the same blend share their passes. The others take
 turns with them: each turn has about the same time, so that exchanging the adapters costs little of
@@ -6,14 +7,21 @@ it, and a round of at least one pass.
 
 Where samplers look at all of a large vocabulary, a row takes a part of a second, and everybody
 waits for it: a round has as many such replies as fit in `JUDGING`, in turns.
+
+Of that the computing of the thread itself is counted, since what a busy machine takes from it is
+not its doing. Passes are not: everybody has a share in them. What a round does for a grammar has
+limits of its own, see `localspec.grammar.matching`.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from localspec.core.adapter_list import Blend
+from localspec.core.interrupt import Interrupt, StopSignal
 from localspec.decode.request import JUDGING
 from localspec.generation.generation import Generation
 
@@ -77,3 +85,60 @@ class Turns:
             seconds += cost if cost > _CHEAP else 0.0
             taken.append(one)
         return taken
+
+
+class PassStop:
+    """Sets the stop signal of a pair by the interrupts of the requests in its passes.
+
+    llama.cpp aborts whole passes, so a pass runs on while one of its requests needs it.
+    """
+
+    def __init__(self, signal: StopSignal) -> None:
+        self._signal = signal
+        self._lock = threading.RLock()  # a collected stream may call `look` within it
+        self._interrupts: tuple[Interrupt, ...] = ()
+        self._closed = False
+
+    @contextmanager
+    def computing_for(self, interrupts: Sequence[Interrupt]) -> Iterator[None]:
+        """Abort the passes in this block when all of ``interrupts`` are set."""
+        with self._lock:
+            self._interrupts = tuple(interrupts)
+            if not self._closed:
+                self._signal.clear()
+            self.look()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._interrupts = ()
+
+    def look(self) -> None:
+        """Abort the running pass if all its requests were interrupted; callable from any thread."""
+        with self._lock:
+            wanted = self._interrupts
+            if wanted and all(interrupt.is_set() for interrupt in wanted):
+                self._signal.set()
+
+    def close(self) -> None:
+        """Abort the running pass and all to come."""
+        with self._lock:
+            self._closed = True
+            self._signal.set()
+
+
+class Phases:
+    """The longest time of each phase of a turn; seconds of computing."""
+
+    def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+
+    def run(self, name: str, work: Callable[[], object]) -> None:
+        """Do it, and note how long it took."""
+        began = time.thread_time()
+        try:
+            work()
+        finally:
+            seconds = time.thread_time() - began
+            if seconds > self.longest.get(name, 0.0):
+                self.longest[name] = seconds

@@ -12,7 +12,7 @@ from typing import Any
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.processes.bounded import BoundedPool, BoundedProcess, Bounds, TooMuchError
-from localspec.grammar import rehearsal_child
+from localspec.grammar import rehearsal
 from localspec.grammar.tool_families import FAMILIES
 
 _MOST = 3
@@ -21,8 +21,8 @@ _NUMBERS = itertools.count()
 _SLOW_MACHINE = 10.0
 """How much longer than its computing a request may take."""
 _TOLD = (
-    f"following it takes more than {rehearsal_child.SECONDS:g} seconds of computing or "
-    f"{rehearsal_child.GRAMMAR_MEMORY >> 20} MB of memory"
+    f"following it takes more than {rehearsal.SECONDS:g} seconds of computing or "
+    f"{rehearsal.GRAMMAR_MEMORY >> 20} MB of memory"
 )
 
 
@@ -99,11 +99,9 @@ def _markers(marker: Callable[[str], int | None]) -> dict[str, int]:
 @functools.cache
 def shared() -> BoundedPool:
     """The processes of this program; they end with it."""
-    bounds = Bounds(_SLOW_MACHINE * rehearsal_child.SECONDS, rehearsal_child.MEMORY, told=_TOLD)
+    bounds = Bounds(_SLOW_MACHINE * rehearsal.SECONDS, rehearsal.MEMORY, told=_TOLD)
     found = BoundedPool(
-        lambda: BoundedProcess(
-            "localspec.grammar.rehearsal_child", "tries grammars out", lambda: bounds
-        ),
+        lambda: BoundedProcess("localspec.grammar.rehearsal", "tries grammars out", lambda: bounds),
         _MOST,
     )
     atexit.register(found.close)

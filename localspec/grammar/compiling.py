@@ -1,18 +1,33 @@
-"""Compiles a grammar of the user for llguidance, and checks it before anything runs."""
+"""Compiles a grammar of the user for llguidance, and checks it before anything runs.
+
+Whole numbers of a JSON schema get an end: small models write digits until the reply is cut.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from localspec.core import json_text
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.grammar import numbers
 from localspec.grammar.tool_families import FAMILIES, JSON_STYLE, Family, family_of
+
+DIGITS = 16
+"""Most digits of a whole number without bounds, as in llama.cpp; a double has fewer."""
+_MOST = 10**DIGITS - 2
+"""The largest double with so many digits: llguidance reads bounds as doubles, and the next double
+has a digit more."""
+_MANY = 100
+"""Whole numbers that are bounded: each has an automaton of its own, and there is a limit."""
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+"""Keys with schemas by names; a name is no keyword."""
+_NO_SCHEMAS = frozenset({"const", "enum", "default", "examples", "not"})
+"""Keys with values, or with what a value must not be. Under any other there may be a schema that a
+reference names."""
 
 _LONGEST = 300
 """Most characters of the library's message in ours."""
@@ -30,6 +45,59 @@ _INVALID = {
 _CRASHES = re.compile(r"-92233720368547(7[5-9]|[89]\d)\d{3}(?!\d)")
 """Literals near -2**63: llguidance 1.9.1 faults on those that a double rounds to it, and takes the
 process with it."""
+
+
+def bounded(schemas: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The schemas of one grammar, with bounds on their whole numbers where they have none.
+
+    A schema that itself has a longer number means it. That one stays as it is, and so do all where
+    there are too many.
+    """
+    added: list[None] = []
+    found = [schema if _has_longer(schema) else _bounded(schema, added) for schema in schemas]
+    return found if len(added) <= _MANY else list(schemas)
+
+
+def _has_longer(schema: Mapping[str, Any]) -> bool:
+    left: list[Any] = [schema]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+        elif isinstance(one, int | float) and abs(one) > _MOST:
+            return True
+    return False
+
+
+def _bounded(schema: Mapping[str, Any], added: list[None]) -> dict[str, Any]:
+    """``added`` gets an entry for each whole number."""
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _MAPS and isinstance(value, Mapping):
+            found[key] = {name: _inside(one, added) for name, one in value.items()}
+        else:
+            found[key] = value if key in _NO_SCHEMAS else _inside(value, added)
+    if _is_whole(found.get("type")) and "multipleOf" not in found:
+        added.append(None)
+        if not {"minimum", "exclusiveMinimum"} & found.keys():
+            found["minimum"] = -_MOST
+        if not {"maximum", "exclusiveMaximum"} & found.keys():
+            found["maximum"] = _MOST
+    return found
+
+
+def _is_whole(kind: Any) -> bool:
+    return kind == "integer" or (
+        isinstance(kind, list) and "integer" in kind and "number" not in kind
+    )
+
+
+def _inside(one: Any, added: list[None]) -> Any:
+    if isinstance(one, Mapping):
+        return _bounded(one, added)
+    return [_inside(each, added) for each in one] if isinstance(one, list) else one
 
 
 def limits() -> Any:
@@ -130,7 +198,7 @@ def _written(spec: GrammarSpec) -> str:
         case "schema":
             schema = json.loads(spec.text, parse_float=json_text.finite)
             if isinstance(schema, dict):
-                (schema,) = numbers.bounded([schema])
+                (schema,) = bounded([schema])
             return str(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_STYLE))
         case "json":
             schema = {"type": "object"}
@@ -168,7 +236,7 @@ def _of_tools(
         family = FAMILIES[choice.family]
     if family is None:
         raise UsageError("the chat template of this model has no known way to call tools")
-    followed = numbers.bounded([tool.parameters for tool in choice.tools])
+    followed = bounded([tool.parameters for tool in choice.tools])
     tools = [
         dataclasses.replace(tool, parameters=parameters)
         for tool, parameters in zip(choice.tools, followed, strict=True)
@@ -176,7 +244,7 @@ def _of_tools(
     choice = dataclasses.replace(choice, tools=tuple(tools))
     if choice.answer is not None:
         compiled(GrammarSpec.schema(choice.answer))  # says what is wrong with it, if anything is
-        (answer,) = numbers.bounded([choice.answer])
+        (answer,) = bounded([choice.answer])
         choice = dataclasses.replace(choice, answer=answer)
     grammar = str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
     if _is_valid(grammar):

@@ -11,8 +11,7 @@ import numpy as np
 
 from localspec.core.constraint import TokenMask
 from localspec.core.errors import AuditError, GrammarError, LocalspecError
-from localspec.core.token_view import TokenView
-from localspec.core.values import Draft
+from localspec.core.values import Draft, TokenView
 from localspec.grammar.place import Place
 from localspec.grammar.thinking import Thinking
 

@@ -24,8 +24,7 @@ from localspec.compiling.llama_source import VERSION, Source
 from localspec.compiling.variants import variants
 from localspec.core.errors import LocalspecError
 from localspec.core.files import native, paths, private, whole_file
-from localspec.kernels.headers import FILES, INCLUDED, headers
-from localspec.kernels.instruction_sets import InstructionSet, of_machine
+from localspec.kernels.instruction_sets import FILES, INCLUDED, InstructionSet, headers, of_machine
 
 SOURCE = Path(__file__).with_name("source")
 NAME = "liblocalspec-kernels.so"

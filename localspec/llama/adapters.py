@@ -21,7 +21,7 @@ from localspec.core.adapter_list import AS_LOADED, MOST, Adapter, AdapterUse, Bl
 from localspec.core.errors import ModelFileError, UsageError
 from localspec.llama import library
 from localspec.llama.library import c_api
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.shards import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Adapters:
         """What the model was loaded with."""
 
     def load(self, model: Any) -> None:
-        """Read them for a llama_model; they have to fit it (`localspec.models.compat.lora`).
+        """Read them for a llama_model; they have to fit it (`localspec.models.compat.adapters`).
 
         Raises:
             ModelFileError: llama.cpp refuses one.

@@ -1,14 +1,19 @@
-"""A llama_batch over numpy memory: filled in a microsecond, never reallocated."""
+"""A pass of llama.cpp: its batch over numpy memory, the flag to stop it, the logits after it."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from localspec.core.values import Tokens
+from localspec.core.values import Logits, Tokens
 from localspec.llama.library import c_api
+from localspec.llama.model import Model
+
+_PLACES = 256
+"""Most arrays that are cached; llama.cpp moves its buffer now and then."""
 
 
 class Batch:
@@ -80,3 +85,64 @@ class Batch:
 
 def _pointer(array: Any, kind: Any) -> Any:
     return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
+
+
+class StopFlag:
+    """Set from any thread; llama.cpp looks at it between the operations of a graph.
+
+    llama.cpp calls ``bool abort(void *data)`` some hundred times a pass. A Python function there
+    would cost a microsecond each time, and wait for the interpreter whenever another thread has
+    it. So the callback is C's own ``strlen``, and the data a C string: empty means go on.
+    """
+
+    def __init__(self) -> None:
+        self._text = ctypes.create_string_buffer(2)
+        strlen = getattr(ctypes.pythonapi, "strlen", None) or ctypes.CDLL(None).strlen
+        self.callback: Any = ctypes.cast(strlen, c_api.ggml_abort_callback)
+        self.data = ctypes.cast(self._text, ctypes.c_void_p)
+
+    def set(self) -> None:
+        """Stop the running pass and those to come."""
+        self._text[0] = b"\x01"
+
+    def clear(self) -> None:
+        """Let passes run again."""
+        self._text[0] = b"\x00"
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._text.raw[0] != 0
+
+
+class LastLogits:
+    """Views of a context's rows; the next pass overwrites them."""
+
+    def __init__(self, context: Any, model: Model) -> None:
+        """``context`` is the llama_context pointer, of that model."""
+        self._context = context
+        self._model, self._n_vocab = model, model.n_vocab
+        self._arrays: dict[tuple[int, int], Logits] = {}
+        """Arrays by address and number of rows: looking one up is cheaper than making it."""
+
+    def views(self, counts: Sequence[int]) -> list[Logits]:
+        """The rows of the pass in order, as (count, V) views, one for each count."""
+        total = sum(counts)
+        if total == 0:
+            return [np.empty((0, self._n_vocab), np.float32) for _ in counts]
+        # Waits for the device; llama_decode alone may return before a GPU is done.
+        with self._model.answering():
+            pointer = c_api.llama_get_logits(self._context)
+        key = (ctypes.addressof(pointer.contents), total)
+        rows = self._arrays.get(key)
+        if rows is None:
+            if len(self._arrays) > _PLACES:
+                self._arrays.clear()
+            rows = np.ctypeslib.as_array(pointer, shape=(total, self._n_vocab))
+            self._arrays[key] = rows
+        if len(counts) == 1:
+            return [rows]
+        views, at = [], 0
+        for count in counts:
+            views.append(rows[at : at + count])
+            at += count
+        return views

@@ -20,13 +20,17 @@ from localspec.core.errors import (
 )
 from localspec.core.processes.activity import doing
 from localspec.core.values import Logits, Tokens
-from localspec.llama.abort import StopFlag
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, LastLogits, StopFlag
 from localspec.llama.devices import accelerators, backend, has_matrix_library
 from localspec.llama.library import c_api
-from localspec.llama.limits import HANDED_OVER, KV_TYPES, OUTPUTS, decode_error
-from localspec.llama.logits import LastLogits
-from localspec.llama.make_context import context_params, make_context
+from localspec.llama.limits import (
+    HANDED_OVER,
+    KV_TYPES,
+    OUTPUTS,
+    context_params,
+    decode_error,
+    make_context,
+)
 from localspec.llama.model import Model
 from localspec.llama.picture_rows import PictureRows
 from localspec.llama.projector import Piece

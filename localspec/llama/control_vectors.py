@@ -14,9 +14,9 @@ from localspec.core.errors import UsageError
 from localspec.core.values import Logits, Tokens
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
-from localspec.models.compat.control_vector import DIRECTION
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.compat.adapters import DIRECTION
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.shards import fingerprint
 
 _TOKENS = (0, 1, 2, 3)
 _FLOATS = ctypes.POINTER(ctypes.c_float)
@@ -43,7 +43,7 @@ class ControlVectors:
     """The control vectors of one model, added up. A scale of 0 is as none."""
 
     def __init__(self, chosen: Sequence[Adapter] = ()) -> None:
-        """Read them; they have to fit the model (`localspec.models.compat.control_vector`).
+        """Read them; they have to fit the model (`localspec.models.compat.adapters`).
 
         Raises:
             ModelNotFoundError, ModelFileError: a file is missing or cut short.

@@ -13,7 +13,7 @@ from localspec.llama import library
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, driver
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.shards import fingerprint
 
 
 class LlamaDraftModel:

@@ -13,8 +13,7 @@ from localspec.core.errors import ModelFileError, UnsupportedModelError, UsageEr
 from localspec.llama.batch import Batch
 from localspec.llama.devices import physical_cores
 from localspec.llama.library import c_api
-from localspec.llama.limits import decode_error
-from localspec.llama.make_context import make_context
+from localspec.llama.limits import decode_error, make_context
 from localspec.llama.model import Model
 from localspec.models.compat.header_vocabulary import NO_POOLING
 

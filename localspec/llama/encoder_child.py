@@ -32,12 +32,11 @@ from numpy.typing import NDArray
 from localspec.core.errors import DecodeError, LocalspecError, MediaError, UnsupportedModelError
 from localspec.core.files import paths
 from localspec.core.picture import Decoded, Pixels, Samples
-from localspec.core.processes import children, parent
+from localspec.core.processes import children
 from localspec.llama import library, mtmd, own_kernels
-from localspec.llama.file_errors import load_error
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
-from localspec.llama.load_file import load
+from localspec.llama.load_file import load, load_error
 from localspec.llama.mtmd import IMAGE, TEXT, InputText
 from localspec.models.gguf.model_file import ModelFile
 
@@ -230,7 +229,7 @@ def main() -> None:
         if forks:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries them
         else:
-            parent.watch()  # what computes here does not see that the socket was closed
+            children.watch_parent()  # what computes here does not see that the socket was closed
         asked.sendall(json.dumps(encoder.facts | {"forks": forks}).encode() + b"\n")
         while True:
             head, descriptors, _, _ = socket.recv_fds(asked, 4, 2)
@@ -278,7 +277,7 @@ def _answer_and_end(
     """In the fork."""
     status = 1
     try:
-        parent.end_with_parent()
+        children.end_with_parent()
         if request["first"] is None:  # nobody holds this one, while others compute beside it
             os.nice(_LOW)
         _write(answers, {"pid": os.getpid()}, b"")

@@ -13,8 +13,8 @@ from pathlib import Path
 from localspec.llama import own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
-from localspec.llama.llama_shape import LlamaShape
 from localspec.llama.model import Model
+from localspec.llama.numpy_llama import LlamaShape
 from localspec.llama.passes import Passes
 from localspec.llama.weight_speed import write_model
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from localspec.core.errors import OutOfMemoryError
 from localspec.llama import library
-from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
-from localspec.llama.load_file import experts_on_host, load
+from localspec.llama.load_file import check_file, experts_on_host, load, load_error
 from localspec.llama.remote import RemoteDevices
 
 _MIB = 1 << 20

@@ -20,9 +20,16 @@ from localspec.llama import own_kernels as own
 from localspec.llama.adapters import Adapters
 from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.devices import backend
-from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
-from localspec.llama.load_file import LoadProgress, experts_on_host, is_extra, load, weight_buffers
+from localspec.llama.load_file import (
+    LoadProgress,
+    check_file,
+    experts_on_host,
+    is_extra,
+    load,
+    load_error,
+    weight_buffers,
+)
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.vocabulary import Vocabulary
 from localspec.models.compat.header_vocabulary import NO_POOLING

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from localspec.core.errors import AuditError, DecodeError, Interrupted, LocalspecError, MediaError
 from localspec.core.media_rows import row_ids
 from localspec.core.picture import Decoded, Samples
-from localspec.llama.abort import StopFlag
+from localspec.llama.batch import StopFlag
 from localspec.llama.devices import backend
 from localspec.llama.encoder_process import Answer, EncoderProcess, Job
 from localspec.llama.model import Model
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.shards import fingerprint
 
 Embeddings = NDArray[np.float32]
 """(rows, dimensions of the model's input)."""

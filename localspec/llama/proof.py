@@ -30,8 +30,8 @@ from localspec.kernels.formats import FORMATS
 from localspec.llama import numpy_llama, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import backend
-from localspec.llama.llama_shape import LlamaShape
 from localspec.llama.model import Model
+from localspec.llama.numpy_llama import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
 
 VOCABULARY = 512

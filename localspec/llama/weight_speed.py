@@ -14,8 +14,8 @@ from pathlib import Path
 
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
-from localspec.llama.llama_shape import LlamaShape
 from localspec.llama.model import Model
+from localspec.llama.numpy_llama import LlamaShape
 from localspec.llama.passes import Passes
 from localspec.llama.threads import choose_threads
 from localspec.llama.timing import least_seconds

@@ -21,8 +21,7 @@ from localspec.llama import experimental
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
 from localspec.llama.timing import Timed
-from localspec.loading.drafters.draft_file import DraftFile, Refused, load_draft
-from localspec.loading.drafters.opening import Opened, Opening
+from localspec.loading.drafters.opening import DraftFile, Opened, Opening, Refused, load_draft
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
 from localspec.models.catalog.resolve import NO_DRAFT

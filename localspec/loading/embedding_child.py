@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 from localspec.core.embedded import line, packed
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths
-from localspec.core.processes.children import failed
-from localspec.core.processes.parent import end_with_parent
+from localspec.core.processes.children import end_with_parent, failed
 from localspec.llama import library
 from localspec.loading.embedder import Embedder
 

@@ -33,7 +33,7 @@ from localspec.llama.devices import devices
 from localspec.llama.model import Model
 from localspec.llama.timing import compare, pass_seconds
 from localspec.loading.resources import Parts
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.shards import fingerprint
 
 SECONDS = 2.0
 """Seconds that a trial may take, the second load included."""

@@ -17,10 +17,10 @@ from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.prediction import PredictionDrafter
 from localspec.llama import library
-from localspec.llama.abort import StopFlag
+from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
-from localspec.llama.file_errors import check_file
+from localspec.llama.load_file import check_file
 from localspec.llama.model import Model
 from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.remote import RemoteDevices
@@ -28,19 +28,16 @@ from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import own_kernels, policy
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
-from localspec.loading.pair_headers import read_headers
 from localspec.loading.planning import Planning
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
-from localspec.loading.selection import Selection, select
+from localspec.loading.selection import Selection, read_headers, select
 from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
-from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading
-from localspec.loading.workers import connected
-from localspec.models.catalog.hub_environment import is_offline
+from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading, connected
+from localspec.models.catalog.links import is_offline
 from localspec.models.catalog.resolve import Resolved, resolve
-from localspec.models.compat import control_vector
-from localspec.models.compat.lora import require_fitting
+from localspec.models.compat.adapters import require_fitting, require_fitting_vector
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
@@ -77,7 +74,7 @@ class LoadedPair:
         """Refuse a file that is no adapter of the target, and any where none can be loaded later.
 
         Raises:
-            LocalspecError: see `localspec.models.compat.lora`.
+            LocalspecError: see `localspec.models.compat.adapters`.
         """
         if self.info.strict:
             raise UsageError(
@@ -122,7 +119,7 @@ def load(
         _require_adapter(adapter.path, files.target)
     for vector in options.control_vectors:
         check_file(vector.path)
-        control_vector.require_fitting(ModelFile(vector.path), files.target)
+        require_fitting_vector(ModelFile(vector.path), files.target)
     selection = select(options, read_headers(files.target, files.draft))
     remote = connected(options, on_event)
     try:

@@ -21,7 +21,7 @@ from typing import Any
 
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths, whole_file
-from localspec.core.files.holes import keeps_holes
+from localspec.core.files.checked import keeps_holes
 from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask, ask_async
 from localspec.loading import own_kernels, soundness

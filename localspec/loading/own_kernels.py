@@ -13,15 +13,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localspec.compiling import cxx
+from localspec.compiling import cxx, own_build
 from localspec.core.errors import LocalspecError, NoKernelError
 from localspec.core.safe_text import safe_line
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.kernels.instruction_sets import title
-from localspec.loading import build_record, kernel_proof
+from localspec.loading import kernel_proof
 from localspec.loading.kernel_proof import Proved
-from localspec.models.catalog.hub_environment import is_offline
+from localspec.models.catalog.links import is_offline
 
 OWN, LLAMA = "own", "llama"
 """Values of ``--kernels`` beside auto."""
@@ -107,7 +107,7 @@ def _ready(
         raise LocalspecError(why)
     built = build.stored()
     # scripts/localspec compiles them with llama.cpp; an installation by pip does when it starts.
-    if built is None and make and (wanted == OWN or build_record.build() is None):
+    if built is None and make and (wanted == OWN or own_build.build() is None):
         known = kernel_proof.failed_before()
         if known and wanted != OWN:
             raise LocalspecError(known)

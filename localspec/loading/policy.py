@@ -17,7 +17,7 @@ from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
-from localspec.models.gguf.fingerprint import fingerprint
+from localspec.models.gguf.shards import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from localspec.core.adapter_list import Adapter
 from localspec.core.events import Loading
-from localspec.llama.abort import StopFlag
 from localspec.llama.adapters import Adapters
+from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.devices import physical_cores

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.core.processes.parent import end_with_parent
+from localspec.core.processes.children import end_with_parent
 from localspec.llama import library, remote
-from localspec.llama.rpc import connections
+from localspec.llama.rpc.watch import accepted_at, keep_alive
 from localspec.models.memory.machine import host_only
 
 _LOOK_S = 1.0
@@ -59,12 +59,12 @@ def _keep_alive(port: int) -> None:
     known: set[tuple[object, ...]] = set()
     while True:
         now = set()
-        for connection in connections.accepted_at(port):
+        for connection in accepted_at(port):
             with contextlib.suppress(OSError):
                 peer = tuple(connection.getpeername())
                 now.add(peer)
                 if peer not in known:
-                    connections.keep_alive(connection, _UNREAD_S)
+                    keep_alive(connection, _UNREAD_S)
         known = now
         time.sleep(_LOOK_S)
 

@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from localspec.compiling import cxx
-from localspec.compiling.own_build import processor
+from localspec.compiling.own_build import processor, rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.files import paths
 from localspec.core.processes.children import command
-from localspec.loading.build_record import rebuild_command
 
 PROOF = "localspec.llama.proof"
 PATIENCE_S = 3600.0

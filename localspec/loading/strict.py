@@ -26,8 +26,8 @@ from localspec.llama.self_test import CELLS, SEQUENCES, Difference, SelfTest
 from localspec.llama.strict import Recipe, recipes, strict_context
 from localspec.loading.kernels import Kernels
 from localspec.loading.resources import Parts
-from localspec.models.gguf.fingerprint import fingerprint
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.shards import fingerprint
 
 _EDITION = 2
 """Raised when the self-test or a recipe changes."""

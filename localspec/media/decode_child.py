@@ -101,7 +101,11 @@ def decoded(data: bytes) -> Image.Image:
     width, height = image.size
     if width < 1 or height < 1:
         raise RefusedError("has no pixels")
-    if width * height > MOST_PIXELS or max(width, height) > _LONGEST_SIDE:
+    if max(width, height) > _LONGEST_SIDE:
+        raise RefusedError(
+            f"has {width} x {height} pixels, and {_LONGEST_SIDE:,} is the longest side"
+        )
+    if width * height > MOST_PIXELS:
         raise RefusedError(
             f"has {width} x {height} pixels, and {MOST_PIXELS // 1_000_000} million are the most"
         )

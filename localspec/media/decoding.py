@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import MediaError
-from localspec.core.files import regular
+from localspec.core.files import checked
 from localspec.core.picture import LARGEST_FILE, Decoded, Picture, Pixels, Samples
 from localspec.core.processes.bounded import (
     STARTING_SECONDS,
@@ -34,7 +34,7 @@ def file_of(picture: Picture) -> bytes:
     data, name = picture.data, called(picture)
     if not data:
         try:
-            data = regular.content(Path(picture.path), LARGEST_FILE + 1)
+            data = checked.content(Path(picture.path), LARGEST_FILE + 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise MediaError(f"{name} cannot be read: {reason}") from None

@@ -19,8 +19,7 @@ from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DAMAGED, DiskStates
 from localspec.prefix_cache.files import DamagedError, KvStore
 from localspec.prefix_cache.memory import MemoryStates
-from localspec.prefix_cache.rates import Rates
-from localspec.prefix_cache.search import Search
+from localspec.prefix_cache.search import Rates, Search
 from localspec.prefix_cache.sources import (
     FromDisk,
     FromMemory,

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError, RemoteError, UsageError
-from localspec.core.origin import Origin
 from localspec.remote.address import Address
 from localspec.remote.faults import excerpt, message_in
 from localspec.remote.keys import Key
-from localspec.remote.reported import Reported, find
-from localspec.remote.values import count, mapping, name, number
+from localspec.remote.reported import Reported, count, find, mapping, name, number
 
 _HALVES = re.compile("[\ud800-\udfff]")
 """Half characters, which no file and no request can hold."""

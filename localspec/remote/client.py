@@ -17,8 +17,7 @@ from localspec.remote.dialects import UNKNOWN
 from localspec.remote.keys import Key
 from localspec.remote.openai_reply import OpenAIReply
 from localspec.remote.probe import Found, look
-from localspec.remote.reply import RemoteReply
-from localspec.remote.server_client import ServerClient
+from localspec.remote.reply import RemoteReply, ServerClient
 from localspec.remote.tally import Tally
 
 _LOADING_SECONDS = 1.0

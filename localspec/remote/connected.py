@@ -18,8 +18,13 @@ from localspec.core.events import Examination, Finished, Loading, ModelInfo, Rep
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
 from localspec.engine import protocol
-from localspec.engine.commands import ExamineCommand, ReplyCommand
-from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import (
+    ExamineCommand,
+    ExaminedEvent,
+    FailedEvent,
+    ReplyCommand,
+    ReplyEvents,
+)
 from localspec.engine.port import OnLoading
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address
@@ -27,8 +32,7 @@ from localspec.remote.connection import Connection
 from localspec.remote.faults import excerpt
 from localspec.remote.keys import Key
 from localspec.remote.lines import MAX_LINE, Lines
-from localspec.remote.reply import RemoteReply
-from localspec.remote.server_client import ServerClient
+from localspec.remote.reply import RemoteReply, ServerClient
 
 _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"
 _LOAD_SECONDS = 600.0

@@ -1,4 +1,4 @@
-"""Finding out which engine a server is, which models it has, and how large a context."""
+"""Finding out whether a server answers, which engine it is, its models, and how large a context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import Any
 from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
 from localspec.core.events import Speculation
 from localspec.core.safe_text import safe_line
-from localspec.remote import dialects, metrics
-from localspec.remote.connection import Connection
+from localspec.remote import dialects
+from localspec.remote.address import Address
+from localspec.remote.connection import Connection, Patience
 from localspec.remote.dialects import Dialect
-from localspec.remote.values import count, mapping, name
+from localspec.remote.keys import Key
+from localspec.remote.reported import count, mapping, name, read_counters
 
 _OWNERS = {
     "llamacpp": dialects.LLAMA_SERVER,
@@ -35,6 +37,8 @@ NOT_REPORTED = Speculation(
     "unknown", "this server does not report its speculation", "speculation not reported"
 )
 _DRAFT_MODEL = "(a draft model given with -md is used only with --spec-type draft-simple)"
+
+_HURRIED = Patience(connect=1.0, question=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ def _own(entry: Mapping[str, Any]) -> tuple[int, Speculation]:
 
 
 async def _vllm(connection: Connection) -> tuple[bool, Speculation]:
-    found = await metrics.read(connection)
+    found = await read_counters(connection)
     if found is None:
         return False, NOT_REPORTED
     if found.drafted is None:
@@ -223,3 +227,19 @@ async def _lm_studio(connection: Connection, model: str) -> int:
 def _plain(dialect: Dialect) -> Speculation:
     reason = f"{dialect.name} was started without speculative decoding"
     return Speculation("off", reason, "the server does not speculate")
+
+
+def answers(address: Address, key: Key) -> bool:
+    """Whether a `localspec serve` answers there, and lets us in."""
+    return asyncio.run(_answers(address, key))
+
+
+async def _answers(address: Address, key: Key) -> bool:
+    connection = Connection(address, key, _HURRIED)
+    try:
+        data = await connection.ask("/localspec/info")
+    except LocalspecError:
+        return False
+    finally:
+        await connection.close()
+    return isinstance(data, dict) and "version" in data

@@ -1,15 +1,67 @@
-"""Reads reports about the speculation of one reply, in the shapes of all known engines."""
+"""Reads what servers report about speculation: of one reply in the shapes of all known engines, and
+the counters in ``/metrics`` (Prometheus text) of vLLM and llama.cpp. Values may be anything.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.remote.values import count, mapping, number
+from localspec.core.errors import LocalspecError
+from localspec.core.safe_text import safe_line
+from localspec.remote.connection import Connection
+
+_MOST = 1 << 53
+_LONGEST_NAME = 200
 
 _WIDEST = 1024
 """Tokens of a draft: a longer list is none of accepted tokens."""
+
+_LINE = re.compile(
+    r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{[^\n]*\})? (?P<value>[0-9.eE+-]+)(?: \d+)?$", re.MULTILINE
+)
+_NAMES = {
+    "rounds": ("vllm:spec_decode_num_drafts_total", "llamacpp:spec_decode_num_drafts_total"),
+    "drafted": (
+        "vllm:spec_decode_num_draft_tokens_total",
+        "llamacpp:spec_decode_num_draft_tokens_total",
+    ),
+    "accepted": (
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "llamacpp:spec_decode_num_accepted_tokens_total",
+    ),
+    "finished": ("vllm:request_success_total",),
+    "running": ("vllm:num_requests_running", "llamacpp:requests_processing"),
+    "waiting": ("vllm:num_requests_waiting", "llamacpp:requests_deferred"),
+}
+
+
+def count(value: object) -> int | None:
+    """A count; None if the value is none."""
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    return int(value) if whole and 0 <= value < _MOST else None  # type: ignore[operator, call-overload]
+
+
+def number(value: object) -> float | None:
+    """A number of zero or more; None if the value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < _MOST and math.isfinite(value) else None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """An object; empty if the value is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def name(value: object) -> str:
+    """A short name that can be shown; "" if the value is none."""
+    if not isinstance(value, str) or len(value) > _LONGEST_NAME or safe_line(value) != value:
+        return ""
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +216,66 @@ def find(event: Mapping[str, Any]) -> Reported | None:
         or in_meta_info(mapping(event.get("meta_info")) or mapping(choice.get("meta_info")))
         or in_stats(mapping(event.get("stats")) or mapping(event.get("usage")))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Sums over all requests since the server was started; None where it has no such counter."""
+
+    rounds: float | None
+    drafted: float | None
+    accepted: float | None
+    finished: float | None
+    running: float | None
+    waiting: float | None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no request runs or waits."""
+        return not self.running and not self.waiting
+
+
+async def read_counters(connection: Connection) -> Counters | None:
+    """The counters now; None where the server does not show any."""
+    try:
+        answer = await connection.get("/metrics")
+    except LocalspecError:
+        return None
+    if answer.status != 200:
+        return None
+    return parse(answer.body.decode("utf-8", "replace"))
+
+
+def parse(text: str) -> Counters:
+    """The counters in a Prometheus text; those of several engines or reasons are added."""
+    sums: dict[str, float] = {}
+    for found in _LINE.finditer(text):
+        try:
+            value = float(found["value"])
+        except ValueError:
+            continue
+        if 0 <= value < 1e18:
+            sums[found["name"]] = sums.get(found["name"], 0.0) + value
+    fields = {
+        field: next((sums[name] for name in names if name in sums), None)
+        for field, names in _NAMES.items()
+    }
+    return Counters(**fields)
+
+
+def difference(before: Counters, after: Counters | None) -> Reported | None:
+    """The difference of two looks at the server's counters, if it is due to this reply alone."""
+    if after is None or not (before.quiet and after.quiet):
+        return None
+    finished = _grown(before.finished, after.finished)
+    rounds, drafted, accepted = (
+        _grown(getattr(before, name), getattr(after, name))
+        for name in ("rounds", "drafted", "accepted")
+    )
+    if finished not in {None, 1} or drafted is None or accepted is None or accepted > drafted:
+        return None
+    return Reported(drafted, accepted, rounds)
+
+
+def _grown(before: float | None, after: float | None) -> int | None:
+    return None if before is None or after is None or after < before else int(after - before)

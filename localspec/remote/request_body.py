@@ -34,7 +34,7 @@ def body(
 ) -> dict[str, Any]:
     """The body of a streamed request; raw prompts go to ``/completions``. Fields of ``left_out``
     are sent only where they differ from localspec's defaults: this server refuses them. Pictures
-    are not in it: see `localspec.remote.picture_parts`.
+    are not in it: see `localspec.remote.openai_reply`.
 
     Raises:
         UsageError: the engine cannot do what is asked for.

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.core.errors import RemoteError
-from localspec.remote import metrics
 from localspec.remote.client import RemoteClient
 from localspec.remote.faults import excerpt
-from localspec.remote.metrics import difference
-from localspec.remote.reported import find
-from localspec.remote.values import count, mapping
+from localspec.remote.reported import count, difference, find, mapping, read_counters
 
 _ANSWER_SECONDS = 600.0
 _TOP = 20
@@ -78,7 +75,7 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
         "return_token_ids": True,
     }
     counted = client.found.counters
-    before = await metrics.read(client.connection) if counted else None
+    before = await read_counters(client.connection) if counted else None
     data = await client.connection.ask(f"{path}/chat/completions", body, seconds=_ANSWER_SECONDS)
     choices = data.get("choices") if isinstance(data, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -89,7 +86,7 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
         raise _malformed(client, data)
     reported = find(data)
     if before is not None and reported is None:
-        reported = difference(before, await metrics.read(client.connection))
+        reported = difference(before, await read_counters(client.connection))
     nothing = 0 if client.found.speculation.state == "off" else None
     return GreedyReply(
         text=text,

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from localspec.core.emitted import SERVER, Origin
 from localspec.core.errors import RemoteError
 from localspec.core.events import (
     Clock,
@@ -19,9 +20,8 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.origin import SERVER, Origin
-from localspec.remote.arrivals import Arrivals
 from localspec.remote.chunk import Chunk
+from localspec.remote.measured import Arrivals
 from localspec.remote.probe import NOT_REPORTED
 from localspec.remote.reported import Reported
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.core.errors import ToolError
+from localspec.core.errors import ToolError, UnreadableError
 from localspec.media import documents
 from localspec.tools.values import OfferedTool
 
@@ -136,7 +136,7 @@ class Folder:
             raise ToolError(f"{self._name(place)} is not a file; list_files shows what is in it")
         try:
             text = documents.text_of(place)
-        except documents.UnreadableError as error:
+        except UnreadableError as error:
             raise ToolError(str(error)) from None
         lines = text.splitlines()
         first = max(1, int(arguments.get("first_line") or 1))

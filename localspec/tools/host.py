@@ -24,12 +24,12 @@ import time
 from typing import Any
 
 from mcp import Client, MCPError
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp_types import CONNECTION_CLOSED
 
 from localspec.core.processes.bounded_child import address_space, limit_memory
 from localspec.tools import transports
-from localspec.tools.results import as_text, prompt_text, resource_text
-from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS
+from localspec.tools.values import LARGEST_SCHEMA, MOST_TOOLS, as_text, prompt_text, resource_text
 
 _MEMORY = 768 << 20
 """Bytes of address space beyond what this process has when the server runs."""
@@ -37,8 +37,6 @@ _MOST_PAGES = 20
 _MOST_LISTED = 200
 """Prompts, and resources, that are listed."""
 _MOMENT = 2.0
-_AT_ONCE = 8
-"""Calls of one server at a time."""
 
 
 class Host:
@@ -48,7 +46,6 @@ class Host:
         self._spec = spec
         self._ending = transports.Ending()
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._room = asyncio.Semaphore(_AT_ONCE)
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -125,11 +122,12 @@ class Host:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         commands = asyncio.create_task(self._commands(client, reader))
         changes = asyncio.create_task(self._changes(client))
+        hears = asyncio.create_task(self._hear(client))
         gone = asyncio.create_task(self._gone())
         done, waiting = await asyncio.wait(
             (commands, changes, gone), return_when=asyncio.FIRST_COMPLETED
         )
-        for task in (*waiting, *self._tasks.values()):
+        for task in (*waiting, hears, *self._tasks.values()):
             task.cancel()
         for task in done:
             task.result()
@@ -137,6 +135,22 @@ class Host:
     async def _gone(self) -> None:
         """Until the transport knows that the connection ended."""
         await self._ending.known.wait()
+
+    async def _hear(self, client: Client) -> None:
+        """Ask to be told of other tools, as the protocol wants it since 2026-07-28; servers of
+        earlier versions tell unasked.
+        """
+        while True:
+            with contextlib.suppress(SubscriptionLost):
+                try:
+                    async with client.listen(tools_list_changed=True) as told:
+                        async for _ in told:
+                            self._changed.set()
+                except (ListenNotSupportedError, MCPError):
+                    pass
+                return
+            self._changed.set()  # what was missed
+            await asyncio.sleep(_MOMENT)
 
     async def _changes(self, client: Client) -> None:
         while True:
@@ -165,7 +179,7 @@ class Host:
     async def _answer(self, client: Client, command: dict[str, Any]) -> None:
         number, begun = command["id"], time.monotonic()
         try:
-            async with self._room, asyncio.timeout(self._spec["seconds"]):
+            async with asyncio.timeout(self._spec["seconds"]):
                 text, failed = await self._done(client, command)
         except TimeoutError:
             _say({"id": number, "error": f"no answer within {self._spec['seconds']:g} seconds"})

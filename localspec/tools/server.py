@@ -32,6 +32,8 @@ _LONGEST_NAME = 200
 _GRACE = 3.0
 """Seconds for the process to end by itself."""
 _PATIENCE = 10.0
+_AT_ONCE = 8
+"""Calls of one server at a time; more wait."""
 """Seconds beyond its own limit for the process to tell that a call takes too long."""
 
 
@@ -58,6 +60,7 @@ class ServerProcess:
         self._reading: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._room = asyncio.Semaphore(_AT_ONCE)
         self._told = asyncio.Event()
         """Set when the server is ready, has failed, or was ended."""
         self._lock = asyncio.Lock()
@@ -120,10 +123,14 @@ class ServerProcess:
         return str((await self._ask({"resource": uri}))["text"])
 
     async def _ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
-        if self.state.phase != "ready":
-            await self.open()
-        if self.state.phase != "ready":
-            raise ToolError(f"the server {self.spec.name} does not run: {self._why_not}")
+        async with self._room:  # the time of a call begins when it does
+            if self.state.phase != "ready":
+                await self.open()
+            if self.state.phase != "ready":
+                raise ToolError(f"the server {self.spec.name} does not run: {self._why_not}")
+            return await self._answer(command)
+
+    async def _answer(self, command: Mapping[str, Any]) -> dict[str, Any]:
         number = next(self._numbers)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
@@ -132,6 +139,7 @@ class ServerProcess:
             async with asyncio.timeout(self.spec.seconds + _PATIENCE):
                 answer = await future
         except TimeoutError:
+            self._send({"cancel": number})
             raise ToolError(
                 f"the server {self.spec.name} gave no answer within {self.spec.seconds:g} seconds"
             ) from None

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import paths, private, whole_file
@@ -50,8 +51,11 @@ class ServerSpec:
 
     @property
     def where(self) -> str:
-        """The program or the address, without arguments: they may hold keys."""
-        return self.url.partition("?")[0] if self.url else Path(self.command).name
+        """The program, or the address's scheme and host: what else they have may be keys."""
+        if not self.url:
+            return Path(self.command).name
+        address = urlsplit(private.without_user(self.url))
+        return f"{address.scheme}://{address.netloc}"
 
 
 def path() -> Path:

@@ -41,7 +41,10 @@ class Toolbox:
         self._check = check
         self._fit: dict[str, str] = {}
         """By the JSON of a tool: why calls of it cannot be followed, or ""."""
-        self.servers = [ServerProcess(spec, changed) for spec in servers]
+        self._judging = asyncio.Lock()
+        self._later: asyncio.Task[None] | None = None
+        """Tries out what servers offer since they run."""
+        self.servers = [ServerProcess(spec, self._server_changed) for spec in servers]
 
     @property
     def empty(self) -> bool:
@@ -56,11 +59,20 @@ class Toolbox:
 
     async def judge(self) -> None:
         """Try out the schemas that were not seen yet, in other processes."""
-        fresh = [tool for tool in self._all() if _key(tool) not in self._fit]
-        for tool in fresh:
-            self._fit[_key(tool)] = await asyncio.to_thread(self._why_unfit, tool)
-        if fresh:
-            self._changed()
+        async with self._judging:
+            while fresh := self._fresh():
+                for tool in fresh:
+                    self._fit[_key(tool)] = await asyncio.to_thread(self._why_unfit, tool)
+                self._changed()
+
+    def _fresh(self) -> list[OfferedTool]:
+        return [tool for tool in self._all() if _key(tool) not in self._fit]
+
+    def _server_changed(self) -> None:
+        """A server tells another state, and other tools perhaps, which it may do at any time."""
+        self._changed()
+        if self._fresh() and (self._later is None or self._later.done()):
+            self._later = asyncio.get_running_loop().create_task(self.judge())
 
     def _why_unfit(self, tool: OfferedTool) -> str:
         from localspec.grammar import tools  # slow to import
@@ -150,6 +162,8 @@ class Toolbox:
 
     async def close(self) -> None:
         """End all servers."""
+        if self._later is not None:
+            self._later.cancel()
         await asyncio.gather(*(server.close() for server in self.servers))
 
 

@@ -22,7 +22,6 @@ from benches.shared.replies import workloads
 from benches.shared.taking_turns import Side, answer_all, sides
 from localspec import Options, Runtime, Sampling
 from localspec.bench.speedup import answer
-from localspec.core.errors import LocalspecError
 from localspec.loading.own_kernels import LLAMA, OWN
 
 
@@ -143,7 +142,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except LocalspecError as error:
-        sys.exit(str(error))
+    sys.exit(main())

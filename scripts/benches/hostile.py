@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
-import http.client
+import itertools
 import json
 import statistics
 import struct
@@ -23,7 +22,9 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from benches.shared.servers import running
+import httpx2
+
+from benches.shared.servers import chunks, running
 
 _ANSWER_S = 120.0
 _PRIME = {"type": "integer", "multipleOf": 999983}
@@ -116,36 +117,25 @@ HOSTILE: dict[str, dict[str, Any] | str | Callable[[], dict[str, Any]] | None] =
 }
 
 
-def server(model: str | None, jobs: int) -> contextlib.AbstractContextManager[str]:
-    """The port of a server that ends afterwards."""
-    flags = ["--port", "0", "--jobs", str(jobs), *([model] if model else [])]
-    return running("serve", *flags, address=r"http://127\.0\.0\.1:(\d+)")
-
-
-def ask(port: int, body: dict[str, Any] | str) -> str:
+def ask(url: str, body: dict[str, Any] | str) -> str:
     """The answer to a request in a few words."""
     began = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
     try:
         text = body if isinstance(body, str) else json.dumps(body)
-        connection.request("POST", "/v1/chat/completions", text)
-        answer = connection.getresponse()
-        data = json.loads(answer.read())
-        what = f"{answer.status}"
-        if answer.status != 200:
-            what += " " + str(data["error"]["message"])[:70]
-    except OSError as error:
+        answer = httpx2.post(f"{url}/v1/chat/completions", content=text, timeout=_ANSWER_S)
+        what = f"{answer.status_code}"
+        if answer.status_code != httpx2.codes.OK:
+            what += " " + str(answer.json()["error"]["message"])[:70]
+    except httpx2.TransportError as error:
         what = type(error).__name__
-    finally:
-        connection.close()
     return f"{what} ({time.monotonic() - began:.1f} s)"
 
 
 class Polite:
     """Streams replies until it is told to stop, and notes the times between pieces of text."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, url: str) -> None:
+        self._url = url
         self.gaps: list[float] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -157,20 +147,11 @@ class Polite:
         self._thread.join()
 
     def _run(self) -> None:
-        body = json.dumps(
-            _chat("Tell a long story.", stream=True, temperature=1) | {"max_tokens": 300}
-        )
-        while not self._stop.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_S)
-            connection.request("POST", "/v1/chat/completions", body)
-            last: float | None = None
-            for line in connection.getresponse():
-                if line.startswith(b"data: {"):
-                    now = time.monotonic()
-                    if last is not None:
-                        self.gaps.append(now - last)
-                    last = now
-            connection.close()
+        body = _chat("Tell a long story.", temperature=1) | {"max_tokens": 300}
+        with httpx2.Client(base_url=self._url, timeout=_ANSWER_S) as http:
+            while not self._stop.is_set():
+                moments = [moment for moment, _ in chunks(http, body)]
+                self.gaps += [after - before for before, after in itertools.pairwise(moments)]
 
 
 def main() -> None:
@@ -182,19 +163,19 @@ def main() -> None:
     parser.add_argument("--only", help="rows whose names contain this")
     given = parser.parse_args()
     print("longest and 99th percentile of the milliseconds between two pieces; the hostile answer")
-    with server(given.model, given.jobs) as found:
-        port = int(found)
-        ask(port, _chat())
+    flags = ["--port", "0", "--jobs", str(given.jobs), *([given.model] if given.model else [])]
+    with running("serve", *flags) as url:
+        ask(url, _chat())
         for name, body in HOSTILE.items():
             if given.only and given.only not in name and body is not None:
                 continue
-            polite, answer = Polite(port), ""
+            polite, answer = Polite(url), ""
             end = time.monotonic() + given.seconds
             while time.monotonic() < end:
                 if body is None:
                     time.sleep(0.1)
                 else:
-                    answer = ask(port, body() if callable(body) else body)
+                    answer = ask(url, body() if callable(body) else body)
             polite.end()
             gaps = sorted(1000 * gap for gap in polite.gaps)
             high = statistics.quantiles(gaps, n=100)[-1]

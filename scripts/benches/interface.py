@@ -10,15 +10,13 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benches.interface_cost import decoding, inside
 from benches.interface_cost.replay import KINDS
-from benches.interface_cost.terminal import ROOT, in_terminal, measured
+from benches.interface_cost.terminal import in_terminal, measured
 
 SCRIPT = Path(__file__).resolve()
 HISTORIES = (0, 100, 300)
@@ -66,34 +64,6 @@ def start(times: int) -> None:
     )
 
 
-_BY_THE_API = """
-from localspec import Message, Options, ReplyRequest, Runtime
-with Runtime.open(Options()) as runtime:
-    print(runtime.answer(ReplyRequest((Message("user", "Hi"),), max_tokens=1, seed=1)).text)
-"""
-
-
-def start_of_run(times: int) -> None:
-    """Print how long `run` takes for a reply of one token, and the same by the Python API."""
-    ways = {
-        "`run`": ["-m", "localspec", "run", "-n", "1", "--seed", "1", "Hi"],
-        "the Python API": ["-c", _BY_THE_API],
-    }
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    for _ in range(times + 1):
-        for name, words in ways.items():
-            begun = time.perf_counter()
-            subprocess.run([sys.executable, *words], check=True, cwd=ROOT, capture_output=True)
-            found[name].append(time.perf_counter() - begun)
-    for name, seconds in found.items():
-        later = seconds[1:]  # the first one has compiled the bytecode
-        print(
-            f"a reply of one token by {name}: {statistics.median(later):.2f} s, "
-            f"least {min(later):.2f}"
-        )
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -118,7 +88,6 @@ def main() -> None:
         at_once(arguments.times)
     if arguments.start:
         start(2 * arguments.times + 1)
-        start_of_run(2 * arguments.times + 1)
     if arguments.tokens:
         os.environ[decoding.TOKENS] = str(arguments.tokens)
     if arguments.model:

@@ -8,7 +8,7 @@ formats, two layers each of the size that models with eight billion weights have
 ``--context N`` has N tokens in the cache before each pass, so that attention weighs in, in a cache
 of the type ``--kv-type``. ``--unit`` computes ours by an instruction set that is not the best.
 ``--equal`` compares bits instead: of each row of a pass with those of the same token in a pass of
-its own. ``--against-numpy`` compares logits with numpy's, for random models of every format.
+its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from localspec.llama.kernel_speed import KINDS
 from localspec.llama.model import Model
 from localspec.llama.own_kernels import register
 from localspec.llama.passes import Passes, ordinary_tokens
-from localspec.llama.proof import OWN_TYPES, cases
+from localspec.llama.proof import OWN_TYPES
 from localspec.loading import kernel_proof, own_kernels
 from localspec.loading.own_kernels import LLAMA, OWN
 
@@ -67,10 +67,9 @@ class Setting:
         ]
 
 
-def both(task: str, file: Path | None, how: Setting) -> AbstractContextManager[dict[str, Side]]:
+def both(task: str, file: Path, how: Setting) -> AbstractContextManager[dict[str, Side]]:
     """A process for our kernels, and one for llama.cpp's."""
-    more = [str(file)] if file is not None else []
-    return sides({k: [*how.flags, "--answer", f"{task} {k}", *more] for k in (OWN, LLAMA)})
+    return sides({k: [*how.flags, "--answer", f"{task} {k}", str(file)] for k in (OWN, LLAMA)})
 
 
 @contextlib.contextmanager
@@ -98,15 +97,12 @@ def computing(file: Path, kernels: str, how: Setting) -> Iterator[Context]:
         model.close()
 
 
-def answer(task: str, kernels: str, file: Path | None, how: Setting) -> None:
+def answer(task: str, kernels: str, file: Path, how: Setting) -> None:
     """Be one side."""
     if kernels == OWN and how.unit:
         register(build.obtain().path, kernel_proof.libraries(), how.unit)
     elif kernels == OWN:
         own_kernels.engage(OWN)
-    if file is None:
-        answer_all(lambda kind: errors(kind, kernels, how))
-        return
     with computing(file, kernels, how) as context:
         if task == "bits":
             answer_all(lambda width: rows_that_differ(context, width))
@@ -133,18 +129,6 @@ def rows_that_differ(context: Context, width: int) -> tuple[int, float]:
         largest = max(largest, float(np.abs(single[0] - row).max()))
     context.truncate(0, start)
     return rows, largest
-
-
-def errors(kind: str, kernels: str, how: Setting) -> tuple[float, float]:
-    """Mean and largest error of logits of a random model, in standard deviations of their row."""
-    with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
-        case = next(cases(Path(folder), [kind]))
-        with computing(case.path, kernels, how) as context:
-            outputs = min(context.outputs, len(case.tokens))
-            (found,) = context.forward([(0, case.tokens, outputs)])
-            expected = case.expected[-outputs:]
-            off = np.abs(found - expected) / expected.std(axis=1, keepdims=True)
-    return float(off.mean()), float(off.max())
 
 
 def time_file(file: Path, widths: Sequence[int], turns: int, how: Setting) -> None:
@@ -185,17 +169,6 @@ def compare_bits(file: Path, how: Setting) -> bool:
     return equal
 
 
-def compare_numbers(how: Setting) -> None:
-    """Print how far both are from numpy, by format."""
-    print("errors of logits, in standard deviations of their row: mean, largest")
-    print("format       own             llama.cpp")
-    with both("errors", None, how) as pair:
-        for kind in OWN_TYPES:
-            found = [side.ask(kind) for side in pair.values()]
-            cells = "   ".join(f"{mean:.2e} {largest:.2e}" for mean, largest in found)
-            print(f"{kind:8} {cells}", flush=True)
-
-
 def zero_models(folder: Path, formats: Sequence[str]) -> Iterator[Path]:
     """Models of zeros, one at a time; the time of a pass does not depend on values."""
     for kind in formats:
@@ -219,18 +192,13 @@ def main() -> int:
     parser.add_argument("--context", type=int, default=0, metavar="N")
     parser.add_argument("--kv-type", default="f16")
     parser.add_argument("--unit", default="", metavar="NAME", help="for example avx2")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--equal", action="store_true", help="compare bits of wide passes")
-    what.add_argument("--against-numpy", action="store_true", help="compare logits with numpy's")
+    parser.add_argument("--equal", action="store_true", help="compare bits of wide passes")
     parser.add_argument("--answer", help=argparse.SUPPRESS)
     a = parser.parse_args()
     how = Setting(a.threads, a.context, a.kv_type, a.unit)
     if a.answer:
         task, kernels = a.answer.split()
-        answer(task, kernels, a.files[0] if a.files else None, how)
-        return 0
-    if a.against_numpy:
-        compare_numbers(how)
+        answer(task, kernels, a.files[0], how)
         return 0
     equal = True
     with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
@@ -243,7 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except LocalspecError as error:
-        sys.exit(str(error))
+    sys.exit(main())

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from localspec.core.errors import LocalspecError
 from localspec.core.files.paths import DEMO_DIR, cache_dir
 from localspec.models.gguf.growth import SmallModel
 
@@ -23,26 +21,19 @@ def main() -> None:
     parser.add_argument(
         "--draft-gb", type=float, default=0.06, help="draft's weights, in 10^9 bytes"
     )
-    target, draft = DEMO_DIR / "target.gguf", DEMO_DIR / "draft.gguf"
-    parser.add_argument("--target", type=Path, default=target, help="small target")
-    parser.add_argument("--draft", type=Path, default=draft, help="small draft")
+    parser.add_argument(
+        "--target", type=Path, default=DEMO_DIR / "target.gguf", help="small target"
+    )
+    parser.add_argument("--draft", type=Path, default=DEMO_DIR / "draft.gguf", help="small draft")
     parser.add_argument(
         "--out", type=Path, default=cache_dir() / "bench", help="folder to write to"
     )
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    try:
-        made = [
-            make(arguments.target, arguments.out / f"target-{arguments.gb:g}gb.gguf", arguments.gb),
-            make(
-                arguments.draft,
-                arguments.out / f"draft-{arguments.draft_gb:g}gb.gguf",
-                arguments.draft_gb,
-            ),
-        ]
-    except LocalspecError as error:
-        sys.exit(str(error))
-    print(f"try: scripts/localspec chat {made[0]} --draft {made[1]}")
+    gb, draft_gb = arguments.gb, arguments.draft_gb
+    made = make(arguments.target, arguments.out / f"target-{gb:g}gb.gguf", gb)
+    draft = make(arguments.draft, arguments.out / f"draft-{draft_gb:g}gb.gguf", draft_gb)
+    print(f"try: scripts/localspec chat {made} --draft {draft}")
 
 
 def make(small: Path, out: Path, gb: float) -> Path:

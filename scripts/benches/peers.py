@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.shared.replies import add_pair, pair, without, workloads
-from localspec import Runtime
+from benches.shared.replies import workloads
+from localspec import Options, Runtime
 from localspec.bench.peers import Mode, Peer, Question, Setting, llama_server
 from localspec.bench.speedup import answer
 from localspec.bench.workloads import Workload
@@ -123,7 +123,8 @@ class Bench:
         )
 
     def _turn(self, prompt: str, temperature: float, seed: int) -> Row:
-        sampling = without(self.banned, temperature)
+        bias = tuple((token, -math.inf) for token in sorted(self.banned))
+        sampling = Sampling(temperature=temperature, logit_bias=bias)
         message = Message("user", prompt)
         text, tokens = self.runtime.render([message]), self.runtime.encode([message])
         question = Question(text, tokens, sampling, seed, self.max_tokens)
@@ -190,7 +191,10 @@ def report(rows: Sequence[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    add_pair(parser)
+    parser.add_argument("model", nargs="?", default="demo")
+    parser.add_argument("--draft", help="draft model; by default the one that belongs to it")
+    parser.add_argument("--drafter", help="our drafters, separated by commas")
+    parser.add_argument("--threads", type=int, help="by default as many as are quickest here")
     parser.add_argument(
         "--against", action="append", required=True, help="as for `localspec bench`"
     )
@@ -214,7 +218,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench-peers.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the other programs must end too
-    options = pair(args)
+    options = Options(args.model, args.draft, threads=args.threads)
+    if args.drafter:
+        options = dataclasses.replace(options, drafter=tuple(args.drafter.split(",")))
     with Runtime.open(options) as runtime:
         info = runtime.info
         own = next(iter(computing(info.drafters)), None)

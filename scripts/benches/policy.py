@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from policy_lab import sensitivity
 from policy_lab.beliefs import BELIEFS, healed
-from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, Curve, Disturbance
+from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN
 from policy_lab.evidence import Recorded, load
 from policy_lab.gpus import GPU_CURVES, GPU_DISTURBANCES
-from policy_lab.report import SETS, lines
+from policy_lab.report import SETS, Setting
 from policy_lab.world import with_constructed
 
 _CURVES = (*CURVES, *GPU_CURVES)
@@ -32,42 +31,31 @@ def main() -> None:
     parser.add_argument(
         "--beliefs", action="store_true", help="sessions that begin with wrong costs"
     )
-    parser.add_argument(
-        "--sensitivity",
-        action="store_true",
-        help="with half and one and a half times each constant",
-    )
     args = parser.parse_args()
     replies = [with_constructed(reply) for reply in load()[:: args.every]]
     (disturbance,) = [d for d in _DISTURBANCES if d.name == args.disturbance]
     print(f"{len(replies)} replies, {sum(r.length for r in replies)} tokens")
-    if args.sensitivity:
-        print(*sensitivity.lines(replies), sep="\n")
-        return
     for curve in _CURVES:
         if args.curve and curve.name not in args.curve:
             continue
         for sources in SETS:
             if args.drafters and "+".join(sources) not in args.drafters:
                 continue
-            for line in _lines(args, replies, curve, disturbance, sources):
+            setting = Setting(curve, disturbance, sources)
+            for line in _lines(args, replies, setting):
                 print(line, flush=True)
 
 
 def _lines(
-    args: argparse.Namespace,
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: tuple[str, ...],
+    args: argparse.Namespace, replies: Sequence[Recorded], setting: Setting
 ) -> Iterable[str]:
     """The report of one machine and one set of drafters."""
     if not args.beliefs:
-        return lines(replies, curve, disturbance, sources, args.requests)
+        return setting.lines(replies, args.requests)
     return [
-        f"{curve.name}, {disturbance.name}, {' + '.join(sources)}",
+        str(setting),
         f"  {'COSTS':24} {'EARLY':>6} {'LATE':>6} {'WORST':>6}",
-        *(f"  {b.name:24} {healed(replies, curve, disturbance, sources, b)}" for b in BELIEFS),
+        *(f"  {b.name:24} {healed(replies, setting, b)}" for b in BELIEFS),
     ]
 
 

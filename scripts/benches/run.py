@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-_IMPORTED = [FOLDER.parent, FOLDER.parent / "training", FOLDER.parents[1]]
-"""Where the programs find each other, heads of the embedded target, and localspec."""
+_IMPORTED = [FOLDER.parent, FOLDER.parents[1]]
+"""Where the programs find each other and localspec."""
 
 
 SUBJECTS = {
-    "models that cost what large ones cost": ("make_pair", "make_heads"),
-    "whole replies": ("gain", "peers", "drafters", "lengths", "adversarial", "grammar", "strict"),
-    "passes and rounds": ("kernels", "overhead"),
-    "the server": ("serve", "infill", "hostile"),
+    "models that cost what large ones cost": ("make_pair",),
+    "whole replies": ("gain", "peers"),
+    "passes": ("kernels",),
+    "the server": ("serve", "hostile"),
     "the controller": ("policy",),
     "the interface": ("interface",),
 }
@@ -53,7 +53,12 @@ def main(arguments: list[str]) -> int:
     others = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, _IMPORTED), *others])
     sys.argv = [str(FOLDER / f"{name}.py"), *rest]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    from localspec.core.errors import LocalspecError
+
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except LocalspecError as error:
+        sys.exit(f"bench {name}: {error}")
     return 0
 
 

@@ -3,11 +3,8 @@
 k clients ask one question after another, all over POST /v1/chat/completions with a stream. Printed
 are tokens per second of all together, and p50, p95 and p99 of the seconds to the first token and of
 the milliseconds per token, and the processor time that the server and its engine take per token,
-at temperature 0 and 1. The servers of one row are up at the same time
-and asked in turns, `--repeats` times; the rows show medians.
-
-With --cost, decoding behind HTTP is compared with decoding by `localspec.Runtime` in a process of
-its own, the same replies in turns: what streaming adds to the time of a reply.
+at temperature 0 and 1. The servers of one row are up at the same time and asked in turns,
+`--repeats` times; the rows show medians.
 
 With --soak MINUTES, the largest number of clients ask all the time, while others connect, send a
 part of a request and leave at random. Printed are the memory of the server and its engine over time
@@ -32,10 +29,15 @@ import httpx2
 import psutil
 
 from benches.shared.replies import by_turns, workloads
-from benches.shared.servers import answers, free_port, own_command, own_environment, started
-from localspec import Options, ReplyRequest, Runtime, Sampling
+from benches.shared.servers import (
+    answers,
+    chunks,
+    free_port,
+    own_command,
+    own_environment,
+    started,
+)
 from localspec.bench.workloads import WORKLOADS
-from localspec.core.events import Message
 from localspec.core.files.paths import cache_dir
 from localspec.llama import library
 
@@ -58,7 +60,6 @@ class Asked:
     """Seconds from the request to the first text."""
     per_token: float
     """Seconds for a token, from the first text to the last; 0 for a single one."""
-    whole: float
     drafted: int
     accepted: int
 
@@ -96,35 +97,27 @@ def ask(http: httpx2.Client, prompt: str, temperature: float, seed: int, tokens:
         "temperature": temperature,
         "seed": seed,
         "max_tokens": tokens,
-        "stream": True,
         "stream_options": {"include_usage": True},
         **_EQUAL,
     }
     began = time.perf_counter()
     first = last = None
     usage, timings = None, {}
-    with http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        if answer.status_code != httpx2.codes.OK:
-            raise SystemExit(f"status {answer.status_code}: {answer.read()[:300]!r}")
-        for line in answer.iter_lines():
-            if not line.startswith("data: {"):
-                continue
-            chunk = json.loads(line.removeprefix("data: "))
-            if any(c["delta"].get("content") for c in chunk["choices"]):
-                last = time.perf_counter()
-                first = first or last
-            usage = chunk.get("usage") or usage
-            timings = chunk.get("timings") or timings
-    whole = time.perf_counter() - began
+    for moment, chunk in chunks(http, body):
+        if any(c["delta"].get("content") for c in chunk["choices"]):
+            last = moment
+            first = first or last
+        usage = chunk.get("usage") or usage
+        timings = chunk.get("timings") or timings
+    ended = time.perf_counter()
     if usage is None:
         raise SystemExit("the server sent no usage")
     emitted = int(usage["completion_tokens"])
     span = (last - first) if first is not None and last is not None else 0.0
     return Asked(
         emitted=emitted,
-        first=(first - began) if first is not None else whole,
+        first=(first or ended) - began,
         per_token=span / (emitted - 1) if emitted > 1 else 0.0,
-        whole=whole,
         drafted=int(timings.get("draft_n", 0)),
         accepted=int(timings.get("draft_n_accepted", 0)),
     )
@@ -278,53 +271,6 @@ def _line(found: dict[str, object]) -> str:
     )
 
 
-def cost(asked: argparse.Namespace) -> dict[str, float]:
-    """The seconds of the same greedy replies over HTTP and by a runtime in this process, in turns,
-    one after the other; the ratio of their medians by prompt.
-    """
-    side = sides(asked, 1)[1]
-    options = Options(
-        model=str(asked.target),
-        draft=str(asked.draft),
-        context=asked.ctx,
-        threads=asked.threads,
-        draft_max=asked.cost_k,
-        offline=True,
-    )
-    side.command += ["--draft-max", str(asked.cost_k)]
-    ratios, plain_ratios = [], []
-    sampling = Sampling(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
-    with (
-        Runtime.open(options) as runtime,
-        running(side),
-        httpx2.Client(base_url=side.url, timeout=_ANSWER_S, limits=_FRESH) as http,
-    ):
-        for prompt in PROMPTS[: asked.prompts]:
-            request = ReplyRequest(
-                (Message("user", prompt),), sampling=sampling, max_tokens=asked.tokens
-            )
-            here, there = [], []
-            for turn in range(asked.repeats + 1):
-                began = time.perf_counter()
-                reply = runtime.answer(request)
-                seconds = time.perf_counter() - began
-                answer = ask(http, prompt, 0.0, 0, asked.tokens)
-                if turn and reply.stats.emitted == answer.emitted:  # the first ones read the prompt
-                    here.append(seconds)
-                    there.append(answer.whole)
-            if here:
-                ratios.append(statistics.median(there) / statistics.median(here))
-                plain_ratios.append(min(there) / min(here))
-    if not ratios:
-        raise SystemExit("the replies differ in length; nothing can be compared")
-    found = {"median": statistics.median(ratios), "of_minima": statistics.median(plain_ratios)}
-    print(
-        f"a reply over HTTP takes {found['median']:.3f} of the time in this process "
-        f"(of minima {found['of_minima']:.3f}; {len(ratios)} prompts)"
-    )
-    return found
-
-
 def soak(asked: argparse.Namespace) -> dict[str, object]:
     """Full load, and clients that come and go."""
     n = max(map(int, asked.clients.split(",")))
@@ -414,11 +360,8 @@ def main() -> None:
     parser.add_argument("-n", "--tokens", type=int, default=96, help="tokens of a reply at most")
     parser.add_argument("--ctx", type=int, default=768, help="tokens of each context")
     parser.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False) or 1)
-    parser.add_argument("--cost", action="store_true", help="what HTTP costs, instead")
-    parser.add_argument("--cost-k", type=int, default=4, help="draft length for --cost")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="full load, instead")
     parser.add_argument("--drops", type=int, default=1000, help="connections dropped in --soak")
-    parser.add_argument("--prompts", type=int, default=8, help="prompts for --cost")
     parser.add_argument(
         "--texts", type=Path, help="other prompts: a file of scripts/train_long_pair"
     )
@@ -429,7 +372,7 @@ def main() -> None:
             raise SystemExit(f"{path} does not exist; scripts/bench make_pair makes a pair")
     if asked.texts is not None:
         PROMPTS[:] = by_turns(workloads(asked.texts))
-    found: object = cost(asked) if asked.cost else soak(asked) if asked.soak else compare(asked)
+    found: object = soak(asked) if asked.soak else compare(asked)
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
 

@@ -13,7 +13,7 @@ from device.pairs import ALL, NONE, PARTLY, PLACEMENTS, Case, Placement
 from device.rows import Row, finding, judged
 from localspec import GREEDY, Runtime, Sampling
 from localspec.bench.exactness import Verification, verify
-from localspec.bench.verify_prompts import VERIFY
+from localspec.bench.workloads import VERIFY
 from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
 from localspec.llama.library import c_api

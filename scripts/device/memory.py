@@ -15,7 +15,7 @@ from device.pairs import ALL, NONE, PARTLY, Case, Placement
 from device.rows import Row, finding, judged, skipped
 from localspec import GREEDY, Runtime
 from localspec.bench.exactness import verify
-from localspec.bench.verify_prompts import VERIFY
+from localspec.bench.workloads import VERIFY
 from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
 from localspec.llama import library

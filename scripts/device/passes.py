@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -50,9 +51,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
 
 
 def _costs(case: Case, widths: Sequence[int]) -> Iterator[Row]:
-    model = Model(case.target)
-    context = Context(model, n_ctx=768, threads=1, branches=8)
-    try:
+    with _computing(case.target, branches=8) as (model, context):
         cold = {n: _once(context, [5] * n) for n in widths}
         alike = {n: _median(context, [[5] * n] * _TRIES)[n] for n in widths}
         spread = _text(model, max(widths))
@@ -61,9 +60,6 @@ def _costs(case: Case, widths: Sequence[int]) -> Iterator[Row]:
         # one after a draft.
         row = _median(context, [spread[:1]] * (2 * _TRIES))
         stored = sweep(context)
-    finally:
-        context.close()
-        model.close()
     yield ok(_GROUP, "first pass of each width", _ms(cold))
     yield ok(_GROUP, "the same width again, one token repeated", _ms(alike))
     yield ok(_GROUP, "widths in turns, distinct tokens", _ms(alternating))
@@ -85,9 +81,7 @@ def _changes(case: Case) -> Row:
     """Passes over one token, by their place after a wider pass: a new graph, then a captured one on
     CUDA, then a replayed one. The laboratory's `Launches` are these times, less the last of them.
     """
-    model = Model(case.target)
-    context = Context(model, n_ctx=768, threads=1)
-    try:
+    with _computing(case.target) as (model, context):
         text = _text(model, 4)
         places: list[list[float]] = [[], [], [], [], []]
         for _ in range(1 + _TRIES):
@@ -95,9 +89,6 @@ def _changes(case: Case) -> Row:
             for place in places:
                 place.append(_once(context, text[:1]))
         took = [statistics.median(place[1:]) for place in places]
-    finally:
-        context.close()
-        model.close()
     listed = ", ".join(f"{1e3 * seconds:.3g} ms" for seconds in took)
     return ok(_GROUP, "one token, in the first to fifth pass after one over four", listed)
 
@@ -105,32 +96,22 @@ def _changes(case: Case) -> Row:
 def _lengths(case: Case) -> Iterator[Row]:
     """t(1) and t(4) at several lengths of the context, by type of the KV cache."""
     for kv_type in ("f16", "q8_0"):
-        model = Model(case.target)
-        context = Context(model, n_ctx=2304, threads=1, kv_type=kv_type)
         parts = []
-        try:
+        with _computing(case.target, n_ctx=2304, kv_type=kv_type) as (model, context):
             text = _text(model, 2048)
             for length in (0, 2048):
                 if length:
                     context.read(0, text)
                 took = {n: _median(context, [text[:n]] * _TRIES)[n] for n in (1, 4)}
                 parts.append(f"at {length}: {_ms(took)}")
-        finally:
-            context.close()
-            model.close()
         yield ok(_GROUP, f"by length of the context, KV cache {kv_type}", "; ".join(parts))
 
 
 def _partly(case: Case) -> Row:
     """Partial offload: llama.cpp may compute 32 rows in another way than 31."""
-    model = Model(case.target, gpu_layers=PARTLY.target)
-    context = Context(model, n_ctx=768, threads=1)
-    try:
+    with _computing(case.target, gpu_layers=PARTLY.target) as (model, context):
         text = _text(model, 32)
         took = {n: _median(context, [text[:n]] * _TRIES)[n] for n in (24, 31, 32)}
-    finally:
-        context.close()
-        model.close()
     return ok(_GROUP, "part of the layers on the device", _ms(took))
 
 
@@ -138,14 +119,9 @@ def _experts(path: Path) -> Row:
     """Half of a mixture's layers on the host, against half of its layers' experts alone."""
     parts = []
     for name, placed in (("half of the layers", (4, 0)), ("half of the experts", (99, 4))):
-        model = Model(path, gpu_layers=placed[0], host_experts=placed[1])
-        context = Context(model, n_ctx=768, threads=1)
-        try:
+        with _computing(path, gpu_layers=placed[0], host_experts=placed[1]) as (model, context):
             text = _text(model, 8)
             took = {n: _median(context, [text[:n]] * _TRIES)[n] for n in (1, 4, 8)}
-        finally:
-            context.close()
-            model.close()
         parts.append(f"{name} on the host: {_ms(took)}")
     return ok(_GROUP, "a mixture that is partly on the device", "; ".join(parts))
 
@@ -175,6 +151,20 @@ def _replies(case: Case) -> Iterator[Row]:
         yield ok(_GROUP, "replies", text)
         return
     yield judged(_GROUP, "replies", text, passed=best[True] >= 0.97 * best[False])
+
+
+@contextlib.contextmanager
+def _computing(
+    path: Path, n_ctx: int = 768, kv_type: str = "f16", branches: int = 0, **placed: int
+) -> Iterator[tuple[Model, Context]]:
+    """A model, its layers on the device as they are ``placed``, and a context on one thread."""
+    model = Model(path, **placed)
+    context = Context(model, n_ctx=n_ctx, threads=1, kv_type=kv_type, branches=branches)
+    try:
+        yield model, context
+    finally:
+        context.close()
+        model.close()
 
 
 def _once(context: Context, tokens: Sequence[int]) -> float:

@@ -8,10 +8,9 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from policy_lab.curves import CURVES, Curve, Disturbance, swept
+from policy_lab.curves import CURVES, Curve, swept
 from policy_lab.evidence import Recorded
-from policy_lab.report import controller
-from policy_lab.world import World
+from policy_lab.report import Setting
 
 Times = Mapping[int, float]
 """Seconds by width."""
@@ -76,26 +75,14 @@ class Healed:
         return f"{self.early:6.3f} {self.late:6.3f} {self.worst:6.3f}"
 
 
-def healed(
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    belief: Belief,
-) -> Healed:
+def healed(replies: Sequence[Recorded], setting: Setting, belief: Belief) -> Healed:
     """The first replies of a session with unknown drafters and these costs."""
     order = list(replies)
     random.Random(3).shuffle(order)
-    policy = controller(
-        curve,
-        disturbance,
-        sources,
-        0,
-        believed=belief.costs(swept(curve, disturbance, 0), curve),
-        draft_factor=belief.drafts,
-    )
-    world = World(policy, curve, disturbance, 0, sources)
-    played = world.play(order[:REPLIES])
+    sweep = swept(setting.curve, setting.disturbance, 0)
+    believed = belief.costs(sweep, setting.curve)
+    policy = setting.controller(0, believed=believed, draft_factor=belief.drafts)
+    played = setting.world(policy, 0).play(order[:REPLIES])
     tokens, first = 0, 0
     while first < len(played) - 1 and tokens < EARLY:
         tokens += played[first].at

@@ -7,7 +7,8 @@ A reply is fixed (under `match` it does not depend on drafts), so is what stands
 - of a drafter that copies from the text, a chain for each place where a draft may start: the
   confidences of its tokens, and how many of the first ones are right.
 
-Confidences are stored in 250 steps on a logarithmic scale towards 1, verdicts as bits.
+Confidences are stored in 250 steps on a logarithmic scale towards 1, verdicts as bits. What
+recorded them is in the history (docs/benchmarks.md, "Programs kept in the history").
 """
 
 from __future__ import annotations
@@ -30,13 +31,6 @@ _NEAREST = 1e-4
 _SCALE = _STEPS / np.log(1 / _NEAREST)
 
 Bytes = NDArray[np.uint8]
-
-
-def packed(confidences: Sequence[float]) -> Bytes:
-    """Confidences as bytes: 0 for 0, 250 for `_NEAREST` below 1 and above."""
-    doubt = np.maximum(1.0 - np.asarray(confidences, float), _NEAREST)
-    found: Bytes = np.round(-np.log(doubt) * _SCALE).astype(np.uint8)
-    return found
 
 
 def unpacked(values: Bytes) -> NDArray[np.float64]:
@@ -129,46 +123,6 @@ def _cut(source: Source, length: int) -> Source:
     room = np.arange(len(lengths), 0, -1)
     accepted = np.minimum(source.accepted[:length], room).astype(np.uint8)
     return Copies(lengths, accepted, source.confidences[: int(lengths.sum())])
-
-
-def _joined_predictions(others: Sequence[Source]) -> Predictions:
-    known = [o for o in others if isinstance(o, Predictions)]
-    return Predictions(
-        np.concatenate([o.confidences for o in known]), np.concatenate([o.right for o in known])
-    )
-
-
-def _joined(others: Sequence[Source]) -> Copies:
-    known = [o for o in others if isinstance(o, Copies)]
-    return Copies(
-        np.concatenate([o.lengths for o in known]),
-        np.concatenate([o.accepted for o in known]),
-        np.concatenate([o.confidences for o in known]),
-    )
-
-
-def save(path: Path, replies: Sequence[Recorded]) -> None:
-    """Write them, compressed."""
-    columns: dict[str, NDArray[np.generic]] = {
-        "workload": np.array([r.workload for r in replies]),
-        "temperature": np.array([r.temperature for r in replies], np.float32),
-        "prompt": np.array([r.prompt for r in replies], np.int32),
-        "length": np.array([r.length for r in replies], np.int32),
-    }
-    for name in replies[0].sources:
-        found = [r.sources[name] for r in replies]
-        if isinstance(found[0], Predictions):
-            all_of = _joined_predictions(found)
-            columns[f"{name}/confidences"] = all_of.confidences
-            columns[f"{name}/right"] = np.packbits(all_of.right)
-        else:
-            copies = _joined(found)
-            columns[f"{name}/lengths"] = copies.lengths
-            columns[f"{name}/accepted"] = copies.accepted
-            columns[f"{name}/confidences"] = copies.confidences
-    with io.BytesIO() as raw:
-        np.savez(raw, **columns)  # type: ignore[arg-type]
-        path.write_bytes(zlib.compress(raw.getvalue(), 9))
 
 
 def load(path: Path = FILE) -> list[Recorded]:

@@ -9,7 +9,7 @@ from typing import get_args
 
 import numpy as np
 
-from localspec.policy import Plain
+from localspec.policy import Plain, Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -35,26 +35,6 @@ SETS: tuple[tuple[str, ...], ...] = (
     ("suffix", "model"),
 )
 """Drafters that a controller has."""
-
-
-def controller(
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    seed: int,
-    *,
-    believed: Mapping[int, float] | None = None,
-    draft_factor: float = 1.0,
-) -> Controller:
-    """A controller that has swept the machine and knows nothing of the drafters. ``believed`` are
-    costs that it has instead of those swept; drafts are believed to cost ``draft_factor`` times
-    what they do.
-    """
-    sweep = swept(curve, disturbance, seed)
-    drafts = {s: ASKING[s].token * sweep[1] * draft_factor for s in sources if ASKING[s].token}
-    free = [s for s in sources if not ASKING[s].token]
-    costs = Costs(sweep if believed is None else believed, drafts)
-    return Controller(Knowledge({0: costs}), list(sources), free=free, pads=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,105 +82,90 @@ class Reached:
         )
 
 
-def cold(
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    *,
-    limited: bool = False,
-) -> Reached:
-    """Every reply is the first of a session. If ``limited``, ``max_tokens`` ends it."""
-    played = []
-    for seed, reply in enumerate(replies):
-        policy = controller(curve, disturbance, sources, seed)
-        world = World(policy, curve, disturbance, seed, sources, limited=limited)
-        played += world.play([reply])
-    return Reached.of(played, sources, curve)
+@dataclass(frozen=True)
+class Setting:
+    """One machine, what disturbs it, and the drafters that a controller has there."""
 
+    curve: Curve
+    disturbance: Disturbance
+    sources: Sequence[str]
 
-def warm(
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    *,
-    limited: bool = False,
-    seed: int = 0,
-) -> Reached:
-    """The second half of a `session`; see `cold`."""
-    played = session(replies, curve, disturbance, sources, limited=limited, seed=seed)
-    return Reached.of(played, sources, curve)
+    def controller(
+        self,
+        seed: int,
+        *,
+        believed: Mapping[int, float] | None = None,
+        draft_factor: float = 1.0,
+    ) -> Controller:
+        """A controller that has swept the machine and knows nothing of the drafters. ``believed``
+        are costs that it has instead of those swept; drafts are believed to cost ``draft_factor``
+        times what they do.
+        """
+        sweep, names = swept(self.curve, self.disturbance, seed), self.sources
+        drafts = {s: ASKING[s].token * sweep[1] * draft_factor for s in names if ASKING[s].token}
+        free = [s for s in names if not ASKING[s].token]
+        costs = Costs(sweep if believed is None else believed, drafts)
+        return Controller(Knowledge({0: costs}), list(names), free=free, pads=True)
 
+    def world(self, policy: Policy, seed: int, *, limited: bool = False) -> World:
+        """The machine with that policy, whose drafters read prompts unless it only decodes."""
+        names = () if isinstance(policy, Plain) else self.sources
+        return World(policy, self.curve, self.disturbance, seed, names, limited=limited)
 
-def session(
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    *,
-    limited: bool = False,
-    seed: int = 0,
-) -> list[Running]:
-    """The second half of a session with all replies twice, in random order. ``seed`` decides on the
-    order and the disturbance.
-    """
-    order = list(replies)
-    random.Random(seed + 1).shuffle(order)
-    policy = controller(curve, disturbance, sources, seed)
-    world = World(policy, curve, disturbance, seed, sources, limited=limited)
-    return world.play([*order, *order])[len(order) :]
+    def cold(self, replies: Sequence[Recorded], *, limited: bool = False) -> Reached:
+        """Every reply is the first of a session. If ``limited``, ``max_tokens`` ends it."""
+        played = []
+        for seed, reply in enumerate(replies):
+            played += self.world(self.controller(seed), seed, limited=limited).play([reply])
+        return Reached.of(played, self.sources, self.curve)
 
+    def warm(self, replies: Sequence[Recorded], *, limited: bool = False, seed: int = 0) -> Reached:
+        """The second half of a session with all replies twice, in random order. ``seed`` decides on
+        the order and the disturbance.
+        """
+        order = list(replies)
+        random.Random(seed + 1).shuffle(order)
+        world = self.world(self.controller(seed), seed, limited=limited)
+        return Reached.of(world.play([*order, *order])[len(order) :], self.sources, self.curve)
 
-def together(
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    at_once: int,
-    arrivals: Arrivals = "queue",
-) -> float:
-    """Ratio to batched plain decoding, so many requests at a time, prompts included: of the time
-    until all are answered, or where they arrive at fixed times, of the time until each one is.
-    """
-    order = list(replies)
-    random.Random(2).shuffle(order)
-    times = []
-    for policy in (Plain("compared with"), controller(curve, disturbance, sources, 0)):
-        read = () if isinstance(policy, Plain) else sources
-        world = World(policy, curve, disturbance, 0, read)
-        played = world.play(order, at_once, arrivals)
-        latencies = sum(p.ended - p.arrived for p in played)
-        times.append(latencies if arrivals == "staggered" else world.seconds)
-    plain, drafted = times
-    return plain / drafted
+    def together(
+        self, replies: Sequence[Recorded], at_once: int, arrivals: Arrivals = "queue"
+    ) -> float:
+        """Ratio to batched plain decoding, so many requests at a time, prompts included: of the
+        time until all are answered, or where they arrive at fixed times, of the time until each is.
+        """
+        order = list(replies)
+        random.Random(2).shuffle(order)
+        times = []
+        for policy in (Plain("compared with"), self.controller(0)):
+            world = self.world(policy, 0)
+            played = world.play(order, at_once, arrivals)
+            latencies = sum(p.ended - p.arrived for p in played)
+            times.append(latencies if arrivals == "staggered" else world.seconds)
+        plain, drafted = times
+        return plain / drafted
 
+    def __str__(self) -> str:
+        return f"{self.curve.name}, {self.disturbance.name}, {' + '.join(self.sources)}"
 
-def lines(
-    replies: Sequence[Recorded],
-    curve: Curve,
-    disturbance: Disturbance,
-    sources: Sequence[str],
-    requests: Sequence[int],
-) -> list[str]:
-    """The report of one machine and one set of drafters."""
-    machine = curve, disturbance, sources
-    found = [
-        f"{curve.name}, {disturbance.name}, {' + '.join(sources)}",
-        f"  best fixed length {best_fixed(replies, sources, curve):.3f}",
-        f"  cold  {cold(replies, curve, disturbance, sources)}",
-        f"  warm  {warm(replies, curve, disturbance, sources)}",
-    ]
-    for length in LIMITS:
-        some = [reply.cut(length) for reply in replies if reply.length >= length]
-        first, later = cold(some, *machine, limited=True), warm(some, *machine, limited=True)
-        found.append(f"  max_tokens {length:3}  cold {first.brief}, warm {later.brief}")
-    short = [reply.cut(SHORT) for reply in replies]
-    for n in requests:
-        ratios = [
-            f"{arrivals} {together(some, curve, disturbance, sources, n, arrivals):.3f}{what}"
-            for some, what in ((replies, ""), (short, " short"))
-            for arrivals in get_args(Arrivals)
+    def lines(self, replies: Sequence[Recorded], requests: Sequence[int]) -> list[str]:
+        """The report."""
+        found = [
+            str(self),
+            f"  best fixed length {best_fixed(replies, self.sources, self.curve):.3f}",
+            f"  cold  {self.cold(replies)}",
+            f"  warm  {self.warm(replies)}",
         ]
-        found.append(f"  {n} at once  {', '.join(ratios)}")
-    return found
+        for length in LIMITS:
+            some = [reply.cut(length) for reply in replies if reply.length >= length]
+            first, later = self.cold(some, limited=True), self.warm(some, limited=True)
+            found.append(f"  max_tokens {length:3}  cold {first.brief}, warm {later.brief}")
+        short = [reply.cut(SHORT) for reply in replies]
+        for n in requests:
+            ratios = [
+                f"{arrivals} {self.together(some, n, arrivals):.3f}{what}"
+                for some, what in ((replies, ""), (short, " short"))
+                for arrivals in get_args(Arrivals)
+            ]
+            found.append(f"  {n} at once  {', '.join(ratios)}")
+        return found

@@ -18,7 +18,7 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, RequestState
 from localspec.decode.exercise import Exercise
-from localspec.decode.verifiers.near_tie import Choice
+from localspec.decode.verifiers import Choice
 
 ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
 

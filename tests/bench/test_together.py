@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,8 @@ from localspec import GREEDY, Options, Runtime, Sampling
 from localspec.bench import together
 from localspec.bench.together import ComparingTogether
 from localspec.cli import verify
+from localspec.core.files.paths import DEMO_DIR
+from localspec.llama.library import c_api, start
 
 PROMPTS = ("hello", "what is it?", "a longer question of a few more words")
 SETTINGS = (GREEDY, Sampling(temperature=1.0))
@@ -92,3 +97,30 @@ def test_the_command_prints_one_object(files: Files, tmp_path: Path) -> None:
     assert found["settings"][0]["replies"] == 4
     ways = ("at least 2 rows", "own kernels")
     assert found["model"]["strict"].startswith(ways)
+
+
+_FILE_TYPES = {"Q4_K_M": 15, "F16": 1}
+"""llama.cpp's, by name."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("weights", "together"), [("Q4_K_M", None), ("Q4_K_M", "3"), ("F16", "3")])
+def test_the_demo_in_other_weights_does_not_diverge_in_strict_mode(
+    tmp_path: Path, weights: str, together: str | None
+) -> None:
+    """In a process of its own: whether products are tiled is decided once for a process."""
+    start()
+    target = tmp_path / "target.gguf"
+    params = c_api.llama_model_quantize_default_params()
+    params.allow_requantize, params.ftype = True, _FILE_TYPES[weights]
+    small = DEMO_DIR / "target.gguf"
+    assert c_api.llama_model_quantize(str(small).encode(), str(target).encode(), params) == 0
+    command = [sys.executable, "-P", "-m", "localspec", "verify", str(target)]
+    command += ["-d", str(DEMO_DIR / "draft.gguf"), "--strict", "--threads", "1", "--json"]
+    command += ["-n", "40", "--limit", "4", *(["--together", together] if together else [])]
+    home = os.environ | {"LOCALSPEC_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["exact"]
+    assert all(setting["accepted"] for setting in found["settings"])

@@ -8,8 +8,8 @@ import pytest
 from replies import STATS
 
 from localspec.cli import tune
+from localspec.cli.line_commands import Announcer
 from localspec.cli.output import summary
-from localspec.cli.screen_reader import Announcer
 from localspec.core import units
 from localspec.core.events import Reply, Speculation, Stats
 from localspec.policy.costs import Costs

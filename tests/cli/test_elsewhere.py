@@ -211,7 +211,7 @@ def test_a_running_server_that_wants_a_key_is_named(played, capsys, monkeypatch)
 
 
 def test_the_chat_starts_without_an_http_client_where_no_server_runs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "localspec.remote.alive", None)  # its import fails
+    monkeypatch.setitem(sys.modules, "localspec.remote.probe", None)  # its import fails
     for stream in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
     monkeypatch.setattr("tui.in_terminal.run", lambda *_, **__: 0)

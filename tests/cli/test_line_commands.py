@@ -10,11 +10,10 @@ import pytest
 
 from localspec.chats.journal import Journal
 from localspec.cli.chat import _stream
-from localspec.cli.line_commands import Leaving, Talk
-from localspec.cli.screen_reader import Announcer, Silent
+from localspec.cli.line_commands import Announcer, Leaving, Silent, Talk
+from localspec.core.emitted import Origin
 from localspec.core.errors import DecodeError, GrammarError, LocalspecError, RemoteError, UsageError
 from localspec.core.events import ReplyEvent, Token
-from localspec.core.origin import Origin
 from localspec.core.sampling_params import Sampling
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localspec.cli import opening, output
+from localspec.cli import output, working
 from localspec.core.errors import ModelNotFoundError
 from localspec.core.events import Loading
 from localspec.core.options import Options
@@ -30,12 +30,12 @@ def test_what_is_done_once_is_named_while_it_lasts(
         return "the runtime"
 
     monkeypatch.setattr(Runtime, "open", open_)
-    monkeypatch.setattr(opening, "say_over", shown.append)
+    monkeypatch.setattr(working, "say_over", shown.append)
     if fails:
         with pytest.raises(ModelNotFoundError):
-            opening.runtime(Options(), lambda: False)
+            working.open_runtime(Options(), lambda: False)
     else:
-        assert opening.runtime(Options(), lambda: False) == "the runtime"  # type: ignore[comparison-overlap]
+        assert working.open_runtime(Options(), lambda: False) == "the runtime"  # type: ignore[comparison-overlap]
     assert shown == ["compiling kernels, once", ""]
 
 

@@ -14,8 +14,8 @@ from localspec.chats.calls import SavedCall
 from localspec.cli import run
 from localspec.cli.output import json_line, write
 from localspec.cli.run_report import calls_report
+from localspec.core.emitted import Origin
 from localspec.core.events import Finished, Notice, Reply, Speculation, Stats, Token
-from localspec.core.origin import Origin
 
 STATS = Stats(1, 0, 2, 2, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, Speculation("on"))
 

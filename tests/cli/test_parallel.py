@@ -15,9 +15,9 @@ from localspec import cli
 from localspec.cli import parallel
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.prompt_file import Around, read_prompts
+from localspec.core.emitted import Origin
 from localspec.core.errors import UsageError, WorkerLostError
 from localspec.core.events import Message, Token
-from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
 from localspec.core.sampling_params import Sampling

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
+from localspec.cli.run_report import ScoredOutput, read_prediction, require_json
+from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import UsageError
 from localspec.core.events import Token
-from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
-from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 
 PLACE = TokenLogprobs(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.core.token_view import TokenView
+from localspec.core.values import TokenView
 
 TOKENS = st.lists(st.integers(0, 9), max_size=8)
 PLACE = st.none() | st.integers(-20, 20)

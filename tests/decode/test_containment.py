@@ -13,9 +13,9 @@ import tables
 from ruled import Ruled
 
 from localspec.core.constraint import TokenMask
+from localspec.core.emitted import LogprobsMode
 from localspec.core.errors import AuditError, DecodeError, NotNumbersError, PassRefusedError
 from localspec.core.logits import GREEDY, LogitsProcessor
-from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.target import Work
 from localspec.core.values import (

@@ -11,9 +11,9 @@ from frequencies import FALSE_ALARM, p_value_of
 from ruled import Ruled, turns
 from tables import PROMPT, WARM
 
+from localspec.core.emitted import Origin
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
-from localspec.core.origin import Origin
 from localspec.core.plan import DraftPlan, Evidence, RequestState
 from localspec.core.values import Draft, Proposal, chain_parents
 from localspec.decode.request import Request

@@ -10,11 +10,10 @@ import pytest
 import tables
 from ruled import Ruled, turns
 
+from localspec.core.emitted import LogprobsMode, Origin, TokenLogprobs
 from localspec.core.errors import NotNumbersError
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
-from localspec.core.logprobs import LogprobsMode, TokenLogprobs
 from localspec.core.noise import Noise
-from localspec.core.origin import Origin
 from localspec.core.values import Logits
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request

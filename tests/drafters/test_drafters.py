@@ -14,6 +14,7 @@ from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
+from localspec.drafters.lookup import ngram
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.chain import ChainDrafter
@@ -53,6 +54,22 @@ def test_ngram_finds_the_last_longest_match(tokens: list[int], k: int) -> None:
         assert draft.tokens.tolist() == longest_earlier_match(growing, 2, 4, k)
         assert draft.proposal is Proposal.DETERMINISTIC
         assert drafter.length(0) == len(growing) - 1
+
+
+def test_ngram_indexes_a_long_text_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All replies wait for each; nothing is drafted until it is whole, and no text is read again
+    that the target's reading has indexed.
+    """
+    monkeypatch.setattr(ngram, "_AT_ONCE", 100)
+    drafter, text = NGram(2, 4), [*range(40)] * 8 + [0, 1]
+    drafter.follow(0, text, 60)
+    lengths, drafts = [drafter.length(0)], []
+    for _ in range(4):
+        (draft,) = drafter.propose([ask(text, 3)])
+        lengths.append(drafter.length(0))
+        drafts.append(draft.tokens.tolist())
+    assert lengths == [59, 159, 259, 321, 321]
+    assert drafts == [[], [], [2, 3, 4], [2, 3, 4]]
 
 
 def test_ngram_forgets_another_request() -> None:

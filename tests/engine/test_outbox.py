@@ -18,10 +18,10 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, LoadingEvent, ReplyEvents, TokenizedEvent
+from localspec.engine.messages import FailedEvent, LoadingEvent, ReplyEvents, TokenizedEvent
 from localspec.engine.outbox import INTERVAL, Batches, Outbox
 
 ON = Speculation("on")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.core import codec, errors
+from localspec.core.emitted import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import EngineError, LocalspecError, UsageError
 from localspec.core.events import (
     DrafterStats,
@@ -30,22 +31,19 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.logits import Sampling
-from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.commands import (
+from localspec.engine.messages import (
     CloseCommand,
     ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-)
-from localspec.engine.events import (
     FailedEvent,
     HelloEvent,
+    InterruptCommand,
     LoadingEvent,
+    OpenCommand,
     OpenedEvent,
+    ReplyCommand,
     ReplyEvents,
 )
 from localspec.engine.protocol import BadCommandError

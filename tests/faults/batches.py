@@ -15,7 +15,7 @@ from faults.by_the_papers import NoTokenError, Plain
 from faults.guests import KINDS, METHODS, Wish, drafter_of, rows_together, spoilt, wish
 from faults.runner import Search
 from faults.settings import Chance, simpler
-from localspec.core.logprobs import TokenLogprobs
+from localspec.core.emitted import TokenLogprobs
 from localspec.core.values import Emitted
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round, forget

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from localspec.core.emitted import Origin
 from localspec.core.errors import UsageError
 from localspec.core.events import (
     Examination,
@@ -18,7 +19,6 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.interrupt import Interrupt
-from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest, TakesEvents
 
 _ON = Speculation("on")

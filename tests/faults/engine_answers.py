@@ -31,7 +31,7 @@ def _events() -> list[bytes]:
     from localspec.core.interrupt import Interrupt
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
-    from localspec.engine.events import HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents
+    from localspec.engine.messages import HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents
 
     request = ReplyRequest((Message("user", "one two three"),))
     made = [

@@ -16,21 +16,19 @@ from faults.mutations import Chance
 
 
 def _messages() -> list[bytes]:
+    from localspec.core.emitted import Origin
     from localspec.core.events import Loading, Message, Notice, Reading, Token
     from localspec.core.events import Round as RoundEvent
-    from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
-    from localspec.engine.commands import (
+    from localspec.engine.messages import (
         ExamineCommand,
-        InterruptCommand,
-        OpenCommand,
-        ReplyCommand,
-    )
-    from localspec.engine.events import (
         FailedEvent,
         HelloEvent,
+        InterruptCommand,
         LoadingEvent,
+        OpenCommand,
+        ReplyCommand,
         ReplyEvents,
     )
 

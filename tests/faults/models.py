@@ -24,7 +24,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.cascade import Cascade
 from localspec.loading import loader
 from localspec.loading.policy import Control
-from localspec.prefix_cache import cache, rates
+from localspec.prefix_cache import cache, search
 from localspec.prefix_cache.files import KvStore
 
 _LETTERS = range(3 + ord("a") - ord("!"), 3 + ord("z") - ord("!") + 1)
@@ -94,7 +94,7 @@ class Models(Search):
         self._files: dict[str, Path] = {}
         self._cases = 0
         cache.WORTH_SECONDS = 0.0  # states of small models are worth nothing
-        rates.Moving.seconds = lambda *_: 0.0  # type: ignore[method-assign]
+        search.Moving.seconds = lambda *_: 0.0  # type: ignore[method-assign]
 
     def case(self, seed: int) -> Case:
         """See `faults.runner.Search`."""

@@ -23,8 +23,7 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents
 from localspec.llama.batch import Batch
 from localspec.llama.context import Context
-from localspec.llama.limits import OUTPUTS, STRICT_BATCH
-from localspec.llama.make_context import context_params
+from localspec.llama.limits import OUTPUTS, STRICT_BATCH, context_params
 from localspec.llama.pass_layout import EveryPassEqual, PassTimes
 from localspec.llama.strict import StrictContext
 from localspec.llama.target import LlamaTarget

@@ -104,7 +104,7 @@ def _handful(seed: int) -> list[list[tuple[float, bytes]]]:
     from localspec.core.events import Message
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
-    from localspec.engine.commands import ExamineCommand, InterruptCommand, ReplyCommand
+    from localspec.engine.messages import ExamineCommand, InterruptCommand, ReplyCommand
 
     chance = mutations.Chance(f"pipe:{seed}")
     hello = ReplyRequest((Message("user", "one two three"),), seed=1)
@@ -145,7 +145,7 @@ async def _talk(
     from localspec.core.events import Message
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
-    from localspec.engine.commands import ReplyCommand
+    from localspec.engine.messages import ReplyCommand
 
     assert process.stdin is not None
     assert process.stdout is not None
@@ -185,7 +185,7 @@ def _answer(line: bytes, number: int, text: str) -> str | None:
     from localspec.core.errors import EngineError
     from localspec.core.events import Finished
     from localspec.engine import protocol
-    from localspec.engine.events import FailedEvent, ReplyEvents
+    from localspec.engine.messages import FailedEvent, ReplyEvents
 
     try:
         event = protocol.decode_event(line)

@@ -24,11 +24,11 @@ _PIECES = (
 def template(chance: Chance, _: Path) -> str | None:
     """Chat templates put together of what hostile ones are made of."""
     from localspec.core.events import Message
-    from localspec.generation import template_child, template_process
+    from localspec.generation import template_process
     from localspec.generation.chat_template import Template
 
     template_process.SECONDS = 1.0  # type: ignore[misc]
-    assert template_child.MEMORY < MEMORY
+    assert template_process.MEMORY < MEMORY
     source = "".join(chance.choices(_PIECES, k=chance.randint(1, 4)))
     made = lambda: Template(source, bos="<s>", eos="").render([Message("user", "hi\ud800")])  # noqa: E731
     return outcome(made)

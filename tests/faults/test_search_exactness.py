@@ -17,14 +17,15 @@ from faults import batch_chances, guests
 from faults.registry import SEARCHES
 from faults.runner import Runner
 from localspec.core import kernel
+from localspec.core.emitted import TokenLogprobs
 from localspec.core.logits import LogitsProcessor
-from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Distribution, Draft, Logits, Proposal, TargetRows, Verdict
+from localspec.decode import verifiers
 from localspec.decode.judged import CachedRows
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
-from localspec.decode.verifiers import VERIFIERS, Match, rejection
+from localspec.decode.verifiers import VERIFIERS, Match
 from localspec.drafters.base import Ask
 from localspec.llama import pass_shapes
 from localspec.llama.pass_layout import PassTimes, padded
@@ -191,7 +192,7 @@ def test_rejection_in_a_batch_is_exact_for_sampled_drafts(shape: str) -> None:
     assert least_p(dataclasses.replace(SHARED, drafters=(shape,))) > FALSE_ALARM
 
 
-ONE_OF = rejection._proposal_of
+ONE_OF = verifiers._proposal_of
 
 
 def one_hot(draft: Draft, earlier: list[int], child: int) -> Distribution:
@@ -220,7 +221,7 @@ def test_q_taken_as_certain_changes_no_distribution() -> None:
     p = Distribution(np.arange(4, dtype=np.int32), np.array([0.4, 0.3, 0.2, 0.1]))
     for x in range(4):
         q = Distribution(np.array([x], np.int32), np.ones(1))
-        left = rejection.residual(p, q)
+        left = verifiers.residual(p, q)
         emitted = [
             p.probability(y) * (y == x) + (1 - p.probability(x)) * left.probability(y)
             for y in range(4)
@@ -231,7 +232,7 @@ def test_q_taken_as_certain_changes_no_distribution() -> None:
 def test_q_taken_as_certain_is_found_exact_by_frequencies_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rejection, "_proposal_of", one_hot)
+    monkeypatch.setattr(verifiers, "_proposal_of", one_hot)
     assert least_p() > FALSE_ALARM
 
 
@@ -239,7 +240,7 @@ def test_q_taken_as_certain_is_found_exact_by_frequencies_too(
 def test_another_q_than_the_one_drawn_from_is_found(
     wrong: Callable[..., Distribution], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejection, "_proposal_of", wrong)
+    monkeypatch.setattr(verifiers, "_proposal_of", wrong)
     assert least_p() < 1e-9
 
 
@@ -274,7 +275,7 @@ def test_noise_that_drafts_and_tests_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_residual_of_the_target_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejection, "residual", lambda p, _: p)
+    monkeypatch.setattr(verifiers, "residual", lambda p, _: p)
     assert least_p(draws=1300) < 1e-9
 
 
@@ -282,7 +283,7 @@ def test_batch_chances_finds_a_wrong_residual(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The search itself, not its test alone: it draws again, and has a bound to stay below."""
-    monkeypatch.setattr(rejection, "residual", lambda p, _: p)
+    monkeypatch.setattr(verifiers, "residual", lambda p, _: p)
     search = SEARCHES["batch_chances"](tmp_path)
     monkeypatch.setattr(batch_chances, "_DRAWS", 300)
     monkeypatch.setattr(batch_chances, "_AGAIN", 3)

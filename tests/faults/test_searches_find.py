@@ -22,7 +22,7 @@ from faults.cases import CASES
 from faults.registry import SEARCHES
 from localspec.core.events import Finished, Reply
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.messages import FailedEvent, ReplyEvents
 
 WHOLE = "whole 3 "
 

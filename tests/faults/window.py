@@ -18,8 +18,7 @@ from typing import Any
 from localspec.chats import chat_writer, schema, transfer
 from localspec.chats import saver as saver_module
 from localspec.chats import store as store_module
-from localspec.chats.chat_writer import ChatWriter
-from localspec.chats.kept import Part
+from localspec.chats.chat_writer import ChatWriter, Part
 from localspec.chats.record import ChatRecord
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore

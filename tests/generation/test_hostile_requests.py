@@ -19,8 +19,8 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.picture import Picture
 from localspec.core.reply_request import MOST_STOP, ReplyRequest
-from localspec.generation.phases import Phases
 from localspec.generation.preparation import LARGE
+from localspec.generation.turns import Phases
 
 MOST_SECONDS = 0.25
 """Of computing by that thread; all others wait for it."""

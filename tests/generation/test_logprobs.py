@@ -11,11 +11,11 @@ import pytest
 import tables
 from runnables import Costs, Hooked, Letters, Pair, V, letters
 
+from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.errors import ContextError, NotNumbersError, UsageError
 from localspec.core.events import Finished, Reading, ReplyEvent, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY
-from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens

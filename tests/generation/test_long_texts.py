@@ -10,10 +10,9 @@ import pytest
 from localspec.core.errors import ContextError, Interrupted, UsageError
 from localspec.core.events import Message
 from localspec.core.files.paths import DEMO_DIR
-from localspec.core.reply_request import MOST_STOP, ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import MOST_STOP, ReplyRequest, Tokenized
 from localspec.engine import protocol
-from localspec.engine.events import TokenizedEvent
+from localspec.engine.messages import TokenizedEvent
 from localspec.generation import fitting, quoting
 from localspec.generation.chat_template import Template
 from localspec.generation.fitting import fit

@@ -12,7 +12,7 @@ from conftest import Files
 
 from localspec.core.errors import Interrupted, UnsupportedModelError, UsageError
 from localspec.core.events import Message
-from localspec.generation import template_child, template_process
+from localspec.generation import template_process
 from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
 from localspec.generation.template_process import TemplateProcess
 from localspec.generation.template_program import LONGEST_SOURCE, is_bounded
@@ -65,7 +65,7 @@ def test_an_endless_template_is_ended_and_the_next_one_works(
     source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(template_process, "SECONDS", 0.2)
-    monkeypatch.setattr(template_process, "_STARTING_SECONDS", 0.3)
+    monkeypatch.setattr(template_process, "STARTING_SECONDS", 0.3)
     with pytest.raises((UsageError, UnsupportedModelError), match="takes more than"):
         rendered(source)
     monkeypatch.undo()
@@ -86,7 +86,7 @@ def test_the_process_ends_itself_where_it_is_left_alone(process: TemplateProcess
     running = process._process
     assert running is not None
     assert psutil.pid_exists(running.pid)
-    assert template_child.SECONDS < 60
+    assert template_process.SECONDS < 60
     running.stdin.close()
     assert running.wait(100) == 0
 

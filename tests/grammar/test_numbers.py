@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.grammar import numbers, tools
+from localspec.grammar import compiling, tools
 from localspec.grammar.compiling import compiled
 
 WHOLE = {"type": "integer"}
@@ -84,5 +84,5 @@ def test_the_arguments_of_tools_are_bounded_too() -> None:
 def test_values_are_no_schemas_and_many_numbers_stay_as_they_are() -> None:
     value = {"enum": [{"type": "integer"}], "default": {"type": "integer"}}
     many = {"type": "object", "properties": {f"k{i}": WHOLE for i in range(101)}}
-    assert numbers.bounded([value, many]) == [value, many]
-    assert numbers.bounded([value, OBJECT]) != [value, OBJECT]
+    assert compiling.bounded([value, many]) == [value, many]
+    assert compiling.bounded([value, OBJECT]) != [value, OBJECT]

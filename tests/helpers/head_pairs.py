@@ -12,8 +12,7 @@ import head_files
 
 from localspec import Options
 from localspec.llama.context import Context
-from localspec.llama.heads.base import Head
-from localspec.llama.heads.eagle import Eagle
+from localspec.llama.heads.base import Eagle, Head
 from localspec.llama.heads.hidden_states import Features, LayerInputs, NextStates
 from localspec.llama.heads.mtp import MtpLayer
 from localspec.llama.model import Model

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.bench.exactness import verify
 from localspec.bench.lab import Lab
-from localspec.bench.verify_prompts import VERIFY
+from localspec.bench.workloads import VERIFY
 from localspec.core.events import Reading
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor

@@ -204,6 +204,7 @@ def test_an_interrupted_block_can_be_made_again(stack: Callable[..., Stack]) -> 
     made.head.stop.set()
     with pytest.raises(Interrupted):
         made.model.extend([(0, tokens, 1)])
+    assert made.head.length(0) == 0, "states of tokens that were taken back"
     made.head.stop.clear()
     found, fresh = made.block(tokens), stack()
     fresh.target.read(0, tokens[:-1])

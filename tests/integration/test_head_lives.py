@@ -18,7 +18,7 @@ from replies import StopAfter
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Round
 from localspec.core.files.paths import DEMO_DIR
-from localspec.prefix_cache import cache, rates
+from localspec.prefix_cache import cache, search
 
 ENDLESS = tuple((token, -100.0) for token in range(3))
 WARM = Sampling(temperature=1.0, logit_bias=ENDLESS)
@@ -70,7 +70,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 @pytest.fixture(autouse=True)
 def _states_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
+    monkeypatch.setattr(search.Moving, "seconds", lambda *_: 0.0)
 
 
 @dataclass

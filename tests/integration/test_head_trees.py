@@ -21,7 +21,7 @@ from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.exactness import verify
-from localspec.bench.verify_prompts import VERIFY
+from localspec.bench.workloads import VERIFY
 from localspec.core.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.logits import LogitsProcessor
@@ -35,8 +35,7 @@ from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, best_of
 from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
 from localspec.llama.heads.base import Head
-from localspec.loading.pair_headers import read_headers
-from localspec.loading.selection import select
+from localspec.loading.selection import read_headers, select
 from localspec.models.gguf.model_file import ModelFile
 
 FEW = Sampling(temperature=1.0, logit_bias=tuple((token, 50.0) for token in range(3, 9)))

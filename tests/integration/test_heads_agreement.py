@@ -23,8 +23,7 @@ from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.llama.context import Context
 from localspec.llama.heads import medusa
-from localspec.llama.heads.base import Head
-from localspec.llama.heads.eagle import Eagle
+from localspec.llama.heads.base import Eagle, Head
 from localspec.llama.heads.hidden_states import Features, FinalStates, LayerInputs, NextStates, Tap
 from localspec.llama.heads.medusa_weights import parts
 from localspec.llama.heads.mtp import MtpLayer

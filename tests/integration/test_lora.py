@@ -24,7 +24,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.loading import policy
 from localspec.models.catalog.resolve import resolve
-from localspec.models.compat.lora import require_fitting
+from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()

@@ -26,6 +26,8 @@ from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.llama.encoder_child import _BREAK, _repair_breaks
 from localspec.llama.heads.tensors import mapped
+from localspec.models.catalog.projectors import find_projector, why_useless
+from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
 from localspec.prefix_cache.files import KvStore
 
@@ -463,3 +465,13 @@ def test_trees_are_drafted_after_pictures(family: str, tmp_path: Path) -> None:
             drafted = runtime.answer(request)
             assert drafted.tokens == plain.tokens
             assert list(drafted.stats.by_drafter) == ["tree"]
+
+
+def test_a_projector_of_another_family_is_no_model_s_without_being_named(tmp_path: Path) -> None:
+    """Its rows have the width of other models too, which would see nothing in them."""
+    seeing = picture_files.write_seeing(tmp_path, "llava")
+    seeing.projector.unlink()
+    foreign = picture_files.write_projector(tmp_path / "mmproj-other.gguf", "qwen2.5vl")
+    target = ModelFile(seeing.model).header
+    assert find_projector(target, seeing.model) is None
+    assert not why_useless(target, read_opening(foreign))

@@ -24,9 +24,10 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, no_draft
+from localspec.decode import verifiers
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round, forget
-from localspec.decode.verifiers import Rejection, rejection
+from localspec.decode.verifiers import Rejection
 from localspec.llama.team import team
 from localspec.loading.loader import LoadedPair
 from localspec.testing import Fixed
@@ -166,7 +167,7 @@ def test_first_tokens_follow_the_target_closely(pair: LoadedPair) -> None:
 def test_a_residual_of_the_target_alone_is_found(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejection, "residual", lambda p, _: p)
+    monkeypatch.setattr(verifiers, "residual", lambda p, _: p)
     found, _, _ = p_values(pair, 700)
     assert min(found) < 1e-9
 

@@ -12,7 +12,7 @@ import pytest
 from localspec.compiling import cxx, llama_source
 from localspec.core.errors import LocalspecError
 from localspec.core.files import native
-from localspec.kernels import build, headers
+from localspec.kernels import build, instruction_sets
 from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
 
 pytestmark = pytest.mark.skipif(
@@ -45,9 +45,9 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A source of llama.cpp whose digests are known."""
     import hashlib
 
-    files = {name: f"// {name}\n".encode() for name in headers.FILES}
+    files = {name: f"// {name}\n".encode() for name in instruction_sets.FILES}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    monkeypatch.setattr(headers, "FILES", digests)
+    monkeypatch.setattr(instruction_sets, "FILES", digests)
     llama_source.Source(files).write(tmp_path / "llama.cpp")
     monkeypatch.setattr(llama_source, "left_by_builds", lambda: [tmp_path / "llama.cpp"])
     return tmp_path / "llama.cpp"
@@ -155,7 +155,7 @@ def test_kernels_in_a_wheel_of_llama_cpp_are_found_beside_its_libraries(
     folder = build.shipped_folder(libraries)
     made = build.store(
         build.Compiler((str(tmp_path / "cxx"),), libraries, of_machine("x86_64")),
-        headers.headers(offline=True),
+        instruction_sets.headers(offline=True),
         [folder],
     )
     assert made.path.parent == folder

@@ -29,16 +29,15 @@ from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.llama import devices, library, threads, timing
 from localspec.llama import state as states
-from localspec.llama.abort import StopFlag
+from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.draft_model import LlamaDraftModel
-from localspec.llama.file_errors import load_error
 from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
+from localspec.llama.load_file import load_error
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from localspec.models.compat.header_vocabulary import require_text_model
-from localspec.models.compat.vocabularies import vocabulary_mismatch
+from localspec.models.compat.header_vocabulary import require_text_model, vocabulary_mismatch
 from localspec.models.gguf.model_file import ModelFile
 
 

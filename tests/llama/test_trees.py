@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from localspec.core.errors import ContextFullError, DecodeError, Interrupted
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, chain_parents, no_draft
-from localspec.llama.abort import StopFlag
+from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget

@@ -14,8 +14,8 @@ from conftest import Files
 from localspec import Options, Runtime
 from localspec.bench.lab import Lab
 from localspec.core.files import paths
-from localspec.llama.abort import StopFlag
 from localspec.llama.adapters import Adapters
+from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.control_vectors import ControlVectors
 from localspec.llama.model import Model

@@ -18,12 +18,11 @@ from localspec.core.errors import DraftIncompatibleError, ModelFileError, OutOfM
 from localspec.core.options import Options as LoadOptions
 from localspec.core.values import Proposal
 from localspec.llama.context import Context
-from localspec.llama.make_context import graph_splits
+from localspec.llama.limits import graph_splits
 from localspec.loading import loader, planning
 from localspec.loading.drafting import Drafters, Drafting, EarlierTexts
-from localspec.loading.pair_headers import read_headers
 from localspec.loading.resources import Parts
-from localspec.loading.selection import select
+from localspec.loading.selection import read_headers, select
 from localspec.models.compat.heads import worker_problem
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, Wishes

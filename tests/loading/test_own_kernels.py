@@ -12,14 +12,14 @@ import pytest
 from conftest import Files
 from kernel_stand_ins import stand_in
 
-from localspec.compiling import cxx
+from localspec.compiling import cxx, own_build
 from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError, NoKernelError, UsageError
 from localspec.core.options import Options
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered
-from localspec.loading import build_record, kernel_proof, loader, own_kernels
+from localspec.loading import kernel_proof, loader, own_kernels
 from localspec.loading.kernel_proof import Proved
 
 pytestmark = pytest.mark.skipif(
@@ -183,7 +183,7 @@ def test_llama_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_alone")
 def test_a_checkout_compiles_none_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "stored", lambda: None)
-    monkeypatch.setattr(build_record, "build", lambda: build_record.Build("natively", {}))
+    monkeypatch.setattr(own_build, "build", lambda: own_build.Build("natively", {}))
     monkeypatch.setattr(build, "obtain", lambda **_: pytest.fail("compiled"))
     assert "they are not compiled; run `" in own_kernels.engage(None).why
 
@@ -193,7 +193,7 @@ def test_a_check_with_a_limit_compiles_and_proves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`doctor` in an installation would compile for a minute, and call itself hung."""
-    monkeypatch.setattr(build_record, "build", lambda: None)
+    monkeypatch.setattr(own_build, "build", lambda: None)
     monkeypatch.setattr(build, "obtain", lambda **_: pytest.fail("compiled"))
     monkeypatch.setattr(kernel_proof, "prove", lambda _: pytest.fail("proved"))
     monkeypatch.setattr(build, "stored", lambda: None)
@@ -220,7 +220,7 @@ def failing(_alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setattr(build, "stored", lambda: None)
-    monkeypatch.setattr(build_record, "build", lambda: None)
+    monkeypatch.setattr(own_build, "build", lambda: None)
     monkeypatch.setattr(build, "obtain", fails)
     return errors
 

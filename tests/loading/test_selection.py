@@ -10,8 +10,7 @@ import head_files
 import pytest
 
 from localspec.core.options import Options
-from localspec.loading.pair_headers import read_headers
-from localspec.loading.selection import Branches, Selection, select
+from localspec.loading.selection import Branches, Selection, read_headers, select
 from localspec.models.gguf.model_file import ModelFile
 
 Choose = Callable[..., Selection]

@@ -15,6 +15,8 @@ import pytest
 from conftest import Files
 
 from localspec import cli
+from localspec.compiling import own_build
+from localspec.compiling.own_build import Build
 from localspec.core import kernel
 from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.options import Options
@@ -24,8 +26,7 @@ from localspec.doctor import diagnose
 from localspec.llama import numpy_llama, proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model
-from localspec.loading import build_record, resources, soundness
-from localspec.loading.build_record import Build
+from localspec.loading import resources, soundness
 from localspec.loading.soundness import Prover, Soundness
 from localspec.models.gguf.model_file import ModelFile
 from localspec.runtime import Runtime
@@ -230,7 +231,7 @@ def test_reading_the_saved_result_loads_no_llama() -> None:
 
 def known(monkeypatch: pytest.MonkeyPatch, found: Soundness, how: Build | None = None) -> None:
     monkeypatch.setattr(soundness, "recorded", lambda: found)
-    monkeypatch.setattr(build_record, "build", lambda: how)
+    monkeypatch.setattr(own_build, "build", lambda: how)
 
 
 REPACKED = Soundness(extra_buffers=False, failed=f"SIGILL, at {PLACE}")

@@ -11,7 +11,7 @@ import pytest
 from localspec import GREEDY, Finished, Message, Options, Runtime
 from localspec.core.errors import LocalspecError, OutOfMemoryError
 from localspec.core.files import paths
-from localspec.core.files.holes import keeps_holes
+from localspec.core.files.checked import keeps_holes
 from localspec.core.files.paths import DEMO_DIR
 from localspec.demo import pair as pair_module
 from localspec.demo.pair import Growth, grow, target_bytes

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.llama.model import Model
-from localspec.models.compat.header_vocabulary import HeaderVocabulary
-from localspec.models.compat.vocabularies import vocabulary_mismatch
+from localspec.models.compat.header_vocabulary import HeaderVocabulary, vocabulary_mismatch
 from localspec.models.gguf import ggml_types
 from localspec.models.gguf.header import parse_header, read_header, read_opening
 from localspec.models.gguf.source import LARGEST_HEADER

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from policy_lab import sensitivity
 from policy_lab.beliefs import BELIEFS, Belief, healed
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
 from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN, swept
-from policy_lab.evidence import Recorded, load, save
+from policy_lab.evidence import Recorded, load
 from policy_lab.gpus import GPU_CURVES
-from policy_lab.report import cold, controller, together, warm
+from policy_lab.report import Setting
 from policy_lab.world import World, with_constructed
 
 from localspec.policy import Plain
@@ -28,17 +27,6 @@ def replies() -> list[Recorded]:
 def session() -> list[Recorded]:
     """Enough replies that several of them follow the first tokens, in which costs are corrected."""
     return [with_constructed(reply) for reply in load()[::9]]
-
-
-def test_evidence_comes_back_as_it_was_recorded(replies: list[Recorded], tmp_path) -> None:
-    save(tmp_path / "some", replies)
-    for ours, theirs in zip(replies, load(tmp_path / "some"), strict=True):
-        assert (ours.workload, ours.length, ours.prompt) == (
-            theirs.workload, theirs.length, theirs.prompt,
-        )  # fmt: skip
-        for name in ours.sources:
-            for place in range(0, ours.length, 7):
-                assert ours.sources[name].at(place) == theirs.sources[name].at(place)
 
 
 def test_a_captured_graph_is_replayed_until_the_width_changes(replies: list[Recorded]) -> None:
@@ -79,7 +67,7 @@ def test_a_draft_that_is_never_right_costs_three_percent_of_no_reply(
     """From the first reply on, whatever its length; on two curves it is four and a half."""
     dear = curve in {"m5-q8", "radeon-8060s"}  # probes expect reading to cost less than there
     for drafter in ("random", "sure"):
-        reached = cold(replies, BY_NAME[curve], STEADY, [drafter])
+        reached = Setting(BY_NAME[curve], STEADY, [drafter]).cold(replies)
         assert reached.least >= (0.955 if dear else 0.97)
         assert reached.mean >= (0.975 if dear else 0.985)
 
@@ -89,7 +77,7 @@ def test_few_first_replies_are_slower_than_plain_decoding_on_any_machine(
     replies: list[Recorded],
 ) -> None:
     found = [
-        cold(replies, curve, STEADY, (drafter,)).least
+        Setting(curve, STEADY, (drafter,)).cold(replies).least
         for curve in CURVES
         for drafter in ("model", "close", "bad")
     ]
@@ -108,7 +96,7 @@ def test_few_first_replies_are_slower_than_plain_decoding_on_any_machine(
 def test_the_first_reply_with_unknown_drafters_gains(
     replies: list[Recorded], curve: str, drafters: tuple[str, ...], least: float
 ) -> None:
-    reached = cold(replies, BY_NAME[curve], STEADY, drafters)
+    reached = Setting(BY_NAME[curve], STEADY, drafters).cold(replies)
     assert reached.mean >= least
     assert reached.worst >= 0.94
 
@@ -120,7 +108,8 @@ def test_a_session_is_near_the_best_fixed_length_whatever_disturbs_it(
 ) -> None:
     for name in ("epyc", "xeon", "rtx3090"):
         curve, drafters = BY_NAME[name], ("suffix", "model")
-        sessions = [warm(replies, curve, disturbance, drafters, seed=seed) for seed in range(3)]
+        setting = Setting(curve, disturbance, drafters)
+        sessions = [setting.warm(replies, seed=seed) for seed in range(3)]
         least = 1.0 if disturbance is STEADY else 0.94  # of the undisturbed machine's best
         best = best_fixed(replies, drafters, curve)
         assert sum(reached.tokens for reached in sessions) / len(sessions) >= least * best
@@ -132,13 +121,12 @@ def test_costs_that_turn_out_to_be_others_are_measured_by_short_drafts(
 ) -> None:
     """A first copy of 62 tokens took as long as 28 plain passes, and the whole reply lost."""
     (belief,) = [belief for belief in BELIEFS if belief.name == name]
-    curve, drafters = BY_NAME["epyc"], ("suffix", "model")
+    curve = BY_NAME["epyc"]
+    setting = Setting(curve, STEADY, ("suffix", "model"))
     for seed, reply in enumerate(replies):
         believed = belief.costs(swept(curve, STEADY, seed), curve)
-        policy = controller(
-            curve, STEADY, drafters, seed, believed=believed, draft_factor=belief.drafts
-        )
-        (played,) = World(policy, curve, STEADY, seed, drafters).play([reply])
+        policy = setting.controller(seed, believed=believed, draft_factor=belief.drafts)
+        (played,) = setting.world(policy, seed).play([reply])
         assert played.units - played.at < 4 + 0.03 * played.at  # plain passes lost
 
 
@@ -150,9 +138,8 @@ def test_a_session_on_an_overrun_machine_is_not_left_without_drafts(
     """Passes that take 0.2 to 6 times as long teach nonsense of what drafts cost; as long as that
     is in doubt, drafts go on showing it.
     """
-    curve, drafters = BY_NAME["epyc"], ("suffix", "model")
-    policy = controller(curve, OVERRUN, drafters, seed)
-    played = World(policy, curve, OVERRUN, seed, drafters).play(session)
+    setting = Setting(BY_NAME["epyc"], OVERRUN, ("suffix", "model"))
+    played = setting.world(setting.controller(seed), seed).play(session)
     late = played[len(played) // 2 :]
     assert sum(running.drafted for running in late) > 0.1 * sum(running.at for running in late)
 
@@ -164,7 +151,7 @@ def test_several_requests_are_no_slower_than_batched_plain_decoding(
 ) -> None:
     for name in ("epyc", "xeon", "rtx3090", "server"):
         for drafters in (("suffix", "model"), ("random",)):
-            assert together(replies, BY_NAME[name], STEADY, drafters, at_once) >= 0.97
+            assert Setting(BY_NAME[name], STEADY, drafters).together(replies, at_once) >= 0.97
 
 
 @pytest.mark.parametrize(
@@ -180,14 +167,8 @@ def test_passes_correct_costs_that_were_measured_wrongly(
     session: list[Recorded], belief: Belief
 ) -> None:
     """A session that begins with wrong costs gains nearly as much as one without them."""
-    curve, drafters = BY_NAME["server"], ("suffix", "model")
-    least = healed(session, curve, STEADY, drafters, BELIEFS[0])
-    found = healed(session, curve, STEADY, drafters, belief)
+    setting = Setting(BY_NAME["server"], STEADY, ("suffix", "model"))
+    least = healed(session, setting, BELIEFS[0])
+    found = healed(session, setting, belief)
     assert found.early >= 0.75 * least.early
     assert found.late >= 0.9 * least.late
-
-
-def test_every_constant_is_tuned_in_the_laboratory_or_says_what_it_is() -> None:
-    known = set(sensitivity.constants())
-    assert known == {*sensitivity.TUNED, *sensitivity.FIXED}
-    assert len(sensitivity.TUNED) <= 30

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 from policy_lab.curves import CURVES, DISTURBANCES
 from policy_lab.evidence import load
-from policy_lab.report import controller
-from policy_lab.world import World, with_constructed
+from policy_lab.report import Setting
+from policy_lab.world import with_constructed
 
 from localspec.core.events import LONGEST_BRIEF, Speculation
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
@@ -87,8 +87,8 @@ def test_the_counts_of_every_reason_are_those_of_the_session(
     curve: str, sources: str, at_once: int
 ) -> None:
     (found,) = (c for c in CURVES if c.name == curve)
-    names = sources.split("+")
+    setting = Setting(found, STEADY, sources.split("+"))
     replies = [with_constructed(reply).cut(min(reply.length, 80)) for reply in load()[::24]]
-    audited = Audited(controller(found, STEADY, names, 0))
-    World(audited, found, STEADY, 0, names).play(replies, at_once)  # type: ignore[arg-type]
+    audited = Audited(setting.controller(0))
+    setting.world(audited, 0).play(replies, at_once)  # type: ignore[arg-type]
     assert audited.shown

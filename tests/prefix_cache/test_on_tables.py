@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from localspec.core.errors import DecodeError
 from localspec.drafters.base import Drafter, Off
 from localspec.prefix_cache import cache as cache_module
-from localspec.prefix_cache import disk, memory, rates
+from localspec.prefix_cache import disk, memory, search
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore, Saved
 from localspec.prefix_cache.memory import MemoryStates
@@ -35,7 +35,7 @@ LARGE = 1 << 30
 @pytest.fixture(autouse=True)
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
+    monkeypatch.setattr(search.Moving, "seconds", lambda *_: 0.0)
 
 
 class World:
@@ -221,7 +221,7 @@ def test_what_is_read_faster_is_not_restored(
     world.ask(0, prompt)
     world.ask(0, [3] * 9)
     world.rest()
-    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 3.0)  # 20 tokens are read in 2 s
+    monkeypatch.setattr(search.Moving, "seconds", lambda *_: 3.0)  # 20 tokens are read in 2 s
     assert world.begin(0, [*prompt, 1]) is NONE
     assert World(tmp_path).begin(0, [*prompt, 1]) is NONE
 
@@ -326,7 +326,7 @@ def test_a_damaged_file_is_told_where_it_was_to_be_read_before(tmp_path: Path) -
 @pytest.fixture
 def moving_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four 300ths of a second for each token."""
-    monkeypatch.setattr(rates.Moving, "seconds", lambda _, n: n / 300)
+    monkeypatch.setattr(search.Moving, "seconds", lambda _, n: n / 300)
 
 
 SHORT, LONG = [1, 2, 3, 4] * 2, [1, 2, 3, 4] * 20
@@ -382,7 +382,7 @@ def test_no_file_is_read_while_others_wait_unless_it_is_at_hand(
     world = World(tmp_path)
     reading = world.cache._rates.disk
     monkeypatch.setattr(
-        rates.Moving, "seconds", lambda own, n: n / (100 if own is reading else 300)
+        search.Moving, "seconds", lambda own, n: n / (100 if own is reading else 300)
     )
     asked = [*SHORT, 1]
     assert world.cache.restore(0, [], asked, waited_for=True) is NONE

@@ -19,8 +19,8 @@ from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.model import Model
-from localspec.models.gguf.fingerprint import fingerprint
-from localspec.prefix_cache import cache, rates
+from localspec.models.gguf.shards import fingerprint
+from localspec.prefix_cache import cache, search
 from localspec.prefix_cache import files as kv_files
 from localspec.prefix_cache.files import KvStore
 
@@ -31,7 +31,7 @@ GREEDY = Sampling(temperature=0.0)
 @pytest.fixture
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
+    monkeypatch.setattr(search.Moving, "seconds", lambda *_: 0.0)
 
 
 def options(files: Files, **changes: object) -> Options:
@@ -295,7 +295,7 @@ def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
 def test_what_is_read_faster_than_restored_is_not_kept(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 1e9)
+    monkeypatch.setattr(search.Moving, "seconds", lambda *_: 1e9)
     with Runtime.open(options(files)) as runtime:
         runtime.keep_states()
         ask(runtime, LONG)

@@ -22,6 +22,7 @@ from played_server import (
     said,
 )
 
+from localspec.core.emitted import Origin
 from localspec.core.errors import (
     AccessError,
     Interrupted,
@@ -31,11 +32,10 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.events import Finished, Message, Notice, Round, Token
-from localspec.core.origin import Origin
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.remote import keys, picture_parts, scores
+from localspec.remote import keys, openai_reply, scores
 from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience
@@ -104,7 +104,7 @@ async def test_a_reply_is_streamed_and_finished():
 
 def sent(*pictures, text="", role="user"):
     """The parts of a message with pictures."""
-    (found,) = picture_parts.messages((Message(role, text, pictures=pictures),))
+    (found,) = openai_reply.message_parts((Message(role, text, pictures=pictures),))
     return [
         one.get("text") or one.get("image_url", one.get("input_audio")) for one in found["content"]
     ]
@@ -144,7 +144,7 @@ def test_what_cannot_be_sent_is_refused_by_name(tmp_path, monkeypatch):
         sent(Picture(b"<svg>", name="a.svg"))
     with pytest.raises(MediaError, match=r"gone\.png cannot be read"):
         sent(Picture(path=str(tmp_path / "gone.png")))
-    monkeypatch.setattr(picture_parts, "MOST_BYTES", 2 * len(PNG))
+    monkeypatch.setattr(openai_reply, "MOST_BYTES", 2 * len(PNG))
     assert len(sent(*[Picture(PNG)] * 2)) == 2
     with pytest.raises(MediaError, match="together, which is the most"):
         sent(*[Picture(PNG)] * 3)

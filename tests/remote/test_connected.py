@@ -18,6 +18,7 @@ from played_server import HANG, PlayedServer, http
 from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.core import codec
+from localspec.core.emitted import Origin
 from localspec.core.errors import AccessError, DecodeError, MediaError, RemoteError, UsageError
 from localspec.core.events import (
     Candidate,
@@ -28,11 +29,10 @@ from localspec.core.events import (
     Speculation,
     Token,
 )
-from localspec.core.origin import Origin
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.messages import FailedEvent, ReplyEvents
 from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from localspec.core import codec
 from localspec.core.errors import RemoteError
 from localspec.core.events import Finished, Round, Speculation, Stats, Token
-from localspec.remote import metrics, reported
+from localspec.remote import reported
 from localspec.remote.address import parse as address
 from localspec.remote.chunk import parse
 from localspec.remote.keys import Key
@@ -118,8 +118,8 @@ def test_any_bytes_are_an_event_or_refused(data):
 
 @given(st.text(max_size=200))
 def test_any_text_may_be_metrics(text):
-    metrics.parse(text)
-    metrics.parse(f"vllm:spec_decode_num_drafts_total{text} 1e999\nvllm:num_requests_running -1")
+    reported.parse(text)
+    reported.parse(f"vllm:spec_decode_num_drafts_total{text} 1e999\nvllm:num_requests_running -1")
 
 
 def test_half_a_character_becomes_a_sign():

@@ -14,9 +14,9 @@ from test_real_vllm import recorded
 
 from localspec.bench.workloads import WORKLOADS
 from localspec.cli.run_report import report
+from localspec.core.emitted import Origin
 from localspec.core.events import ModelInfo, Round, Speculation, Stats, Token
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.reply_tally import ReplyTally
 from localspec.remote.address import Address

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from calling import tasks
 from calling.form import MARKERS, TEMPLATE
-from calling.judge import tools_of
 from calling.talks import example, talks
 from calling.tasks import Choice
 from demo.tokenizer import render
@@ -16,8 +15,20 @@ from demo.tokenizer import render
 from localspec.core.events import Message, MessageCall
 from localspec.generation.chat_template import Template
 from localspec.models.gguf.header import read_header
+from localspec.tools.toolbox import RequestTools
+from localspec.tools.values import OfferedTool
 
 MODEL = Path(__file__).parents[1] / "data" / "calling" / "caller.gguf"
+
+
+def tools_of(made):
+    """The tools of a conversation as the chat has them."""
+    found = []
+    for tool in made.tools:
+        server, _, name = tool.name.rpartition("__")
+        function = tool.openai["function"]
+        found.append(OfferedTool(server, name, tool.description, function["parameters"]))
+    return RequestTools.of(found)
 
 
 def messages(made):

@@ -24,7 +24,8 @@ WRAPPERS = sorted(
 @pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda path: path.name)
 def test_a_wrapper_starts_itself_again_when_the_environment_is_ready(wrapper: Path) -> None:
     (line,) = re.findall(r"^prepare (.*)$", wrapper.read_text(encoding="utf-8"), re.MULTILINE)
-    assert re.match(rf'(dev|runtime) "\$root/scripts/{wrapper.name}" ', line)
+    name = r"\$name" if wrapper.name == "tool" else wrapper.name
+    assert re.match(rf'(dev|runtime) "\$root/scripts/{name}" ', line)
     assert line.endswith('"$@"')
 
 
@@ -32,9 +33,27 @@ def test_a_wrapper_starts_itself_again_when_the_environment_is_ready(wrapper: Pa
 def test_a_wrapper_is_executable_and_its_program_exists(wrapper: Path) -> None:
     assert os.access(wrapper, os.X_OK)
     programs = re.findall(r'"\$root/([\w/]+\.py)"', wrapper.read_text(encoding="utf-8"))
-    assert programs or wrapper.name in {"localspec", "test"}
+    assert programs or wrapper.name in {"localspec", "test", "tool"}
     for name in programs:
         assert (FOLDER.parent / name).is_file()
+
+
+TOOLS = sorted(path for path in FOLDER.iterdir() if path.is_symlink())
+TOOLS = [path for path in TOOLS if path.readlink() == Path("tool")]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.name)
+def test_a_tool_says_what_it_takes(tool: Path) -> None:
+    done = subprocess.run([tool, "-h"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout
+
+
+def test_the_tools_are_listed_by_the_file_that_runs_them() -> None:
+    done = subprocess.run([FOLDER / "tool"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    named = re.findall(r"scripts/(\w+)", done.stdout)
+    assert sorted(named) == [tool.name for tool in TOOLS]
 
 
 TRAININGS = sorted(FOLDER.glob("train_*"))

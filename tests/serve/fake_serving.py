@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from localspec.core.emitted import Origin, PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import (
     Finished,
@@ -17,11 +18,9 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.options import Options
-from localspec.core.origin import Origin
-from localspec.core.tokenized import Tokenized
-from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.core.reply_request import Tokenized
+from localspec.engine.messages import FailedEvent, ReplyEvents
 from localspec.engine.reply import EngineReply, Inbox
 from localspec.serve.app import build_app
 from localspec.serve.backend.engine_slots import EngineSlots

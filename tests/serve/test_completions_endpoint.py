@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from localspec.core.logprobs import TokenLogprob, TokenLogprobs
+from localspec.core.emitted import TokenLogprob, TokenLogprobs
 from localspec.serve.replies.logprob_shapes import TextLogprobs
 
 PATH = "/v1/completions"

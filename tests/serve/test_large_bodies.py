@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from localspec.core import codec
+from localspec.core.emitted import Origin, TokenLogprob, TokenLogprobs
 from localspec.core.events import Finished, Message, MessageCall, Reply, Speculation, Stats, Token
-from localspec.core.logprobs import TokenLogprob, TokenLogprobs
-from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_parts import WholeReply
 from localspec.grammar.reply_reader import ReplyReader

@@ -115,3 +115,22 @@ import sys
 while True:
     sys.stderr.write("words " * 1000 + "\\n")
 """
+
+LATER = """
+from mcp.server.mcpserver import Context, MCPServer
+server = MCPServer("later", log_level="CRITICAL")
+
+def query(word: str) -> str:
+    "Looks a word up."
+    return f"{word} was found"
+
+@server.tool()
+async def login(context: Context) -> str:
+    "Makes other tools known."
+    server.add_tool(query)
+    await context.session.send_tool_list_changed()  # versions before 2026-07-28
+    await context.notify_tools_changed()
+    return "welcome"
+
+server.run()
+"""

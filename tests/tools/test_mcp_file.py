@@ -37,9 +37,10 @@ def test_servers_of_claude_desktop_s_form_are_read(home, monkeypatch):
 
 
 def test_servers_of_vs_code_s_form_are_read(home):
-    write(home, {"web": {"type": "http", "url": "https://example.org/mcp?key=1"}}, "servers")
+    url = "https://a:pass@example.org/key/mcp?key=1"
+    write(home, {"web": {"type": "http", "url": url}}, "servers")
     (spec,) = servers_file.servers()
-    assert spec.where == "https://example.org/mcp"
+    assert spec.where == "https://example.org"
 
 
 def test_a_server_that_has_to_be_downloaded_may_be_given_longer_to_start(home):

@@ -9,7 +9,7 @@ import time
 import httpx2
 import psutil
 import pytest
-from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, NOISE, SILENT
+from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, LATER, NOISE, SILENT
 from waiting import turn, until_so
 
 from localspec.core.safe_text import is_safe
@@ -65,6 +65,23 @@ async def test_a_server_over_stdio_tells_its_tools_and_answers_calls(spec, open_
     assert await server.prompt("greet", {"name": "Bo"}) == "Say hello to Bo."
     assert await server.resource("note://one") == "the note"
     await box.close()
+
+
+async def test_tools_that_a_server_tells_later_are_offered(spec, open_box):
+    box = await open_box(spec(LATER))
+    assert [tool.name for tool in box.offered] == ["tester__login"]
+    assert (await called(box, "tester__login")).text == "welcome"
+    await until_so(lambda: box.find("tester__query") is not None)
+    assert (await called(box, "tester__query", word="owl")).text == "owl was found"
+
+
+async def test_calls_that_wait_for_their_turn_have_their_whole_time(spec, open_box, monkeypatch):
+    monkeypatch.setattr(server_module, "_AT_ONCE", 1)
+    monkeypatch.setattr(server_module, "_PATIENCE", 0.0)
+    box = await open_box(spec(GOOD, seconds=8.0))
+    tool = box.find("tester__sleep")
+    turns = (box.call(tool, {"seconds": 3.0}, 100) for _ in range(3))
+    assert [result.text for result in await asyncio.gather(*turns)] == ["slept"] * 3
 
 
 @pytest.mark.slow

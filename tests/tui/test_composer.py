@@ -217,8 +217,8 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
 
 
 async def test_the_editor_writes_the_message(chat, monkeypatch):
-    monkeypatch.setattr("tui.input.external_editor.command", lambda: ["ed"])
-    monkeypatch.setattr("tui.input.external_editor.edited", lambda text, words: f"{text} and more")
+    monkeypatch.setattr("tui.input.long_text.command", lambda: ["ed"])
+    monkeypatch.setattr("tui.input.long_text.edited", lambda text, words: f"{text} and more")
     async with chat() as c:
         monkeypatch.setattr(c.app, "suspend", contextlib.nullcontext)
         await c.pilot.press("h", "i", "ctrl+g")
@@ -234,7 +234,7 @@ async def test_after_an_editor_that_failed_the_terminal_is_taken_back(chat, monk
         left.append("taken back")
 
     monkeypatch.setattr(
-        "tui.input.external_editor.command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
+        "tui.input.long_text.command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
     )
     async with chat() as c:
         monkeypatch.setattr(c.app, "suspend", suspend)

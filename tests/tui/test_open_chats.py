@@ -16,7 +16,7 @@ from localspec.chats.store import ChatStore
 from localspec.core.errors import DecodeError
 from localspec.core.options import Options
 from localspec.core.processes import children
-from tui.session.presence import Presence
+from tui.session.open_chats import Presence
 from tui.session.recorder import ChatRecorder
 
 

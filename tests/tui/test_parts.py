@@ -30,13 +30,12 @@ from localspec.core.picture import Pixels
 from localspec.core.values import Origin
 from tui.app import ChatApp
 from tui.in_terminal import run
-from tui.input import external_editor, keymap
+from tui.input import keymap, long_text
 from tui.input.attachments import AttachError, attach, dropped, picture_named
 from tui.input.completion import completions
-from tui.input.external_editor import EditorError
-from tui.input.pastes import Pastes
-from tui.render.thinking import Thought, thought
-from tui.render.thumbnail import thumbnail
+from tui.input.long_text import EditorError, Pastes
+from tui.render.lines import thumbnail
+from tui.render.text import Thought, thought
 from tui.session.commands import SPECS, Command, CommandError, parse
 from tui.session.conversation import Conversation
 from tui.session.token_runs import Kind, Run, Runs, kind_of, legend, styled
@@ -343,10 +342,10 @@ def test_thinking_is_told_from_the_answer(text, expected):
 def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("VISUAL", "no-such-editor --wait")
     with pytest.raises(EditorError, match="set EDITOR"):
-        external_editor.command()
+        long_text.command()
     with pytest.raises(EditorError, match="status 3"):
-        external_editor.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
-    assert external_editor.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
+        long_text.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
+    assert long_text.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
 
 
 ADDS_A_LINE = "import sys; open(sys.argv[1], 'a').write('more')"

@@ -20,7 +20,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
 from localspec.core.files import paths
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import Tokenized
 from localspec.tools import permission
 from localspec.tools.permission import Permissions
 from localspec.tools.values import OfferedTool, ToolResult

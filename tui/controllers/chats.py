@@ -14,8 +14,8 @@ from tui.controllers.log_tools import MessageFinder
 from tui.controllers.status import Feedback
 from tui.input.completion import Known
 from tui.render.text import plain
-from tui.session.archive import ChatArchive
 from tui.session.engine_slot import Phase
+from tui.session.recorder import ChatArchive
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer

@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from localspec.chats import pictures
-from localspec.core.errors import ChatsError
+from localspec.core.errors import ChatsError, UnreadableError
 from localspec.core.files import paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
 
@@ -213,7 +213,7 @@ def _text(name: str, path: Path) -> str:
     if documents.is_document(path):
         try:
             return documents.text_of(path)
-        except documents.UnreadableError as error:
+        except UnreadableError as error:
             raise AttachError(str(error)) from None
     if path.stat().st_size > _LARGEST:
         raise AttachError(f"{name} is larger than 1 MB; attach a part of it")

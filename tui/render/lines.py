@@ -1,4 +1,4 @@
-"""Lines of styled text that know how many rows they take at a given width.
+"""Lines of styled text that know how many rows they take at a given width, and small pictures.
 
 A line is broken only when it is drawn or when it is too long for its width, so thousands of them
 cost next to nothing while they are off the screen.
@@ -15,7 +15,9 @@ from itertools import groupby
 from typing import Protocol
 
 from rich.cells import cell_len
-from textual.content import Content
+from textual.content import Content, Span
+
+from localspec.core.picture import Pixels
 
 EMPTY = Content("")
 PROSE = 100
@@ -24,6 +26,11 @@ CODE = "on $surface"
 """Style of a line of code."""
 _LONG = 4000
 """Characters from which a line is broken at the row's end rather than between words."""
+
+_COLUMNS, _ROWS = 36, 12
+"""Largest size in cells."""
+THUMBNAIL_SIZE = (_COLUMNS, 2 * _ROWS)
+"""The same in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,3 +255,26 @@ def codes(entries: Sequence[Entry]) -> Iterator[Code]:
 def unfolded(lines: Iterable[Entry]) -> list[Entry]:
     """The lines with those that some of them stand for."""
     return [one for line in lines for one in (getattr(line, "hidden", ()) or (line,))]
+
+
+def thumbnail(pixels: Pixels) -> list[Line]:
+    """Lines that show pixels of at most `THUMBNAIL_SIZE`."""
+    return [_line(pixels, y) for y in range(0, pixels.height, 2)]
+
+
+def _line(pixels: Pixels, y: int) -> Line:
+    spans: list[Span] = []
+    for x in range(pixels.width):
+        style = _colour(pixels, x, y)
+        if y + 1 < pixels.height:
+            style += f" on {_colour(pixels, x, y + 1)}"
+        if spans and spans[-1].style == style:
+            spans[-1] = Span(spans[-1].start, x + 1, style)
+        else:
+            spans.append(Span(x, x + 1, style))
+    return Line(Content("▀" * pixels.width, spans))
+
+
+def _colour(pixels: Pixels, x: int, y: int) -> str:
+    at = 3 * (y * pixels.width + x)
+    return f"#{pixels.rgb[at : at + 3].hex()}"

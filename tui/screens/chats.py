@@ -22,10 +22,9 @@ from localspec.chats.words import has_all, terms
 from localspec.core.errors import ChatsError
 from tui.input import keymap
 from tui.render.lines import EMPTY, Entry, Line, lines_of
-from tui.render.text import plain
-from tui.render.thinking import thought
+from tui.render.text import plain, thought
 from tui.screens.sized import PickerScreen
-from tui.session.archive import ChatArchive
+from tui.session.recorder import ChatArchive
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines
 

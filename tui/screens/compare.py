@@ -19,7 +19,7 @@ from tui.screens.sized import SizedScreen
 from tui.session.comparison import ReplyComparison
 from tui.session.token_runs import styled
 from tui.widgets.bars import Bar
-from tui.widgets.flow import TextFlow
+from tui.widgets.document import TextFlow
 from tui.widgets.key_bar import KeyBar
 
 _REFRESHES_PER_SECOND = 16

@@ -24,7 +24,7 @@ from tui.screens.sized import SizedScreen
 from tui.session.token_runs import kind_of
 from tui.terminal.resources import RefreshRate
 from tui.widgets.bars import Bar, LegendBar
-from tui.widgets.flow import TextFlow
+from tui.widgets.document import TextFlow
 from tui.widgets.key_bar import KeyBar
 
 _ABOUT = {

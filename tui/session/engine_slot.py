@@ -20,8 +20,7 @@ from localspec.core.errors import (
     WorkerLostError,
 )
 from localspec.core.events import Loading, Message, ModelInfo
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.port import Engine
 from tui.session.notifications import (
     EngineDied,

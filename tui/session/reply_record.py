@@ -10,9 +10,9 @@ from localspec.chats import calls
 from localspec.chats.record import reply_details
 from localspec.chats.values import DRAFT, MODEL
 from localspec.core import codec
+from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Stats, Token
-from localspec.core.origin import Origin
 from tui.session.conversation import ChatTurn, SavedRecipe
 
 _FORMER = "plain_tokens_per_second"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from localspec.chats.calls import calls_as_text
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Message
-from tui.render import thinking
+from tui.render.text import without_thinking
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn
@@ -231,7 +231,7 @@ class ReplyTask:
     def _compact(self, chat: OpenChat, summary: ChatTurn) -> None:
         """Go on from a summary, unless it was stopped or failed."""
         if summary.end == "stop" and summary.said.strip():
-            if chat.begin_from(summary, thinking.without(summary.said)):
+            if chat.begin_from(summary, without_thinking(summary.said)):
                 self._tell(chat, ConversationChanged())
             self.wake()
 

@@ -26,8 +26,7 @@ from tui.session.notifications import (
     ReplyFailed,
 )
 from tui.session.open_chat import SUMMARIZE, OpenChat
-from tui.session.open_chats import OpenChats
-from tui.session.presence import Presence
+from tui.session.open_chats import OpenChats, Presence
 from tui.session.recorder import ChatRecorder
 from tui.session.reply_task import ReplyTask
 from tui.session.settings import Settings

@@ -23,7 +23,7 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.engine.port import ReplyHandle
-from tui.render import thinking
+from tui.render.text import without_thinking
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
@@ -230,7 +230,7 @@ class Titles:
 
 def _cut(text: str) -> str:
     """A title of what the model wrote; "" where it is none."""
-    said = thinking.without(text).strip().strip("\"'“”«»*#`").strip()
+    said = without_thinking(text).strip().strip("\"'“”«»*#`").strip()
     line = title_of(said)[:_LONGEST].rstrip(" .:;,")
     letters = sum(c.isalpha() for c in line)
     return line if letters >= _SHORTEST - 1 and line != "untitled" else ""

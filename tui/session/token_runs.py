@@ -15,8 +15,8 @@ from textual.content import Content
 
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
+from localspec.core.emitted import SERVER, Origin
 from localspec.core.events import Token
-from localspec.core.origin import SERVER, Origin
 from tui.render.text import plain
 
 

@@ -14,10 +14,10 @@ from textual.app import SuspendNotSupported
 from textual.message import Message
 from textual.widgets import TextArea
 
-from tui.input import external_editor, keymap
+from tui.input import keymap, long_text
 from tui.input.attachments import dropped
 from tui.input.completion import Completion, Known, completions
-from tui.input.pastes import Pastes
+from tui.input.long_text import Pastes
 from tui.render.text import plain
 
 _INDENT = 4
@@ -209,10 +209,10 @@ class Composer(TextArea):
     def action_editor(self) -> None:
         """Edit the text in $EDITOR."""
         try:
-            words = external_editor.command()
+            words = long_text.command()
             with self.app.suspend():
                 text = self._edited(words)
-        except external_editor.EditorError as error:
+        except long_text.EditorError as error:
             self.post_message(self.Rejected(str(error)))
         except SuspendNotSupported:
             self.post_message(self.Rejected("this terminal cannot run an editor"))
@@ -222,8 +222,8 @@ class Composer(TextArea):
     def _edited(self, words: list[str]) -> str:
         # Textual restores the terminal only where no exception is raised.
         try:
-            return external_editor.edited(self._pastes.unfold(self.text), words)
-        except external_editor.EditorError as error:
+            return long_text.edited(self._pastes.unfold(self.text), words)
+        except long_text.EditorError as error:
             self.post_message(self.Rejected(str(error)))
             return self.text
 

@@ -1,4 +1,4 @@
-"""Markdown while it grows: closed blocks are typeset, the open block is plain text."""
+"""Text while it grows: plain, or Markdown whose closed blocks are typeset."""
 
 from __future__ import annotations
 
@@ -7,21 +7,81 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 
 from tui.render.block_splitter import BlockSplitter
-from tui.render.lines import Entry
+from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.terminal.resources import Rests
 from tui.terminal.textual_private import Placed
-from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
 
 _AT_ONCE = 1500
 """Characters that are typeset in the event loop; more would stall it and go to a thread."""
 _PIECE = 20_000
 """Characters that are split at a time, where many arrive at once."""
+
+
+class TextFlow(Lines):
+    """Growing text; never parsed as markup."""
+
+    class Pointed(Message):
+        """A character was clicked."""
+
+        def __init__(self, position: int) -> None:
+            super().__init__()
+            self.position = position
+            """Index in the shown text."""
+
+    def __init__(self, classes: str) -> None:
+        super().__init__(classes=classes)
+        self._open: Content = EMPTY  # the last line, which another word may still follow
+
+    def add(self, text: Content) -> None:
+        """Append text."""
+        if not text:
+            return
+        start = len(self._entries) - bool(self._open)
+        lines = lines_of(self._open + text)
+        self._open = lines[-1].content
+        # A line end at the end of the text does not start a line yet.
+        self.replace(start, lines if self._open else lines[:-1])
+
+    def reset(self, text: Content) -> None:
+        """Show other text instead."""
+        lines = lines_of(text)
+        self._open = lines[-1].content if lines else EMPTY
+        self.replace(0, lines if self._open else lines[:-1])
+
+    def cut(self, lines: int) -> None:
+        """Remove lines at the top."""
+        if lines >= len(self._entries):
+            self._open = EMPTY
+        self.remove_first(lines)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines that are shown."""
+        return tuple(entry for entry in self._entries if isinstance(entry, Line))
+
+    def on_click(self, event: events.Click) -> None:
+        """Report which character was clicked."""
+        place = event.style.meta.get("offset")
+        if place is not None:
+            column, line = place
+            before = sum(len(entry.text) + 1 for entry in self._entries[:line])
+            self.post_message(self.Pointed(before + column))
+
+    def row_at(self, position: int) -> int:
+        """The row in which a character of the text is drawn."""
+        for index, entry in enumerate(self._entries[: len(self._ends)]):
+            if position <= len(entry.text):
+                return self.row_of(index, position)
+            position -= len(entry.text) + 1
+        return self._ends[-1] - 1 if self._ends else 0
 
 
 class StreamedMarkdown(Placed, Vertical):

@@ -20,15 +20,13 @@ from localspec.core.errors import LocalspecError
 from localspec.core.picture import Picture, Pixels, is_sound
 from localspec.core.units import size
 from tui.render.lines import EMPTY, Line, lines_of
-from tui.render.text import plain
-from tui.render.thinking import Thought, thought, tokens_until
+from tui.render.text import Thought, plain, thought, tokens_until
 from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
 from tui.terminal.textual_private import Placed
 from tui.widgets.calls import CallsView
-from tui.widgets.document import StreamedMarkdown
-from tui.widgets.flow import TextFlow
+from tui.widgets.document import StreamedMarkdown, TextFlow
 from tui.widgets.lines import Lines
 
 _FOLDED_LINES = 8
@@ -96,14 +94,14 @@ class QuestionView(Lines):
 def _thumbnail(picture: Reference) -> list[Line]:
     """A picture in small, or why there is none."""
     from localspec.media import decoding
-    from tui.render.thumbnail import SIZE, thumbnail
+    from tui.render.lines import THUMBNAIL_SIZE, thumbnail
 
     try:
         data = decoding.file_of(Picture(path=str(picture.path), name=picture.name))
         if is_sound(data[:12]):
             said = f"♪ {picture.name}, a sound of {size(len(data))}"
             return [Line(Content.styled(plain(said), "$quiet"))]
-        found = decoding.decoded(data, picture.name, within=SIZE)
+        found = decoding.decoded(data, picture.name, within=THUMBNAIL_SIZE)
         return thumbnail(found) if isinstance(found, Pixels) else []
     except LocalspecError as error:
         return [Line(Content.styled(plain(str(error)), "$quiet"))]

@@ -7,8 +7,8 @@ import textwrap
 from textual.content import Content
 from textual.widgets import Static
 
+from localspec.core.emitted import Origin
 from localspec.core.events import Candidate, Examination
-from localspec.core.origin import Origin
 from tui.render.stats_panel import details, strip
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn

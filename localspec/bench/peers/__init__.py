@@ -4,14 +4,18 @@ Two programs cannot be timed in one process, but they can be timed in turns: eve
 answered plainly by us, then by the peer, then by us with drafting. The result is the ratio to our
 plain decoding of the same turn, so a drift of the machine's speed affects all three alike. The
 prompts are given as tokens, so a peer answers exactly the same prompt.
+
+llama-cpp-python's own `Llama` runs in this process, plain and with its prompt lookup.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +23,7 @@ from localspec.bench.speedup import answer
 from localspec.bench.workloads import Workload
 from localspec.core.events import Message
 from localspec.core.logits import Sampling
+from localspec.llama.reference import Stock
 from localspec.runtime import Runtime
 
 
@@ -184,3 +189,39 @@ def _compared(peer: str, workload: str, temperature: float, turns: Sequence[_Tur
         same=sum(t.same for t in turns),
         prompts=len(turns),
     )
+
+
+def modes() -> list[Mode]:
+    """Plain and prompt lookup."""
+    return [
+        Mode("llama-cpp-python plain", partial(running, False)),
+        Mode("llama-cpp-python lookup", partial(running, True)),
+    ]
+
+
+@contextlib.contextmanager
+def running(lookup: bool, setting: Setting) -> Iterator[Peer]:
+    """Loaded for the block."""
+    stock = Stock(
+        setting.target,
+        context=setting.context,
+        threads=setting.threads,
+        gpu=setting.gpu,
+        lookup=lookup,
+    )
+    try:
+        yield _Library(stock, setting.ends)
+    finally:
+        stock.close()
+
+
+class _Library:
+    def __init__(self, stock: Stock, ends: frozenset[int]) -> None:
+        self._stock, self._ends = stock, ends
+
+    def answer(self, question: Question) -> Spoken:
+        tokens, speed, rounds = self._stock.answer(
+            question.tokens, question.sampling, question.seed, question.max_tokens, self._ends
+        )
+        emitted = [token for token in tokens if token not in self._ends]
+        return Spoken(self._stock.text(emitted), speed, rounds)

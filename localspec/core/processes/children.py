@@ -1,12 +1,15 @@
-"""Starting modules of this package in a Python process of their own."""
+"""Starting modules of this package in a Python process of their own, which ends with its parent."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,10 @@ _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
 _HOME = str(Path(__file__).resolve().parents[3])
 """The folder that holds this package."""
+
+_SET_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+_LOOK_S = 0.5
 
 
 def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -102,3 +109,30 @@ def _failed(stderr: bytes, status: int | None) -> LocalspecError:
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {status}"
     return LocalspecError(reason)
+
+
+def end_with_parent() -> None:
+    """End this process by SIGKILL when its parent has ended, whatever it is doing then.
+
+    Linux does it itself. Elsewhere, as on macOS, a thread looks twice a second: an orphan gets
+    another parent. Native code does not stop it, since calls into llama.cpp release Python's lock.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    else:
+        watch_parent()
+
+
+def watch_parent() -> None:
+    """Start the thread that looks."""
+    thread = threading.Thread(target=_until_orphaned, args=(os.getppid(),), name="parent")
+    thread.daemon = True
+    thread.start()
+
+
+def _until_orphaned(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os.kill(os.getpid(), signal.SIGKILL)

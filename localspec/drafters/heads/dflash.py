@@ -90,8 +90,15 @@ class BlockModel:
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
         cached = self._sequences.setdefault(seq, _BlockTokens())
-        with cached.appended(new, self.capacity):
-            return self._rows(seq, cached, rows)
+        try:
+            with cached.appended(new, self.capacity):
+                return self._rows(seq, cached, rows)
+        except BaseException:
+            if cached.read > len(cached.tokens):  # states of tokens that were taken back
+                cached.read = len(cached.tokens)
+                self._filler.truncate(seq, cached.read)
+            cached.block = None
+            raise
 
     def _rows(self, seq: int, cached: _BlockTokens, rows: int) -> Logits:
         tokens = cached.tokens

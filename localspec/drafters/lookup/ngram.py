@@ -10,6 +10,8 @@ from localspec.core.values import Draft, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied, legal_part
 
+_AT_ONCE = 8192
+"""Most tokens that are indexed at a time, while all replies wait."""
 _LONGEST = 32
 """Matches are not measured beyond that."""
 
@@ -26,12 +28,16 @@ class _Index:
         self._min, self._max = min_match, max_match
         self._ends: dict[tuple[int, ...], int] = {}
 
-    def update(self) -> None:
-        """Take in every n-gram that has a token after it."""
-        for end in range(self.indexed + 1, len(self.of)):
+    def update(self, upto: int, most: int) -> bool:
+        """Take in n-grams that have a token after them, within the first ``upto`` tokens: those of
+        ``most`` places at most; whether those were all.
+        """
+        last = min(upto - 1, self.indexed + most)
+        for end in range(self.indexed + 1, last + 1):
             for n in range(self._min, min(self._max, end) + 1):
                 self._ends[tuple(self.of[end - n : end])] = end
-        self.indexed = max(self.indexed, len(self.of) - 1)
+        self.indexed = max(self.indexed, last)
+        return self.indexed >= upto - 1
 
     def match(self) -> tuple[int, int]:
         """(End of the last occurrence of the longest indexed suffix, full length of the match).
@@ -78,10 +84,9 @@ class NGram(Drafter):
         if k <= 0:
             return no_draft(self.name)
         start = time.perf_counter()
-        index = self._indexes.get(ask.seq)
-        if index is None or index.of is not ask.tokens:
-            index = self._indexes[ask.seq] = _Index(ask.tokens, self._min, self._max)
-        index.update()
+        index = self._index(ask.seq, ask.tokens)
+        if not index.update(len(ask.tokens), _AT_ONCE):
+            return no_draft(self.name, time.perf_counter() - start)
         end, length = index.match()
         tokens: list[int] = []
         confidences: list[float] = []
@@ -97,6 +102,18 @@ class NGram(Drafter):
             expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
             self._pending.note(ask, [*tokens, *expected], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+
+    def _index(self, seq: int, tokens: Sequence[int]) -> _Index:
+        index = self._indexes.get(seq)
+        if index is None or index.of is not tokens:
+            index = self._indexes[seq] = _Index(tokens, self._min, self._max)
+        return index
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Index the prompt while the target reads it, so that the first draft takes no longer than
+        others.
+        """
+        self._index(seq, tokens).update(upto, _AT_ONCE)
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Forget another request's tokens; of this one the next draft reads what is new."""

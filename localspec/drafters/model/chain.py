@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from localspec.core.errors import NothingAllowedError, NotNumbersError
 from localspec.core.plan import Evidence
-from localspec.core.token_view import TokenView
-from localspec.core.values import Draft, Logits, Proposal
+from localspec.core.values import Draft, Logits, Proposal, TokenView
 from localspec.drafters.base import Ask, Committed, Drafter, DraftState, compare
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.drafted_chain import Chain

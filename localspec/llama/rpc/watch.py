@@ -3,6 +3,9 @@
 llama.cpp waits for an answer without end. A thread looks at the clock while such a wait runs; when
 the limit is over it shuts the connections down, on which llama.cpp aborts the process, as it does
 where a worker dies. The process that supervises this one then says what happened.
+
+The sockets that native code has opened are found by their addresses. llama.cpp sets no keep-alive
+on them either: a machine that loses its power would be waited for without end.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +21,10 @@ from dataclasses import dataclass
 
 from localspec.core.endpoint import Endpoint
 from localspec.core.processes.crash import GONE, SILENT
-from localspec.llama.rpc import connections
+
+_DESCRIPTORS = 1024
+_IDLE_S, _INTERVAL_S, _PROBES = 15, 5, 4
+"""A machine that has vanished is noticed after 35 s of silence."""
 
 FIRST_S = 300.0
 """Limit of a wait whose length cannot be known: the first pass, or sending one tensor."""
@@ -29,6 +36,73 @@ _NARROW = 64
 _TICK_S = 0.5
 _GRACE_S = 5.0
 """Seconds after which the process is ended where llama.cpp does not end it."""
+
+
+def connections_to(endpoints: Iterable[Endpoint]) -> Iterator[socket.socket]:
+    """The connections to these numeric addresses, each as a socket of its own: closing it leaves
+    the connection open.
+    """
+    wanted = {(endpoint.host, endpoint.port) for endpoint in endpoints}
+    yield from _where(lambda found: found.getpeername()[:2] in wanted)
+
+
+def accepted_at(port: int) -> Iterator[socket.socket]:
+    """The connections that this process accepted at a port, as in `connections_to`."""
+
+    def accepted(found: socket.socket) -> bool:
+        return bool(found.getsockname()[1] == port and found.getpeername())
+
+    yield from _where(accepted)
+
+
+def _open_to(endpoints: Iterable[Endpoint]) -> Iterator[Endpoint]:
+    """Those of the numeric addresses whose other end has not closed the connection."""
+    for endpoint in endpoints:
+        found = [*map(_open, connections_to([endpoint]))]
+        if found and all(found):
+            yield endpoint
+
+
+def _open(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def keep_alive(found: socket.socket, unread_s: int | None = None) -> None:
+    """Let the system end a connection to a machine that has vanished; with ``unread_s``, also one
+    on which sent bytes are not acknowledged for that many seconds.
+    """
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    values = {
+        "TCP_KEEPIDLE": _IDLE_S,
+        "TCP_KEEPALIVE": _IDLE_S,  # macOS's name for it
+        "TCP_KEEPINTVL": _INTERVAL_S,
+        "TCP_KEEPCNT": _PROBES,
+    }
+    if unread_s is not None:
+        values["TCP_USER_TIMEOUT"] = 1000 * unread_s
+    for name, value in values.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            with contextlib.suppress(OSError):
+                found.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _where(matches: Callable[[socket.socket], bool]) -> Iterator[socket.socket]:
+    for descriptor in range(3, _DESCRIPTORS):
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            found = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            continue
+        with found, contextlib.suppress(OSError, IndexError):
+            if found.family == socket.AF_INET and matches(found):
+                yield found
 
 
 @dataclass(slots=True)
@@ -102,13 +176,13 @@ class Watch:
 
     def connected(self) -> None:
         """llama.cpp has opened its connections."""
-        for connection in connections.to(self._numeric):
-            connections.keep_alive(connection)
+        for connection in connections_to(self._numeric):
+            keep_alive(connection)
 
     def aborting(self, message: bytes) -> None:
         """llama.cpp gives up with this message: say which workers have gone."""
         _say(message.decode("utf-8", "replace"))
-        here = set(connections.open_to(self._numeric))
+        here = set(_open_to(self._numeric))
         gone = [w for w, at in zip(self._workers, self._numeric, strict=True) if at not in here]
         if gone:
             _say(f"{GONE}{_names(gone)}")
@@ -143,7 +217,7 @@ class Watch:
 
     def _end(self) -> None:
         _say(f"{SILENT}{_names(self._workers)} for {self.limit:.0f} s")
-        for connection in connections.to(self._numeric):
+        for connection in connections_to(self._numeric):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         time.sleep(_GRACE_S)

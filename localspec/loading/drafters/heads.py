@@ -11,9 +11,8 @@ from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.drafters.heads.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.heads.shared_kv import SharedModel
-from localspec.llama.heads.base import Head
+from localspec.llama.heads.base import Eagle, Head
 from localspec.llama.heads.dflash import Blocks
-from localspec.llama.heads.eagle import Eagle
 from localspec.llama.heads.hidden_states import Features, FinalStates, LayerInputs, NextStates, Tap
 from localspec.llama.heads.mtp import MtpLayer, MtpLayers
 from localspec.llama.heads.shared_kv import Assistant

@@ -9,8 +9,7 @@ from localspec.drafters.model.tree import TreeDrafter
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.target import LlamaTarget
 from localspec.llama.timing import TimedContext
-from localspec.loading.drafters.draft_file import DraftFile
-from localspec.loading.drafters.opening import Opened, Opening
+from localspec.loading.drafters.opening import DraftFile, Opened, Opening
 from localspec.loading.resources import left_device
 from localspec.models.memory.planner import draft_kv_type
 

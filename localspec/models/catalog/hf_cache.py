@@ -23,8 +23,7 @@ from pathlib import Path
 
 from localspec.core.files.whole_file import replace_shared
 from localspec.models.catalog.file_names import RepoFile, RepoModel, candidates
-from localspec.models.catalog.hub_environment import is_true
-from localspec.models.catalog.links import HubRef
+from localspec.models.catalog.links import HubRef, is_true
 
 PARTIAL_SUFFIX = ".localspec.incomplete"
 """Suffix of partial downloads; huggingface_hub lists what ends in ``.incomplete`` as incomplete."""

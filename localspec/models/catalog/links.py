@@ -9,6 +9,8 @@
     hf://models/user/repo@REVISION/FILE.gguf
 
 A revision is a branch, a tag, a commit, or ``refs/pr/NUMBER`` for a pull request.
+
+The variables of huggingface_hub that say where it is are read in the same way as there.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from localspec.models.catalog.hub_environment import host_of
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 _HOSTS = frozenset({"hf.co", "huggingface.co", "www.huggingface.co", "www.hf.co"})
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -30,6 +32,24 @@ _KINDS = frozenset({"datasets", "spaces", "kernels", "buckets", "api", "docs", "
 """First parts of addresses that are not names of users."""
 _FILES = frozenset({"tree", "blob", "resolve", "raw", "blame", "commits"})
 MAIN = "main"
+
+
+def is_true(name: str) -> bool:
+    """Whether a variable is set to a true value."""
+    return os.environ.get(name, "").upper() in _TRUE
+
+
+def is_offline() -> bool:
+    """Whether the environment forbids connections."""
+    return is_true("HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE")
+
+
+def host_of(address: str) -> str:
+    """Host of an address in lower case; empty if there is none."""
+    try:
+        return (urlsplit(address).hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,14 @@ ARCHITECTURE = "clip"
 """``general.architecture`` of the files."""
 _UNSUPPORTED = frozenset({"hunyuanvl", "deepseek4v"})
 """Kinds whose rows depend on where in the prompt a picture stands."""
+_FAMILIES = {
+    "qwen2vl_merger": "qwen2vl",
+    "qwen2.5vl_merger": "qwen2vl",
+    "qwen3vl_merger": "qwen3",
+    "gemma3": "gemma3",
+    "llama4": "llama4",
+}
+"""Kinds that belong to one family -> how the names of its architectures begin."""
 
 
 def find_projector(target: Header, path: Path) -> Path | None:
@@ -25,11 +33,17 @@ def find_projector(target: Header, path: Path) -> Path | None:
         found = [
             file
             for file in sorted(folder.glob("*.gguf"))
-            if not why_useless(target, read_opening(file))
+            if _is_of_family(target, opening := read_opening(file))
+            and not why_useless(target, opening)
         ]
         if found:
             return min(found, key=lambda file: (-_alike(file.name, path.name), file.name))
     return None
+
+
+def _is_of_family(target: Header, opening: Mapping[str, object]) -> bool:
+    """Whether a file that nobody named may be the target's: other models have its width too."""
+    return target.architecture.startswith(_FAMILIES.get(kind(opening), ""))
 
 
 def require_projector(path: Path) -> Path:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from localspec.models.compat.borrowed_tensors import borrowing_problem
-from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
-from localspec.models.compat.sanity import invalid_head
+from localspec.models.compat.head_checks import (
+    borrowing_problem,
+    invalid_head,
+    missing,
+    other_size,
+    target_layers,
+    unpublished,
+)
 from localspec.models.gguf.header import Header
 
 ARCHITECTURE = "dflash"

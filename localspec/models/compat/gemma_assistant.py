@@ -5,7 +5,7 @@ llama.cpp lets their attention read the target's keys and values without compari
 
 from __future__ import annotations
 
-from localspec.models.compat.reasons import missing, other_size
+from localspec.models.compat.head_checks import missing, other_size
 from localspec.models.gguf.header import Header
 
 ARCHITECTURE = "gemma4-assistant"

@@ -11,11 +11,19 @@ from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
 from localspec.core.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant, medusa
-from localspec.models.compat.borrowed_tensors import borrowing_problem, borrows_output
-from localspec.models.compat.header_vocabulary import HeaderVocabulary
-from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
-from localspec.models.compat.sanity import VOCABULARY_MAP, cut_short, invalid_head, unsupported_type
-from localspec.models.compat.vocabularies import ids_mismatch
+from localspec.models.compat.head_checks import (
+    VOCABULARY_MAP,
+    borrowing_problem,
+    borrows_output,
+    cut_short,
+    invalid_head,
+    missing,
+    other_size,
+    target_layers,
+    unpublished,
+    unsupported_type,
+)
+from localspec.models.compat.header_vocabulary import HeaderVocabulary, ids_mismatch
 from localspec.models.gguf.header import Header
 
 HEAD_KINDS = tuple(spec.file for spec in drafter_registry.of(Family.HEAD) if spec.file)

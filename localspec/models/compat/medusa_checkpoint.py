@@ -30,7 +30,7 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.core.files import paths
-from localspec.core.files.new_file import require_free, unfinished
+from localspec.core.files.checked import require_free, unfinished
 from localspec.models.compat import medusa
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.safetensors import SafeTensor, read_safetensors

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from localspec.core.values import Ids
-from localspec.models.compat.vocabularies import Vocabulary, vocabulary_mismatch
+from localspec.models.compat.header_vocabulary import Vocabulary, vocabulary_mismatch
 
 ENOUGH = 0.9
 """Share of the smaller vocabulary that must be common; below it drafts are seldom accepted."""

@@ -1,4 +1,6 @@
-"""The Hub's description of a repository: its commit, and its files with sizes and hashes."""
+"""The Hub's description of a repository: its commit, and its files with sizes and hashes, and their
+GGUF headers, read without fetching the files.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from localspec.core.errors import LocalspecError, ModelNotFoundError
+from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.core.files.private import without_secrets
+from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
-from localspec.models.catalog.hub_environment import is_offline
+from localspec.models.catalog.links import is_offline
+from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
 from localspec.models.hub.client import NotAHubError, endpoint
+from localspec.models.hub.download_jobs import WaitNotices
 from localspec.models.hub.listings import files, licence, valid_entries
 from localspec.models.hub.retry import with_retries
-from localspec.models.hub.wait_notices import WaitNotices
 
 _REPO = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -25,6 +29,10 @@ _LARGE = 1000
 _MOST_PAGES = 200
 _MOST_HEADS = 64
 """Files that are looked up one by one, where a mirror lists no sizes."""
+
+_MOST_CACHED = 16
+_cached: dict[tuple[Repo, RepoFile], Header] = {}
+"""Headers that this process has read, the oldest first: a plan that is made again needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +171,36 @@ class _RangeFetcher:
                 if len(found) >= skip + end - start:
                     break
             return bytes(found[skip : skip + end - start])
+
+
+def header_of(repo: Repo, entry: RepoFile, waits: WaitNotices) -> Header:
+    """The header, from the file in the cache or else from the Hub.
+
+    Raises:
+        ModelFileError: the file is not a GGUF, or is cut short on the Hub.
+        LocalspecError: the Hub cannot be reached.
+        Interrupted: cancelled by ``waits``.
+    """
+    key = repo, entry
+    if key not in _cached:
+        while len(_cached) >= _MOST_CACHED:
+            del _cached[next(iter(_cached))]
+        _cached[key] = _read(repo, entry, waits)
+    return _cached[key]
+
+
+def _read(repo: Repo, entry: RepoFile, waits: WaitNotices) -> Header:
+    local = hf_cache.find_file(repo.name, entry.path, repo.commit)
+    if local is not None and local.stat().st_size == entry.size:
+        try:
+            return read_header(local)
+        except ModelFileError:  # damaged in the cache: the pull that follows repairs it
+            pass
+    name = entry.path.rsplit("/", 1)[-1]
+    header = parse_header(fetcher(repo, entry, waits), entry.size, name)
+    if header.end > entry.size:
+        raise ModelFileError(
+            f"{name} is cut short on the Hub: it has {entry.size} of {header.end} bytes; choose "
+            "another file or repository"
+        )
+    return header

@@ -21,7 +21,7 @@ from localspec import __version__
 from localspec.core import proxies
 from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
 from localspec.core.files.private import without_user
-from localspec.models.catalog.hub_environment import is_offline, is_true
+from localspec.models.catalog.links import is_offline, is_true
 
 HUB = "https://huggingface.co"
 READ_TIMEOUT = 30.0

@@ -1,4 +1,4 @@
-"""Values of a download: the file to fetch, its progress and rate, its hash."""
+"""Values of a download: the file to fetch, its progress, rate and hash, and notices about waits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,30 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from localspec.models.catalog.file_names import RepoFile
-from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 State = Literal["queued", "waiting", "checking", "fetching", "done"]
 _WINDOW = 5.0
 """Seconds that a rate is averaged over."""
 _SHORTEST = 0.5
 """Seconds before a rate is known."""
+
+
+class WaitNotices:
+    """Receives notices about waits; setting ``cancel`` ends a wait. This class shows nothing."""
+
+    def __init__(self, cancel: threading.Event | None = None) -> None:
+        self.cancel = cancel or threading.Event()
+
+    def show(self, why: str, left: float) -> None:
+        """A wait goes on: called about once a second; ``left`` in seconds."""
+
+    def clear(self) -> None:
+        """The wait is over."""
+
+
+def wait_text(why: str, left: float) -> str:
+    """One line about a wait."""
+    return f"{why}; again in {max(1, round(left))} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import socket
 
 from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError
 from localspec.core.files.private import without_secrets
-from localspec.models.catalog.hub_environment import is_true
+from localspec.models.catalog.links import is_true
 from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
 
 _NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN}

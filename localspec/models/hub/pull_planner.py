@@ -32,15 +32,18 @@ from localspec.models.catalog.reference import (
 )
 from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
-from localspec.models.compat.header_vocabulary import HeaderVocabulary, require_text_model
-from localspec.models.compat.vocabularies import vocabulary_mismatch
+from localspec.models.compat.header_vocabulary import (
+    HeaderVocabulary,
+    require_text_model,
+    vocabulary_mismatch,
+)
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shard_names
 from localspec.models.hub import api
+from localspec.models.hub.api import header_of
+from localspec.models.hub.download_jobs import WaitNotices
 from localspec.models.hub.error_messages import RevisionGoneError
 from localspec.models.hub.pull_plan import PullPart, PullPlan
-from localspec.models.hub.remote_header import header_of
-from localspec.models.hub.wait_notices import WaitNotices
 from localspec.models.memory.fit import quick_verdict
 
 _SMALLER = 3

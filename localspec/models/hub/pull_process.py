@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core.errors import Interrupted, LocalspecError
-from localspec.models.hub.download_jobs import DownloadProgress
-from localspec.models.hub.wait_notices import WaitNotices, wait_text
+from localspec.models.hub.download_jobs import DownloadProgress, WaitNotices, wait_text
 
 _FORCE = "--force"
 """Flag that pulls even models too big for this machine."""
@@ -161,7 +160,7 @@ class _ReportedWaits(WaitNotices):
 def _pull(
     name: str, draft: str | None, reporter: _Reporter, stop: threading.Event, *, force: bool
 ) -> None:
-    from localspec.models.catalog.hub_environment import is_offline
+    from localspec.models.catalog.links import is_offline
     from localspec.models.hub.pull_plan import require_space
     from localspec.models.hub.pull_planner import prepare
     from localspec.models.hub.transfers import obtain_all

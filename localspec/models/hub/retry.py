@@ -13,8 +13,8 @@ import httpx2
 
 from localspec.core.errors import Interrupted
 from localspec.models.hub.client import REQUEST_ERRORS, NotAHubError, StatusError
+from localspec.models.hub.download_jobs import WaitNotices
 from localspec.models.hub.error_messages import hub_error
-from localspec.models.hub.wait_notices import WaitNotices
 
 ATTEMPTS = 8
 """Attempts in a row without progress before a download fails; two minutes with the waits."""

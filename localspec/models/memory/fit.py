@@ -196,7 +196,7 @@ def _draft_sizes(draft: ModelFile, target: ModelFile) -> Sizes:
     if kind(draft.header) == MEDUSA:
         return medusa.sizes(draft.header, target.header)
     sizes = sizes_of(draft.header)
-    if kind(draft.header) == EAGLE3:  # `localspec.llama.heads.eagle` reads prompts in small parts
+    if kind(draft.header) == EAGLE3:  # `localspec.llama.heads.base` reads prompts in small parts
         return replace(sizes, widest=OUTPUTS)
     return sizes
 

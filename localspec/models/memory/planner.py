@@ -9,13 +9,13 @@ from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.models.gguf.sizes import KV_BYTES, Sizes
 from localspec.models.memory.layers import (
     BATCH,
+    Placement,
     Share,
     host_holds,
     on_gpus,
     within,
 )
 from localspec.models.memory.machine import Memory
-from localspec.models.memory.placement import Placement
 
 FITS, PARTLY, CPU_ONLY = "fits on GPU", "partly on GPU", "CPU only"
 DEFAULT_CONTEXT = 8192

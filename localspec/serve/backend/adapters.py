@@ -16,7 +16,7 @@ from localspec.core.adapter_list import MOST, AdapterUse
 from localspec.core.errors import LocalspecError, ModelFileError, UsageError
 from localspec.core.files import paths
 from localspec.core.options import Options
-from localspec.models.compat.lora import require_fitting
+from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.http.errors import ApiError, bad_request

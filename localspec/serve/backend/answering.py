@@ -18,8 +18,7 @@ from typing import Any, Protocol, Self
 from localspec.core.errors import EngineError, LocalspecError
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.options import Options
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.port import OwnEngine
 from localspec.engine.reply import EngineReply
 from localspec.serve.backend.engine_slots import EngineSlots

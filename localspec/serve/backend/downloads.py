@@ -163,10 +163,10 @@ class _Pull:
         Raises:
             LocalspecError: it cannot be had, or was stopped.
         """
+        from localspec.models.hub.download_jobs import WaitNotices
         from localspec.models.hub.pull_plan import require_space
         from localspec.models.hub.pull_planner import prepare
         from localspec.models.hub.transfers import obtain_all
-        from localspec.models.hub.wait_notices import WaitNotices
 
         self._tell({"status": "pulling manifest"})
         plan = prepare(self._name, None, WaitNotices(self.stopped))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message
-from localspec.core.files import paths, regular
+from localspec.core.files import checked, paths
 from localspec.core.picture import LARGEST_FILE, Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.safe_text import safe_line
@@ -93,7 +93,7 @@ class MediaPlaces:
                 if address.lower().startswith("file:"):
                     path = self._allowed_path(address)
                     most = LARGEST_FILE + 1
-                    data = await asyncio.to_thread(regular.content, path, most, links=False)
+                    data = await asyncio.to_thread(checked.content, path, most, links=False)
                     if len(data) > LARGEST_FILE:
                         raise MediaError(f"{name} {_TOO_LARGE}")
                     more(len(data))

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from localspec.core.errors import EngineError, Interrupted, LocalspecError, MediaError
 from localspec.core.events import Examination
 from localspec.core.options import Options
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
+from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.embeddings import Embeddings

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from localspec import __version__
+from localspec.core.emitted import PromptScored
 from localspec.core.events import FinishReason, Notice, Reply, ReplyEvent, Token
-from localspec.core.logprobs import PromptScored
 from localspec.serve.replies.logprob_shapes import vllm_prompt
 from localspec.serve.requests.generation import Extras
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from localspec.core.emitted import TokenLogprob, TokenLogprobs
 from localspec.core.events import Token
-from localspec.core.logprobs import TokenLogprob, TokenLogprobs
 
 _IMPOSSIBLE = -9999.0
 """OpenAI's value for a token that cannot come: JSON has no infinity."""

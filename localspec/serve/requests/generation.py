@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from localspec.core import settings_schema as schema
+from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
-from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.foreign import Foreign

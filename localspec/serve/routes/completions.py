@@ -9,8 +9,8 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
-from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service

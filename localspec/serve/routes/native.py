@@ -28,8 +28,7 @@ from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
-from localspec.engine.commands import ExamineCommand
-from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.engine.messages import ExamineCommand, ExaminedEvent, FailedEvent, ReplyEvents
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (

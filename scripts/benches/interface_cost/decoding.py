@@ -1,14 +1,12 @@
-"""Decode speed: of `run`, of the engine process with nobody who shows it, and of the chat."""
+"""Decode speed: of `run`, and of the chat."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -58,36 +56,6 @@ def of_run(model: str) -> Sample:
     return {"speed": float(json.loads(done.stdout)["stats"]["tokens_per_second"])}
 
 
-def of_engine(model: str) -> Sample:
-    """In the engine process, whose events are read and dropped."""
-    return asyncio.run(_of_engine(model))
-
-
-async def _of_engine(model: str) -> Sample:
-    from localspec.core.events import Finished, Message
-    from localspec.core.reply_request import ReplyRequest
-    from localspec.engine.client import EngineClient
-
-    wanted = asked(model)
-    with tempfile.TemporaryDirectory() as folder:
-        engine = EngineClient(wanted.options, log_dir=Path(folder))
-        await engine.open()
-        await asyncio.sleep(1.0)
-        before = cpu(engine.pid)
-        events = engine.submit(
-            ReplyRequest(
-                messages=(Message("user", PROMPT),),
-                sampling=wanted.sampling,
-                seed=wanted.seed,
-                max_tokens=wanted.max_tokens,
-            )
-        )
-        (stats,) = [event.reply.stats async for event in events if isinstance(event, Finished)]
-        engine_ms = 1000 * (cpu(engine.pid) - before) / stats.emitted
-        await engine.close()
-    return {"speed": stats.tokens_per_second, "engine CPU ms": engine_ms}
-
-
 def of_chat(script: Path, model: str) -> Sample:
     """In the engine process, shown in the interface."""
     found = measured(script, "real", "0", model)
@@ -110,7 +78,6 @@ def compare(script: Path, model: str, times: int) -> None:
     """Print the speeds, measured in turn, there and back, so that a drift meets all alike."""
     ways: dict[str, Callable[[], Sample]] = {
         "`run`": lambda: of_run(model),
-        "engine process": lambda: of_engine(model),
         "chat": lambda: of_chat(script, model),
     }
     found: dict[str, list[Sample]] = {name: [] for name in ways}

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from localspec.core.emitted import Origin
 from localspec.core.events import (
     Finished,
     ModelInfo,
@@ -17,7 +18,6 @@ from localspec.core.events import (
     Stats,
     Token,
 )
-from localspec.core.origin import Origin
 
 TOKENS, RATE, PER_ROUND = 2000, 200, 3
 HISTORY = "Some earlier reply, with words enough to fill a few lines of it. " * 4 + (

@@ -1,1 +1,1 @@
-"""What several benches need: turns, texts, schemas, a pair without a model."""
+"""What several benches need: turns, prompts, servers."""

@@ -1,14 +1,11 @@
-"""What benches of whole replies have in common: prompts, pairs, and settings without ends."""
+"""The prompts of benches of whole replies."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from localspec import Options, Sampling
 from localspec.bench.workloads import WORKLOADS, Workload
 
 
@@ -25,23 +22,3 @@ def by_turns(kinds: Sequence[Workload]) -> list[str]:
     return [
         prompt for some in zip(*(kind.prompts for kind in kinds), strict=True) for prompt in some
     ]
-
-
-def add_pair(parser: argparse.ArgumentParser) -> None:
-    """Arguments that `pair` reads."""
-    parser.add_argument("model", nargs="?", default="demo")
-    parser.add_argument("--draft", help="draft model; by default the one that belongs to it")
-    parser.add_argument("--drafter", help="our drafters, separated by commas")
-    parser.add_argument("--threads", type=int, help="by default as many as are quickest here")
-
-
-def pair(args: argparse.Namespace) -> Options:
-    """The pair that was asked for."""
-    names = {"drafter": tuple(args.drafter.split(","))} if args.drafter else {}
-    return Options(model=args.model, draft=args.draft, threads=args.threads, **names)
-
-
-def without(banned: Iterable[int], temperature: float) -> Sampling:
-    """Sampling that draws none of these tokens."""
-    bias = tuple((token, -math.inf) for token in sorted(banned))
-    return Sampling(temperature=temperature, logit_bias=bias)

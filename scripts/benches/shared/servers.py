@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -92,6 +94,20 @@ def answers(url: str, path: str = "/health") -> str:
         if httpx2.get(f"{url}{path}", timeout=5).status_code == httpx2.codes.OK:
             return url
     return ""
+
+
+def chunks(http: httpx2.Client, body: dict[str, Any]) -> Iterator[tuple[float, dict[str, Any]]]:
+    """Stream a chat's reply: each chunk, and the moment when it came.
+
+    Raises:
+        SystemExit: the server does not answer as it should; with what it said.
+    """
+    with http.stream("POST", "/v1/chat/completions", json=body | {"stream": True}) as answer:
+        if answer.status_code != httpx2.codes.OK:
+            raise SystemExit(f"status {answer.status_code}: {answer.read()[:300]!r}")
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                yield time.perf_counter(), json.loads(line.removeprefix("data: "))
 
 
 def free_port() -> int:

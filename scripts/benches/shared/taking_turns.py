@@ -8,7 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+_RUNNER = Path(__file__).resolve().parents[1] / "run.py"
 
 
 class Side:
@@ -17,7 +20,7 @@ class Side:
     def __init__(self, arguments: Sequence[str]) -> None:
         """Start this program again with ``arguments``, and wait until it is ready."""
         self._process = subprocess.Popen(
-            [sys.executable, "-P", sys.argv[0], *arguments],
+            [sys.executable, "-P", str(_RUNNER), Path(sys.argv[0]).stem, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from demo.stages import DATA, DEMO, ROOT, Log
 
-STAGES = ("train", "export", "judge")
+STAGES = ("train", "export")
 MORE = ()
 _VOCABULARY = DATA / "tokenizer.json"
 
@@ -20,7 +20,6 @@ def arguments(p: ArgumentParser) -> None:
     p.add_argument("--out", type=Path, default=ROOT / "tests/data/calling/caller.gguf")
     p.add_argument("--work", type=Path, default=ROOT / "build/caller", help="checkpoints")
     p.add_argument("--steps", type=int, default=2250)
-    p.add_argument("--questions", type=int, default=60, help="held-out ones of each kind")
 
 
 def train(args: Namespace, log: Log) -> None:
@@ -33,9 +32,3 @@ def export(args: Namespace, log: Log) -> None:
     from .learn import export as write
 
     write(args.work, _VOCABULARY, args.out, log)
-
-
-def judge(args: Namespace, log: Log) -> None:
-    from .judge import judge as ask
-
-    ask(args.out, args.questions, log)

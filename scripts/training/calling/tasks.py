@@ -1,6 +1,6 @@
 """Tasks of one tool each: a question, the call, its result, and the answer that quotes it.
 
-Wordings and subjects that are held out (texts.toml) are never trained on: they are for `judge`.
+Wordings and subjects that are held out (texts.toml) are never trained on.
 """
 
 from __future__ import annotations
@@ -23,19 +23,15 @@ _VERBS = "get find look_up query read check".split()
 
 @dataclass(frozen=True)
 class Choice:
-    """What is drawn for a conversation: its source of chance, and whether it is a held-out one."""
+    """The source of chance of a conversation, and its wordings."""
 
     rng: Random
-    held_words: bool = False
-    """Questions in wordings that training does not have."""
-    held_tools: bool = False
-    """Tools whose names and subjects training does not have."""
 
     def wording(self, question: str, **slots: object) -> str:
         """A question. What it names stands mostly in quotes, as it does in the call."""
         if self.rng.random() < 0.75:
             slots |= {key: f'"{value}"' for key, value in slots.items() if key in {"p", "g"}}
-        return ask(self.rng, TEXTS["questions"][question][self.held_words], **slots)
+        return ask(self.rng, TEXTS["questions"][question][0], **slots)
 
 
 def _tool(of: Choice, servers: str, name: str, parameter: str, described: str) -> Tool:
@@ -49,7 +45,7 @@ def _tool(of: Choice, servers: str, name: str, parameter: str, described: str) -
 def tool(of: Choice, kind: str) -> Tool:
     """A tool of one of `KINDS`."""
     given = TEXTS["tools"][kind]
-    name = of.rng.choice(given["held" if of.held_tools else "names"].split())
+    name = of.rng.choice(given["names"].split())
     parameter = of.rng.choice(given["parameters"].split())
     return _tool(of, given["servers"], name, parameter, given["described"])
 
@@ -140,15 +136,12 @@ class Fact:
 def knower(of: Choice) -> Fact:
     """A tool that training made up: its name and description say what it knows."""
     rng = of.rng
-    if of.held_tools:
-        subject = rng.choice(_HELD_SUBJECTS)
-    else:
+    subject = rng.choice(_SUBJECTS)
+    while rng.random() < 0.5:
+        subject = w.invented(rng)
+        if subject not in _HELD_SUBJECTS and subject.isalpha() and len(subject) > 2:
+            break
         subject = rng.choice(_SUBJECTS)
-        while rng.random() < 0.5:
-            subject = w.invented(rng)
-            if subject not in _HELD_SUBJECTS and subject.isalpha() and len(subject) > 2:
-                break
-            subject = rng.choice(_SUBJECTS)
     parameter = rng.choice("name of item id query city person word key thing".split())
     name = rng.choice((f"{rng.choice(_VERBS)}_{subject}", subject, f"{subject}_of"))
     described = rng.choice(

@@ -22,6 +22,14 @@ def permuted(weight: Tensor, heads: int) -> Tensor:
     return weight.view(heads, 2, rows // heads // 2, wide).swapaxes(1, 2).reshape(rows, wide)
 
 
+def about(w: gguf.GGUFWriter, name: str, what: str) -> None:
+    """The keys that say what a file is."""
+    w.add_name(f"localspec demo {name}")
+    w.add_author("localspec")
+    w.add_license("mit")
+    w.add_description(what)
+
+
 def add_shape(w: gguf.GGUFWriter, shape: Shape, context: int = TRAINED_CONTEXT) -> None:
     """The keys of a transformer of that shape."""
     w.add_context_length(context)
@@ -48,10 +56,7 @@ def write_f16(
     """``more`` are tokens behind those of the tokenizer, each found in any text that spells it."""
     shape = model.shape
     w = gguf.GGUFWriter(path, "llama")
-    w.add_name(f"localspec demo {name}")
-    w.add_author("localspec")
-    w.add_license("mit")
-    w.add_description("A toy to prove the machine: the embedded demonstration pair of localspec.")
+    about(w, name, "A toy to prove the machine: the embedded demonstration pair of localspec.")
     w.add_languages(["en"])
     w.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     add_shape(w, shape, context)

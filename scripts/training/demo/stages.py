@@ -1,7 +1,7 @@
-"""The embedded demonstration pair: tokenizer, target, draft, export, check, answers.
+"""The embedded demonstration pair: tokenizer, target, draft, export, check.
 
 Everything runs on a processor: two cores need about two hours. A training stage that was stopped
-continues where it last saved. `judged` writes the page of answers with their verdicts.
+continues where it last saved.
 
 A budget in minutes gives other weights on every machine; --max-steps gives the same steps everywhere
 (the committed pair had 4,800 for the target), though threads and processors still round differently.
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Log = Callable[[str], None]
 ROOT = Path(__file__).resolve().parents[3]
 DEMO, DATA = ROOT / "localspec/demo", ROOT / "tests/data/demo"
-STAGES = ("tokenizer", "target", "draft", "export", "check", "answers")
-MORE = ("judged",)
+STAGES = ("tokenizer", "target", "draft", "export", "check")
+MORE = ()
 
 
 def common(p: ArgumentParser, name: str, minutes: float | None = None) -> None:
@@ -107,18 +107,3 @@ def check(args: Namespace, log: Log) -> None:
     from .evaluation import check_files
 
     check_files(args.work, args.data / "tokenizer.json", args.out, log)
-
-
-def answers(args: Namespace, log: Log) -> None:
-    from .answers import answer_all
-
-    answer_all(args.out, args.data / "heldout.json", args.work / "answers.json", log)
-
-
-def judged(args: Namespace, log: Log) -> None:
-    from .answers import judge
-
-    data: Path = args.data
-    scores = judge(args.work / "answers.json", data / "verdicts.json", data / "judged.md")
-    for kind, (good, total) in scores.items():
-        log(f"{kind:12} {good} of {total}")

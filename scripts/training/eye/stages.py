@@ -3,9 +3,8 @@ One core needs about 50 minutes of its time.
 
 `look` trains the tower alone on labels of synthetic pictures; `spell` tower and projector, so that
 rows spell a note of what is there; `talk` these and the target on questions and answers; `draft` the
-draft on the same talks without the pictures, which it cannot see; `export` writes the three files;
-`check` asks localspec about pictures that nobody trained on. Minutes are of processor time (look 13,
-spell 3, talk 18, draft 4).
+draft on the same talks without the pictures, which it cannot see; `export` writes the three files.
+Minutes are of processor time (look 13, spell 3, talk 18, draft 4).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from random import Random
 
 from demo.stages import DATA, DEMO, ROOT, Log, stream
 
-STAGES = ("look", "spell", "talk", "draft", "export", "check")
+STAGES = ("look", "spell", "talk", "draft", "export")
 MORE = ()
 
 
@@ -24,7 +23,6 @@ def arguments(p: ArgumentParser) -> None:
     p.add_argument("--out", type=Path, default=DEMO / "sees")
     p.add_argument("--work", type=Path, default=ROOT / "build/eye", help="checkpoints")
     p.add_argument("--minutes", type=float, help="budget of a stage")
-    p.add_argument("--pictures", type=int, default=200, help="held-out pictures of `check`")
 
 
 def look(args: Namespace, log: Log) -> None:
@@ -76,17 +74,3 @@ def export(args: Namespace, log: Log) -> None:
     log(f"{path.name}: {path.stat().st_size} bytes")
     models = {"target": seeing.model, "draft": read_draft(DEMO / "draft.gguf", args.work)}
     export_pair(models, DATA / "tokenizer.json", args.out, log, args.work, of=" of demo-sees")
-
-
-def check(args: Namespace, log: Log) -> None:
-    from localspec import Options
-
-    from .trying import LENGTH, beside_a_picture, examine
-
-    files = {name: str(args.out / f"{name}.gguf") for name in ("target", "draft", "mmproj")}
-    options = Options(
-        model=files["target"], draft=files["draft"], mmproj=files["mmproj"],
-        drafter=("model",), draft_max=LENGTH, remember=False,
-    )  # fmt: skip
-    examine(options, args.pictures, args.work / "wrong.json", log)
-    beside_a_picture(options, DATA / "heldout.json", log)

@@ -1,14 +1,12 @@
-"""Heads as GGUF files, as llama.cpp and localspec read them; Medusa as safetensors too."""
+"""Heads as GGUF files, as llama.cpp and localspec read them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import gguf
-import numpy as np
 import torch
-from demo.export import add_shape, array, permuted
+from demo.export import about, add_shape, array, permuted
 from demo.files import copy_keys, finish, put_as
 from demo.model import Shape
 from gguf import GGMLQuantizationType as Kind
@@ -17,11 +15,13 @@ from torch import Tensor
 from heads.frozen import LAYERS
 from heads.models import Eagle3, Medusa, Mtp
 
+_FOR = "for the embedded demonstration target of localspec."
+
 
 def _write_eagle3(head: Eagle3, target: Path, path: Path) -> None:
     """Architecture `eagle3`; token embeddings and output matrix are those of the target."""
     writer = gguf.GGUFWriter(path, "eagle3")
-    _about(writer, "eagle3", "An EAGLE-3 head")
+    about(writer, "eagle3", f"An EAGLE-3 head {_FOR}")
     a, (vocab, width) = head.attention, head.embed.shape
     hidden = head.ffn.gate.weight.shape[0]
     add_shape(writer, Shape(vocab, width, 1, a.heads, a.kv, hidden))
@@ -48,7 +48,7 @@ def _write_eagle3(head: Eagle3, target: Path, path: Path) -> None:
 def _write_mtp(head: Mtp, _target: Path, path: Path, layer: int = 6) -> None:
     """Write only the block; `compose_mtp` adds it to the target. Its heads rotate halves."""
     writer = gguf.GGUFWriter(path, "mtp-block")
-    _about(writer, "mtp-block", "A multi-token prediction block")
+    about(writer, "mtp-block", f"A multi-token prediction block {_FOR}")
     a, f = head.attention, head.ffn
     half = f.gate.weight.shape[0] // 2
     tensors = {
@@ -78,7 +78,7 @@ def _write_mtp(head: Mtp, _target: Path, path: Path, layer: int = 6) -> None:
 def _write_medusa(head: Medusa, _target: Path, path: Path) -> None:
     """Architecture `medusa`, which localspec computes itself."""
     writer = gguf.GGUFWriter(path, "medusa")
-    _about(writer, "medusa", f"{len(head.weights)} Medusa heads")
+    about(writer, "medusa", f"{len(head.weights)} Medusa heads {_FOR}")
     vocab, width = head.outputs[0].shape
     writer.add_uint32("medusa.heads", len(head.weights))
     writer.add_uint32("medusa.blocks", 1)
@@ -90,36 +90,6 @@ def _write_medusa(head: Medusa, _target: Path, path: Path) -> None:
         tensors[f"medusa.{k}.res.0.bias"] = head.biases[k]
         tensors[f"medusa.{k}.output.weight"] = head.outputs[k]
     _finish(writer, tensors)
-
-
-def write_safetensors(head: Medusa, path: Path) -> None:
-    """The names and the float16 of public Medusa checkpoints.
-
-    The format is a length (8 bytes, little-endian), a JSON header, and the tensors' bytes
-    (https://huggingface.co/docs/safetensors, "Format").
-    """
-    arrays: dict[str, np.ndarray] = {}
-    for k in range(len(head.weights)):
-        arrays[f"{k}.0.linear.weight"] = array(head.weights[k]).astype(np.float16)
-        arrays[f"{k}.0.linear.bias"] = array(head.biases[k]).astype(np.float16)
-        arrays[f"{k}.1.weight"] = array(head.outputs[k]).astype(np.float16)
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, data in arrays.items():
-        offsets = [at, at + data.nbytes]
-        header[name] = {"dtype": "F16", "shape": list(data.shape), "data_offsets": offsets}
-        at += data.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    body = b"".join(data.tobytes() for data in arrays.values())
-    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
-
-
-def _about(writer: gguf.GGUFWriter, name: str, what: str) -> None:
-    writer.add_name(f"localspec demo {name}")
-    writer.add_author("localspec")
-    writer.add_license("mit")
-    writer.add_description(f"{what} for the embedded demonstration target of localspec.")
 
 
 def _finish(writer: gguf.GGUFWriter, tensors: dict[str, Tensor]) -> None:

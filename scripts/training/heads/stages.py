@@ -94,8 +94,6 @@ def export(args: Namespace, log: Log) -> None:
     for name, head in _trained(args):
         made.append(args.heads / f"{'mtp-block' if name == 'mtp' else name}.gguf")
         out.WRITERS[name](head, args.target, made[-1])
-        if name == "medusa":
-            out.write_safetensors(head, args.work / "medusa.safetensors")
     if not made:
         raise ValueError(f"no trained head in {args.work}; train one first")
     for path in made:

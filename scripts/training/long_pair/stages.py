@@ -31,8 +31,9 @@ def train(args: Namespace, log: Log) -> None:
     import torch
     from demo import tokenizer as tok
     from demo.export import export_pair
-    from demo.reciting import known, learn, lesson
     from heads.frozen import load
+
+    from long_pair.reciting import known, learn, lesson
 
     args.out.mkdir(parents=True, exist_ok=True)
     coder = tok.load(DATA / "tokenizer.json")

@@ -20,8 +20,7 @@ from localspec.core.events import Speculation
 from localspec.core.noise import Noise, Stream
 from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Distribution, Draft, Proposal, TargetRows, Verdict, no_draft
-from localspec.decode.verifiers import Match, Rejection, Verifier
-from localspec.decode.verifiers.rejection import residual
+from localspec.decode.verifiers import Match, Rejection, Verifier, residual
 from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.model.chain import ChainDrafter

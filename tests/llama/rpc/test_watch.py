@@ -8,8 +8,14 @@ import threading
 import pytest
 
 from localspec.core.endpoint import Endpoint
-from localspec.llama.rpc import connections
-from localspec.llama.rpc.watch import FIRST_S, Watch, _Usual
+from localspec.llama.rpc.watch import (
+    FIRST_S,
+    Watch,
+    _Usual,
+    accepted_at,
+    connections_to,
+    keep_alive,
+)
 
 HERE = Endpoint("127.0.0.1", 50052)
 
@@ -75,12 +81,12 @@ def test_connections_of_native_code_are_found_by_their_address() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client, listener.accept()[0] as peer:
-            for found in connections.to([Endpoint("127.0.0.1", port)]):
-                connections.keep_alive(found)
+            for found in connections_to([Endpoint("127.0.0.1", port)]):
+                keep_alive(found)
             assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert not peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            for found in connections.accepted_at(port):
-                connections.keep_alive(found, 5)
+            for found in accepted_at(port):
+                keep_alive(found, 5)
             assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             client.sendall(b"still open")
             assert peer.recv(10) == b"still open"

@@ -1,0 +1,99 @@
+"""Longer messages: the user's editor, and marks in the place of large pastes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_LINES = 12
+_CHARACTERS = 1500
+
+
+class EditorError(ValueError):
+    """The editor cannot be used; the text is for the user."""
+
+
+def command() -> list[str]:
+    """The command of $VISUAL or $EDITOR, or the default editor of the system.
+
+    Raises:
+        EditorError: the editor is not installed.
+    """
+    default = "notepad" if sys.platform == "win32" else "vi"
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or default
+    try:
+        words = shlex.split(chosen)
+    except ValueError:
+        words = []
+    if not words or shutil.which(words[0]) is None:
+        raise EditorError(f"there is no editor {chosen!r}; set EDITOR to one that is installed")
+    return words
+
+
+def edited(text: str, words: list[str]) -> str:
+    """``text`` after the user has edited it; waits for the editor to end.
+
+    Raises:
+        EditorError: the editor failed.
+    """
+    try:
+        return _edited(text, words)
+    except OSError as error:
+        raise EditorError(f"cannot write a file for {words[0]}: {error.strerror}") from None
+
+
+def _edited(text: str, words: list[str]) -> str:
+    with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
+        path = Path(folder) / "message.md"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            done = subprocess.run([*words, str(path)], check=False)
+        except OSError as error:
+            raise EditorError(f"cannot start {words[0]}: {error.strerror}") from None
+        if done.returncode != 0:
+            raise EditorError(
+                f"{words[0]} ended with status {done.returncode}; nothing was changed"
+            )
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError):
+            raise EditorError(f"{words[0]} saved no readable text; nothing was changed") from None
+
+
+class Pastes:
+    """The pasted texts of one message, by their marks."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    @staticmethod
+    def is_large(text: str) -> bool:
+        """Whether a text is replaced by a mark."""
+        return text.count("\n") >= _LINES or len(text) > _CHARACTERS
+
+    def fold(self, text: str) -> str:
+        """A mark for a large text; a small text unchanged."""
+        if not self.is_large(text):
+            return text
+        lines = text.count("\n") + 1
+        self._count += 1
+        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        mark = f"[pasted text {self._count}, {size}]"
+        self._texts[mark] = text
+        return mark
+
+    def unfold(self, text: str) -> str:
+        """``text`` with the pasted texts in place of their marks."""
+        for mark, pasted in self._texts.items():
+            text = text.replace(mark, pasted)
+        return text
+
+    def within(self, text: str) -> tuple[str, ...]:
+        """The pasted texts of which ``text`` has the mark, or which stand in it."""
+        return tuple(p for mark, p in self._texts.items() if mark in text or p in text)
