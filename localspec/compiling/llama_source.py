@@ -142,10 +142,10 @@ def left_by_builds() -> Iterable[Path]:
     latter keeps some files of it.
     """
     if platform.system() == "Darwin":
-        cache = Path("~/Library/Caches").expanduser()
+        cache = paths.expand("~/Library/Caches")
     else:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    uv = Path(os.environ.get("UV_CACHE_DIR") or Path("~/.cache/uv").expanduser())
+        cache = paths.expand(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    uv = Path(os.environ.get("UV_CACHE_DIR") or paths.expand("~/.cache/uv"))
     yield from sorted(uv.glob(f"sdists-v*/*/llama-cpp-python/{VERSION}/*/src"))
     yield from sorted(uv.glob(f"sdists-v*/index/*/llama-cpp-python/{VERSION}/*/src"))
     for home in (paths.cache_dir(), cache / paths.APP):

@@ -22,7 +22,7 @@ from pathlib import Path
 from localspec.compiling import cxx
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
-from localspec.core.files import paths, whole_file
+from localspec.core.files import native, paths, whole_file
 from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask, command
 from localspec.kernels import build
@@ -182,11 +182,7 @@ def identity(built: Built) -> str:
     Raises:
         LocalspecError: llama-cpp-python is not installed.
     """
-    try:
-        record = built.path.with_name(f"{built.path.name}.sha256").read_text(encoding="ascii")
-    except (OSError, ValueError):
-        record = ""
-    facts = [_EDITION, build.key(), record.strip(), soundness.identity()]
+    facts = [_EDITION, build.key(), native.recorded(built.path), soundness.identity()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localspec.compiling import own_build
 from localspec.core import drafter_registry
 from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
@@ -177,6 +178,8 @@ class _Loader:
         """
         options = self.selection.options
         notices = (*self.files.notices, *self.earlier.notices, *_adapted(options))
+        if passed := own_build.passed_over():
+            notices = (passed, *notices)
         if options.strict:
             return self._load_planned(options.kv_type or "f16", notices)
         try:
