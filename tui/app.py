@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+import unicodedata
 import webbrowser
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -113,7 +114,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self._race = race
         self._last_ctrl_c = 0.0
         self._typed_early: list[events.Event] = []
-        """What was typed before the first screen could take it."""
+        """What was typed before the screen that it is for could take it."""
         self._takes_text = False
         self.in_terminal = False
         """Whether it runs in a terminal, not in a test."""
@@ -248,24 +249,50 @@ class ChatApp(textual_private.OwnEnds, App[None]):
 
     async def on_unmount(self) -> None:
         """End the engine and save, however the interface ended."""
-        await self.session.engine.client.close()
-        await self.session.tools.close()
-        self.session.presence.close()
-        for chat in self.session.chats.all:
-            chat.save_pending()
-        self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
+        try:
+            await self.session.engine.client.close()
+            await self.session.tools.close()
+        finally:
+            self.session.presence.close()
+            for chat, text in self.session.behind:
+                chat.ask(text)
+            for chat in self.session.chats.all:
+                chat.save_pending()
+            self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def on_ready(self) -> None:
         """Hand over what was typed while the first screen was being made."""
         self._takes_text = True
-        for event in self._typed_early:
-            await self.on_event(event)
+        await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Pass on what was typed early, as far as there is a screen for it."""
+        while self._typed_early and not self._opens:
+            await self._take(self._typed_early.pop(0))
+
+    @property
+    def _opens(self) -> bool:
+        """Whether the screen that is to be shown cannot take keys yet: nothing in it has the focus,
+        which chooses the field that they are for.
+        """
+        return self.has_screen and not self.screen.is_mounted
 
     async def on_event(self, event: events.Event) -> None:
-        """Handle an event; keys and clicks find everything laid out where it is drawn."""
-        if not self._takes_text and _is_text(event):
+        """Handle an event; keys wait for the screen that they are for."""
+        if not self._takes_text:
+            if _is_text(event):
+                self._typed_early.append(event)
+                return
+        elif isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             self._typed_early.append(event)
+            await self._hand_over()
+            if self._typed_early:  # once it is mounted, it carries out what it was asked to
+                self.screen.call_later(self.call_later, self._hand_over)
             return
+        await self._take(event)
+
+    async def _take(self, event: events.Event) -> None:
+        """Handle an event; keys and clicks find everything laid out where it is drawn."""
         moved = isinstance(event, events.MouseMove) and not event.button
         if isinstance(event, events.InputEvent) and not moved and self.has_screen:
             screen = self.screen
@@ -300,7 +327,10 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         self.write_to_terminal("\x07" if self._notify_by == "bell" else told)
 
     def copy(self, text: str, what: str) -> None:
-        """Copy by the terminal and by programs, and confirm it."""
+        """Copy by the terminal and by programs, and confirm it. Control characters are left out but
+        for tabs and line feeds: the text of a model may be pasted into a shell, which obeys them.
+        """
+        text = "".join(c for c in text if c in "\t\n" or unicodedata.category(c) != "Cc")
         self.copy_to_clipboard(text)
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 

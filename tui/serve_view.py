@@ -12,6 +12,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.widgets import Sparkline, Static
 
+from localspec.core.files import defects
 from localspec.core.safe_text import safe_line
 from localspec.core.units import size
 from localspec.serve.backend.records import RequestRecord
@@ -48,7 +49,7 @@ class ServeLog:
 
     def defect(self, error: BaseException) -> None:
         """A fault of localspec."""
-        self.notice(f"this is a bug in localspec: {type(error).__name__}: {error}")
+        self.notice(defects.report(error))
 
     def ready(self, service: Service, address: str) -> None:
         """The server takes requests."""

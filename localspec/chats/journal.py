@@ -33,6 +33,8 @@ class Journal:
         """
         self._saver = saver
         self._messages = [] if resumed is None else branch(resumed)
+        self._asked: ChatMessage | None = None
+        """A question that is saved and has no reply yet."""
         info = started() if resumed is None else resumed.info
         info = dataclasses.replace(
             info,
@@ -66,7 +68,7 @@ class Journal:
 
     def renew(self) -> None:
         """Begin another chat with the same system prompt; the earlier one stays on disk."""
-        self._messages = []
+        self._messages, self._asked = [], None
         info = self._record.info
         fresh = started(info.system, info.model, info.draft)
         self._record = ChatRecord(self._saver, fresh, stored=False)
@@ -80,9 +82,27 @@ class Journal:
         asked = [] if question is None else [pictures.message("user", question)]
         return [*system, *earlier, *asked]
 
+    def ask(self, question: str | None) -> None:
+        """Save a question before it is answered; one that failed and is asked again is the same.
+        None where the model reads the results of its calls.
+        """
+        if question is None:
+            return
+        if self._asked is None or self._asked.text != question:
+            self._asked = self._next("user", question)
+        self._record.ask(self._asked)
+
+    def leave_out(self) -> None:
+        """The question asked last is not answered: what was shown before is continued."""
+        self._record.show_branch(self._messages[-1].id if self._messages else None)
+
     def begin(self, question: str | None) -> None:
-        """Add a question and its empty reply; None where the reply follows results of calls."""
-        asked = None if question is None else self._next("user", question)
+        """Add a question, the one of `ask`, and its empty reply; None where the reply follows
+        results of calls.
+        """
+        asked, self._asked = (None if question is None else self._asked), None
+        if asked is None and question is not None:
+            asked = self._next("user", question)
         if asked is not None:
             self._messages.append(asked)
         self._messages.append(self._next("assistant", ""))

@@ -18,10 +18,9 @@ from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError, say, say_block, tell
 from localspec.core.errors import LocalspecError
+from localspec.core.files import defects
 from localspec.core.processes import activity, garbage
 
-_LONGEST_SUMMARY = 500
-"""Characters of a defect in a line of the log."""
 COMMANDS = {
     "demo": "Show what drafting does on this machine, side by side.",
     "chat": "Chat with a model in the terminal.",
@@ -150,26 +149,8 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
         place = f" ({error.filename})" if error.filename else ""
         return _fail(f"{error.strerror or error}{place}", 1)
     except Exception as error:  # noqa: BLE001 - a defect of ours: the details go to a file
-        return _fail(report_defect(error), 1)
+        return _fail(defects.report(error), 1)
     return result if isinstance(result, int) else 0
-
-
-def report_defect(error: BaseException) -> str:
-    """Write a fault of localspec to a log; the message for the user."""
-    import traceback
-
-    from localspec.core.files import paths, whole_file
-    from localspec.core.files.private import without_secrets
-
-    said = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]
-    summary = said[:_LONGEST_SUMMARY]  # it may quote all that a client of the server sent
-    try:
-        log = paths.make(paths.state_dir()) / "defect.log"
-        trace = without_secrets("".join(traceback.format_exception(error)))
-        whole_file.replace(log, [trace.encode("utf-8", "replace")])
-    except (OSError, LocalspecError):
-        return f"{summary}; please report it"
-    return f"{summary}; please report it with {log}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.core.errors import UsageError
+from localspec.core.files import paths
 
 if TYPE_CHECKING:
     from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
@@ -49,7 +50,7 @@ def modes(named: Sequence[str], lengths: Sequence[int], drafter: str | None) -> 
 
 
 def _program(path: str) -> Path:
-    program = Path(path).expanduser().absolute()
+    program = paths.expand(path).absolute()
     if not program.is_file():
         raise UsageError(f"no program at {program}; {_HOW}")
     return program

@@ -315,6 +315,7 @@ def _stream(
 ) -> None:
     shown = 0
     begun = False
+    journal.ask(question)  # a long prompt is read for minutes, in which the program may end
     try:
         for event in events:
             if isinstance(event, Token | Finished) and not begun:
@@ -339,6 +340,8 @@ def _stream(
         if begun:  # what had arrived is kept
             write("\n")
             journal.fail()
+        else:
+            journal.leave_out()
         raise
 
 

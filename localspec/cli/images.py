@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Message
+from localspec.core.files import paths
 from localspec.core.picture import LARGEST_FILE, Picture
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -38,7 +38,7 @@ def read_images(paths: Sequence[str]) -> tuple[Picture, ...]:
 
 def _read(path: str) -> Picture:
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with paths.expand(path).open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None

@@ -157,7 +157,7 @@ def _parsed(text: str) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or len(part) > 9:
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 9:
             raise UsageError(f"--layers takes a list as 0-7 or 0,2,4-6, not {text!r}")
         found |= set(range(int(first), int(last or first) + 1))
     return sorted(found)

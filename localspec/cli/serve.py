@@ -27,7 +27,7 @@ from localspec.cli.flags import (
 from localspec.cli.output import say, tell
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
+from localspec.core.files import defects, paths
 from localspec.core.files.private import without_secrets
 from localspec.serve.http.settings import require_key_for
 
@@ -309,13 +309,11 @@ class Terminal:
 
     def defect(self, error: BaseException) -> None:
         """A fault of localspec."""
-        from localspec.cli import report_defect
-
-        self.notice(report_defect(error))
+        self.notice(defects.report(error))
 
     def ready(self, service: Service, address: str) -> None:
         """Print the address and how to use it."""
-        from localspec.serve.banner import banner
+        from localspec.serve.serving import banner
 
         info = service.slot.info
         for notice in info.notices if info is not None else ():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import UsageError
+from localspec.core.files import paths
 
 _LARGEST = 100.0
 """Beyond it an adapter drowns the model."""
@@ -43,7 +44,7 @@ class Adapter:
             raise UsageError(f"{setting} must name a .gguf file, as in FILE.gguf or FILE.gguf:0.5")
         if not math.isfinite(scale) or abs(scale) > _LARGEST:
             raise UsageError(f"the scale of {name[:80]} {SCALES}")
-        return cls(Path(name).expanduser(), scale)
+        return cls(paths.expand(name), scale)
 
 
 @dataclass(frozen=True, slots=True)

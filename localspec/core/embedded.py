@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,12 @@ def normalized(vectors: Vectors) -> Vectors:
     lengths = np.sqrt(np.sum(vectors.astype(np.float64) ** 2, axis=1, keepdims=True))
     found: Vectors = (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
     return found
+
+
+def joined(parts: Sequence[Embedded]) -> Embedded:
+    """The answer to all texts, from those to parts of them."""
+    counts = tuple(count for part in parts for count in part.counts)
+    return Embedded(np.concatenate([part.vectors for part in parts]), counts)
 
 
 def line(message: dict[str, Any]) -> bytes:

@@ -170,5 +170,5 @@ def _remove_left(top: Path) -> None:
     with contextlib.suppress(OSError):
         for folder in top.glob(f"{_PREFIX}*"):
             owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-            if not owner.isdigit() or not psutil.pid_exists(int(owner)):
+            if not owner.isdecimal() or not psutil.pid_exists(int(owner)):
                 shutil.rmtree(folder, ignore_errors=True)

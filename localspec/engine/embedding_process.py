@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from localspec.core import embedded
@@ -24,6 +24,9 @@ MOST_WAITING = 128
 _MAX_LINE = 1 << 28
 """Bytes of a line."""
 _END_S = 5.0
+_PART_TEXTS, _PART_LENGTH = 64, 16_384
+"""Of a message that are sent together: texts, and characters or tokens of them unless one text has
+more."""
 
 
 class EmbeddingProcess:
@@ -163,23 +166,31 @@ class EmbeddingProcess:
             asked.set_exception(error)
 
     async def _ask(self, message: dict[str, Any]) -> Embedded:
-        """The answer to a message, which is sent once those before it are answered: whoever is
-        cancelled before is never computed.
+        """The answer to a message, which is sent in parts, each once those before it are answered:
+        what nobody waits for any more is not computed, and a short message waits for a part of a
+        long one.
         """
         if self._waiting >= MOST_WAITING:
             raise QueueFullError(f"{self._waiting} requests are waiting; try again later")
         self._waiting += 1
         try:
-            await self._turn.acquire()
-            try:
-                await self.start()
-                future = self._send(message)
-            except BaseException:
-                self._turn.release()
-                raise
-            answer = await asyncio.shield(future)
+            found, first = list[Embedded](), 0
+            for texts in _parts(message["texts"]):
+                found.append(await self._part({**message, "texts": texts, "first": first}))
+                first += len(texts)
         finally:
             self._waiting -= 1
+        return found[0] if len(found) == 1 else embedded.joined(found)
+
+    async def _part(self, message: dict[str, Any]) -> Embedded:
+        await self._turn.acquire()
+        try:
+            await self.start()
+            future = self._send(message)
+        except BaseException:
+            self._turn.release()
+            raise
+        answer = await asyncio.shield(future)
         if "error" in answer:
             raise children.read_failed(answer)
         return embedded.unpacked(answer)
@@ -200,3 +211,14 @@ class EmbeddingProcess:
         future.add_done_callback(over)
         self._process.stdin.write(line)
         return future
+
+
+def _parts(texts: Sequence[str | Sequence[int]]) -> Iterator[Sequence[str | Sequence[int]]]:
+    """The texts in their order, in parts; one part if there is none."""
+    begin, length = 0, 0
+    for at, text in enumerate(texts):
+        length += len(text)
+        if at > begin and (at - begin == _PART_TEXTS or length > _PART_LENGTH):
+            yield texts[begin:at]
+            begin, length = at, len(text)
+    yield texts[begin:]

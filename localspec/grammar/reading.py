@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from localspec.core.errors import UsageError
+from localspec.core.files import paths
 from localspec.core.grammar_spec import MAX_TEXT, GrammarSpec
 
 
@@ -74,7 +73,7 @@ def _content(name: str, wanted: str) -> str:
         UsageError: it cannot be read, is larger than any grammar may be, or is no text.
     """
     try:
-        with Path(name).expanduser().open("rb") as file:
+        with paths.expand(name).open("rb") as file:
             raw = file.read(4 * MAX_TEXT + 1)
         if len(raw) > 4 * MAX_TEXT:
             raise UsageError(f"{name} is larger than any grammar may be: {4 * MAX_TEXT} bytes")

@@ -53,10 +53,16 @@ class Embedder:
         )
 
     def embed(
-        self, texts: Sequence[Text], *, truncate: bool = False, normalize: bool = True
+        self,
+        texts: Sequence[Text],
+        *,
+        truncate: bool = False,
+        normalize: bool = True,
+        first: int = 0,
     ) -> Embedded:
         """The vectors of texts; with ``truncate``, what is too long loses its end, but for the
-        tokens that the model ends every text with.
+        tokens that the model ends every text with. ``first`` is the number of the first text in
+        errors.
 
         Raises:
             UsageError: no text, an empty one, a reranker, or tokens that the model does not have.
@@ -67,12 +73,14 @@ class Embedder:
             raise UsageError(
                 f"{self.info.name} is a reranker, and gives no vectors; load an embedding model"
             )
-        split = [self._tokens(text, i, truncate=truncate) for i, text in enumerate(texts)]
+        split = [self._tokens(text, i, truncate=truncate) for i, text in enumerate(texts, first)]
         found = self._computed(split)
         return Embedded(normalized(found.vectors), found.counts) if normalize else found
 
-    def rank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> Embedded:
-        """(n, 1) the scores of documents for a query; the higher, the better.
+    def rank(
+        self, query: str, documents: Sequence[str], *, truncate: bool = False, first: int = 0
+    ) -> Embedded:
+        """(n, 1) the scores of documents for a query; the higher, the better. Otherwise as `embed`.
 
         Raises:
             UsageError: no document, or a model that does not rank.
@@ -86,7 +94,7 @@ class Embedder:
             )
         most = _CHARACTERS * self.info.longest
         split = []
-        for i, document in enumerate(documents):
+        for i, document in enumerate(documents, first):
             if not truncate and len(query) + len(document) > most:
                 raise self._too_long(i, "more", "document")
             tokens = self._model.pair_tokens(query[:most], document[:most])

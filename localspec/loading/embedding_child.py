@@ -53,11 +53,11 @@ def main() -> None:
 
 def _answer(embedder: Embedder, message: dict[str, Any]) -> dict[str, Any]:
     try:
-        truncate = bool(message.get("truncate"))
+        texts, first, truncate = message["texts"], message["first"], bool(message.get("truncate"))
         if "query" in message:
-            found = embedder.rank(message["query"], message["texts"], truncate=truncate)
+            found = embedder.rank(message["query"], texts, truncate=truncate, first=first)
         else:
-            found = embedder.embed(message["texts"], truncate=truncate)
+            found = embedder.embed(texts, truncate=truncate, first=first)
         return packed(found)
     except LocalspecError as error:
         return failed(error)

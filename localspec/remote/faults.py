@@ -126,7 +126,9 @@ def refused(
 
 def _seconds(text: str | None) -> float | None:
     """The value of Retry-After in seconds; a date is not used."""
-    return min(float(text), 1e6) if text is not None and text.isascii() and text.isdigit() else None
+    return (
+        min(float(text), 1e6) if text is not None and text.isascii() and text.isdecimal() else None
+    )
 
 
 def message_of(body: bytes) -> str:

@@ -160,7 +160,7 @@ def _bars(histogram: object) -> Iterator[tuple[int | None, object]]:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else None
 
 
 def _positions(steps: _Steps) -> tuple[float, ...]:

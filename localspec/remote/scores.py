@@ -141,7 +141,7 @@ def _score(place: object, id: int) -> Score | None:  # noqa: A002
         int(key): value
         for key, entry in mapping(place).items()
         if key.isascii()
-        and key.isdigit()
+        and key.isdecimal()
         and len(key) < 12
         and (value := _logprob(mapping(entry).get("logprob"))) is not None
     }

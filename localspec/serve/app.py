@@ -1,9 +1,13 @@
 """The ASGI application: every module of `ROUTES` contributes its routes, `SHAPES` the bodies of
 errors at paths that are not OpenAI's.
+
+Paths are read as clients mean them: base addresses are written with and without a slash at the end,
+and some clients add their path to either.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 
@@ -15,10 +19,8 @@ from localspec.core.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import GoneError, JSONAnswer
 from localspec.serve.http.body_budget import BodyBudget
-from localspec.serve.http.error_shapes import ErrorShape, ErrorShapes
-from localspec.serve.http.errors import ApiError
+from localspec.serve.http.errors import ApiError, ErrorShape, ErrorShapes
 from localspec.serve.http.guard import Guard
-from localspec.serve.http.paths import PlainPaths, hint
 from localspec.serve.routes import (
     adapters,
     chat,
@@ -39,6 +41,9 @@ from localspec.serve.routes import (
     responses,
     tokens,
 )
+
+_SLASHES = re.compile("//+")
+_ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)
 
 Contribution = Callable[[Service], list[BaseRoute]]
 
@@ -74,11 +79,53 @@ SHAPES: Mapping[str, ErrorShape] = {
 """Shapes of error bodies by the prefix of the path."""
 
 
+class PlainPaths:
+    """ASGI middleware that leaves out repeated slashes and one at the end, and the scheme and host
+    that clients of proxies put before a path.
+    """
+
+    def __init__(self, app: ASGIApp, root: str = "") -> None:
+        """``root`` is a path in front of all others, which is left out too where it is there."""
+        self._app = app
+        self._root = root
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request at its plain path."""
+        if scope["type"] == "http":
+            whole = _ABSOLUTE.match(scope["path"])
+            if whole is not None:  # its host takes the place of the header's (RFC 9112, 3.2.2)
+                others = [header for header in scope["headers"] if header[0].lower() != b"host"]
+                host = whole[1].encode("latin-1", "replace")
+                scope["headers"] = [*others, (b"host", host)]
+                scope["path"] = scope["path"][whole.end() :] or "/"
+            path = plain(scope["path"])
+            if self._root and (path + "/").startswith(self._root + "/"):
+                path = path[len(self._root) :] or "/"
+            scope["path"] = path
+        await self._app(scope, receive, send)
+
+
+def plain(path: str) -> str:
+    """A path without needless slashes."""
+    return _SLASHES.sub("/", path).rstrip("/") or "/"
+
+
+def hint(path: str) -> str:
+    """A hint at what is wrong with the base address of a client that asks for an unknown path;
+    empty where nothing is known.
+    """
+    version, _, rest = path.removeprefix("/").partition("/")
+    if version == "v1" and rest.split("/")[0] == "v1":
+        return "; the base URL of this client should end before /v1"
+    return ""
+
+
 def build_app(service: Service) -> ASGIApp:
     """The application of a server."""
     shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
-    limited = BodyBudget(app, service.settings.limits.bodies_bytes)
+    limits = service.settings.limits
+    limited = BodyBudget(app, limits.bodies_bytes, limits.answers_bytes)
     guard = Guard(Boundary(limited, service, shapes, app.routes), service.settings, shapes)
     return PlainPaths(guard, service.settings.root_path)
 

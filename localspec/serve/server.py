@@ -11,7 +11,9 @@ import os
 import socket
 import ssl
 import stat
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -19,9 +21,13 @@ from starlette.types import ASGIApp
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.serve.http.connections import protocol_with
-from localspec.serve.http.settings import ServeSettings
+from localspec.serve.http.settings import Limits, ServeSettings
 
 _BACKLOG = 512
+"""Connections that asyncio accepts in one turn of the loop, before any of them is counted."""
+_OTHER_DESCRIPTORS = 256 + _BACKLOG
+"""Descriptors beside those of counted connections: engines, files, processes that try out grammars,
+and connections that were just accepted."""
 _LONGEST_UNIX = 100
 """Bytes of the path of a Unix socket; systems take 104 to 108."""
 
@@ -106,14 +112,14 @@ def _not_bound(place: str, error: OSError) -> LocalspecError:
     return LocalspecError(f"cannot listen at {place}: {error.strerror or error}")
 
 
-def require_tls(settings: ServeSettings) -> None:
-    """Check the files of the certificate and of its key, before anything is loaded.
+def tls_of(settings: ServeSettings) -> ssl.SSLContext | None:
+    """The certificate and its key; None: plain HTTP.
 
     Raises:
         UsageError: one cannot be read, is none, or they do not belong together.
     """
     if settings.tls is None:
-        return
+        return None
     certificate, key = settings.tls
     for path in settings.tls:
         try:
@@ -126,6 +132,7 @@ def require_tls(settings: ServeSettings) -> None:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except ssl.SSLError as error:
         raise UsageError(_why_no_tls(certificate, key, error)) from None
+    return context
 
 
 def _refuse_password() -> str:
@@ -179,18 +186,43 @@ class Listener(uvicorn.Server):
         self._ending.set()
 
 
+def with_descriptors(limits: Limits) -> Limits:
+    """The limits with no more connections than this process can hold, which is first given as many
+    descriptors as they need: one that cannot be accepted could not take the place of an idle one.
+    """
+    if sys.platform == "win32":  # which has no such limit
+        return limits
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + _OTHER_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return limits
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    most = min(limits.connections, max(soft - _OTHER_DESCRIPTORS, soft // 2))
+    share = min(limits.connections_of_one, most * 3 // 4)
+    return replace(limits, connections=most, connections_of_one=share)
+
+
 def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener:
     """A server for the application; ``grace`` is how many seconds running answers get when it
     stops.
+
+    Raises:
+        UsageError: as `tls_of`.
     """
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         log = logging.getLogger(name)
         log.handlers, log.propagate = [logging.NullHandler()], False
         log.setLevel(logging.CRITICAL)
-    limits, tls = settings.limits, settings.tls
+    limits = settings.limits
     config = uvicorn.Config(
         app,
-        http=protocol_with(limits),
+        http=protocol_with(limits, tls_of(settings)),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -201,8 +233,6 @@ def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener
         server_header=False,
         timeout_keep_alive=int(limits.idle_seconds),
         timeout_graceful_shutdown=math.ceil(grace),
-        ssl_certfile=None if tls is None else tls[0],
-        ssl_keyfile=None if tls is None else tls[1],
-        backlog=_BACKLOG,
+        backlog=min(_BACKLOG, max(limits.connections // 2, 16)),
     )
     return Listener(config)

@@ -1,4 +1,4 @@
-"""One run of the server: it binds, loads, serves, and ends on Ctrl-C or SIGTERM."""
+"""One run of the server: it binds, loads, tells where it is, serves, ends on Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import FrameType
 from typing import Protocol
 
@@ -26,7 +27,7 @@ from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.server import Listener, bind, listener, require_tls
+from localspec.serve.server import Listener, bind, listener, with_descriptors
 
 _AFTER_CUT = 1.0
 """Seconds in which the clients of replies that were cut hear of it, before connections end."""
@@ -111,9 +112,9 @@ class Serving:
         socket = bind(self._settings)
         try:
             address = address_of(self._settings, socket.getsockname())
-            require_tls(self._settings)
             app, drain = build_app(self.service), self._settings.drain_seconds
-            self._server = server = listener(app, self._settings, grace=drain + _AFTER_CUT)
+            settings = self._with_descriptors()
+            self._server = server = listener(app, settings, grace=drain + _AFTER_CUT)
             with self._signals():
                 serving = asyncio.create_task(server.serve([socket]))
                 try:
@@ -146,6 +147,17 @@ class Serving:
                 )
         elif server is not None:
             server.stop_now()
+
+    def _with_descriptors(self) -> ServeSettings:
+        """The settings with as many connections as there can be, which the user is told of."""
+        asked = self._settings.limits
+        limits = with_descriptors(asked)
+        if limits.connections < asked.connections:
+            self._front.notice(
+                f"at most {limits.connections} connections at a time: the system allows too few "
+                "open files for more (ulimit -n)"
+            )
+        return replace(self._settings, limits=limits)
 
     async def _load(self) -> None:
         """Load the models of texts, then the chat model, whose plan counts the memory that is left.
@@ -232,3 +244,27 @@ def address_of(settings: ServeSettings, name: object) -> str:
         host = f"[{host}]"
     scheme = "http" if settings.tls is None else "https"
     return f"{scheme}://{host}:{port}{settings.root_path}"
+
+
+def banner(service: Service, address: str, *, quote: Callable[[str], str]) -> list[str]:
+    """The lines."""
+    name, info = service.models.present, service.slot.info
+    key = bool(service.settings.keys)
+    about = name if info is None else f"{name}, {info.parallel} at a time"
+    lines = [f"localspec serves {about} at {address}"]
+    socket = ""
+    base = address
+    if service.settings.unix is not None:
+        socket, base = f" --unix-socket {quote(str(service.settings.unix))}", "http://localhost"
+    header = ' -H "Authorization: Bearer $LOCALSPEC_API_KEY"' if key else ""
+    body = f'{{"model":"{name}","messages":[{{"role":"user","content":"Hello"}}]}}'
+    keys = "your key" if key else "none"
+    lines += ["", f"  curl{socket} {base}/v1/chat/completions{header} -d {quote(body)}", ""]
+    if not socket:
+        lines += [
+            f"  OpenAI clients: base_url={base}/v1  api_key={keys}  model={name}",
+            f"  variables:      OPENAI_BASE_URL={base}/v1  OPENAI_API_KEY={keys}",
+            "",
+        ]
+    lines.append("Ctrl-C stops the server.")
+    return lines

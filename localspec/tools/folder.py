@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import ToolError, UnreadableError
+from localspec.core.files import paths
 from localspec.media import documents
 from localspec.tools.values import OfferedTool
 
@@ -61,7 +62,7 @@ class Folder:
             ToolError: there is none, or it cannot be read.
         """
         try:
-            self.path = path.expanduser().resolve(strict=True)
+            self.path = paths.expand(str(path)).resolve(strict=True)
             if not self.path.is_dir():
                 raise ToolError(f"{path} is not a folder")
             with os.scandir(self.path) as entries:

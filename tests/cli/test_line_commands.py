@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from localspec.chats.journal import Journal
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
 from localspec.cli.chat import _stream
 from localspec.cli.line_commands import Announcer, Leaving, Silent, Talk
 from localspec.core.emitted import Origin
@@ -101,6 +103,40 @@ def test_a_reply_that_fails_in_the_middle_has_ended(
         _stream(events(), "Why?", talk.journal, Silent(), None)
     assert capsys.readouterr().out == "Be\n"
     assert [(m.text, m.end) for m in talk.journal._messages] == [("Why?", None), ("Be", "failed")]
+
+
+def test_a_question_is_saved_before_its_reply_begins_and_once_where_it_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "chats.db"
+    saver = Saver(path)
+    journal = Journal(saver)
+
+    def saved() -> list[str]:
+        def texts(store: ChatStore) -> list[str]:
+            return [message.text for message in store.load(store.last().id).messages]
+
+        return saver.call(texts).result()
+
+    def fails() -> Iterator[ReplyEvent]:
+        assert saved() == ["Why?"]  # nothing of the reply has come
+        raise RemoteError("the server is gone")
+        yield
+
+    for _ in range(2):
+        with pytest.raises(RemoteError):
+            _stream(fails(), "Why?", journal, Silent(), None)
+    assert [m.content for m in journal.messages("How?")] == ["How?"]
+
+    def answers() -> Iterator[ReplyEvent]:
+        yield Token(1, "Be", Origin.PLAIN, None)
+
+    _stream(answers(), "Why?", journal, Silent(), None)
+    assert saver.close() == ()
+    with ChatStore(path) as store:
+        chat = store.load(store.last().id)
+    assert [m.text for m in chat.messages] == ["Why?", "Be"]
+    assert chat.info.leaf == chat.messages[-1].id
 
 
 def test_leaving(talk: Talk) -> None:

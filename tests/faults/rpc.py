@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
+from slow_network import Proxy
 
 from faults.runner import Search
-from localspec.bench.proxy import Proxy
 from localspec.core.endpoint import Endpoint
 from localspec.core.errors import WorkerError
 from localspec.llama.rpc import handshake

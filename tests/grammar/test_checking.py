@@ -92,7 +92,7 @@ def test_nobody_waits_for_a_grammar_that_is_not_wanted_any_more(checker: Checker
 
 
 def test_a_process_that_dies_in_a_grammar_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking.rehearsal_child, "MEMORY", 1)
+    monkeypatch.setattr(checking.rehearsal, "MEMORY", 1)
     checking.shared.cache_clear()
     with pytest.raises(UsageError, match="too costly to follow"):
         Checker().checked(GrammarSpec.schema(PRIME % 99991))

@@ -12,8 +12,8 @@ import gguf_tools
 import head_files
 import pytest
 from heads.compose import compose_mtp
-from heads.widen import widen
 from replies import StopAfter
+from widen import widen
 
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Round

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from heads.compose import compose_mtp
-from heads.widen import widen
+from widen import widen
 
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.target import Work

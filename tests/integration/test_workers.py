@@ -21,8 +21,8 @@ import gguf_tools
 import head_files
 import psutil
 import pytest
+from slow_network import Proxy
 
-from localspec.bench.proxy import Proxy
 from localspec.core.errors import DraftIncompatibleError, WorkerError
 from localspec.llama.rpc import plugin
 

@@ -104,7 +104,7 @@ def test_candidates_are_real_subsets(count: int) -> None:
 
 def test_lists_of_layers() -> None:
     assert _parsed("0-3, 5") == [0, 1, 2, 3, 5]
-    for text in ("", "x", "3-", "-3", "1,,2"):
+    for text in ("", "x", "3-", "-3", "1,,2", "²", "1-²"):
         with pytest.raises(UsageError, match="--layers takes"):
             _parsed(text)
 

@@ -186,7 +186,7 @@ sys.stdout.flush()
 RECORDER = f"""{BEGIN}
 for line in sys.stdin:
     with open(folder / "asked", "a") as file:
-        file.write(json.loads(line)["texts"][0])
+        file.write("".join(text[0] for text in json.loads(line)["texts"]))
     while not (folder / "go").exists():
         time.sleep(0.01)
     print('{{"shape": [1, 1], "vectors": "AACAPw==", "counts": [1]}}')
@@ -218,6 +218,40 @@ async def test_requests_that_were_given_up_are_not_computed(
     (tmp_path / "go").touch()
     assert (await last).vectors == 1
     assert asked.read_text() == "17"
+    await process.close()
+
+
+async def test_of_many_texts_no_more_are_computed_once_their_client_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    many = asyncio.create_task(process.embed([*("a" * 64), *("b" * 64), *("c" * 64)]))
+    await until_so(lambda: asked.exists() and asked.read_text())
+    short = asyncio.create_task(process.embed(["d"]))
+    await until_so(lambda: process._waiting == 2)
+    many.cancel()
+    (tmp_path / "go").touch()
+    assert (await short).vectors == 1
+    assert asked.read_text() == "a" * 64 + "d"
+    whole = await process.embed(["e", "f" * 20_000, "g", *("h" * 65)])
+    assert asked.read_text().partition("d")[2] == "efg" + "h" * 65
+    assert (whole.vectors.shape, whole.counts) == ((4, 1), (1, 1, 1, 1))
+    await process.close()
+
+
+async def test_texts_that_are_sent_in_parts_have_their_vectors_and_numbers(
+    models: dict[str, Path],
+) -> None:
+    process = EmbeddingProcess(str(models["bert"]), threads=1)
+    texts = [f"{text} {i}" for i in range(30) for text in TEXTS[:5]]
+    found = await process.embed(texts)
+    last = await process.embed(texts[-7:])
+    assert found.vectors[-7:] == pytest.approx(last.vectors, abs=1e-3)
+    assert len(found.counts) == len(texts)
+    with pytest.raises(ContextError, match="text 150 has"):
+        await process.embed([*texts, "a " * 500])
     await process.close()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localspec.core.files.whole_file import name_of
+from localspec.core.files.measured import name_of
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.costs import Costs

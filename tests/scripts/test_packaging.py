@@ -253,7 +253,7 @@ def test_an_installation_has_the_interface_and_no_other_tui_can_take_its_place(i
     (tmp_path / "tui" / "__init__.py").write_text("raise SystemExit('another tui')")
     code = (
         "from localspec.cli import interface; print(interface.module('in_terminal').__file__); "
-        "print(interface.module('serve_view').__file__, interface.module('elsewhere').__file__)"
+        "print(interface.module('serve_view').__file__, interface.module('in_terminal').__file__)"
     )
     done = subprocess.run(
         [installed.environment / "bin" / "python", "-c", code],

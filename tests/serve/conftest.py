@@ -1,4 +1,5 @@
 import contextlib
+import subprocess
 
 import httpx2
 import pytest
@@ -27,6 +28,28 @@ async def make_world(monkeypatch):
 @pytest.fixture
 async def world(make_world):
     return await make_world()
+
+
+@pytest.fixture(scope="session")
+def pem(tmp_path_factory):
+    """A certificate, its key, and the key of another one."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def made(name):
+        found = folder / f"{name}.pem", folder / f"{name}.key"
+        subprocess.run(
+            [
+                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+                *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
+                *("-out", str(found[0]), "-keyout", str(found[1])),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        return found
+
+    certificate, key = made("one")
+    return certificate, key, made("other")[1]
 
 
 def messages(text="Hi"):

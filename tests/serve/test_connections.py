@@ -3,9 +3,14 @@
 import asyncio
 import contextlib
 import json
+import os
 import random
 import socket
+import ssl
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from fake_serving import World
@@ -26,8 +31,8 @@ async def make_listening():
     """Worlds whose application listens on a free port."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def make(**limits):
-            world = World(port=0, limits=Limits(**limits))
+        async def make(tls=None, **limits):
+            world = World(port=0, limits=Limits(**limits), tls=tls)
             await world.slot.load()
             listening = bind(world.settings)
             server = listener(world.app, world.settings, grace=0)
@@ -35,6 +40,7 @@ async def make_listening():
             await server.listening.wait()
             world.peers = []
             world.port = listening.getsockname()[1]
+            world.connections = server.server_state.connections
 
             async def stop():
                 for peer in world.peers:
@@ -61,8 +67,8 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def at(cls, world, source="127.0.0.1"):
-        place = {"local_addr": (source, 0)}
+    async def at(cls, world, source="127.0.0.1", ssl=None):
+        place = {"local_addr": (source, 0), "ssl": ssl}
         peer = cls(*await asyncio.open_connection("127.0.0.1", world.port, **place))
         world.peers.append(peer)
         return peer
@@ -94,9 +100,9 @@ class Peer:
         self.writer.transport.abort()
 
 
-async def health(world):
+async def health(world, **place):
     """Ask for it over a new connection."""
-    peer = await Peer.at(world)
+    peer = await Peer.at(world, **place)
     peer.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
     with contextlib.suppress(ConnectionError):
         return await peer.status()
@@ -550,3 +556,177 @@ async def test_a_body_is_asked_for_and_may_come_in_chunks(make_listening):
     raw = json.dumps(HI).encode()
     peer.send(b"".join(b"1\r\n%c\r\n" % byte for byte in raw) + b"0\r\n\r\n")
     assert await peer.status() == 200
+
+
+# -- before a request, and before TLS --------------------------------------------------------------
+
+
+@pytest.fixture
+def trusting(pem):
+    """What a client needs to speak TLS with a server that has the certificate of the tests."""
+    return ssl.create_default_context(cafile=str(pem[0]))
+
+
+async def test_whoever_does_not_begin_tls_has_as_long_as_for_headers(make_listening, pem, trusting):
+    world = await make_listening(pem[:2], header_seconds=0.2)
+    silent, wrong = await Peer.at(world), await Peer.at(world)
+    half = await Peer.at(world, ssl=trusting)
+    wrong.send(b"GET /health HTTP/1.1\r\n\r\n")
+    half.send(b"GET /health HTTP/1.1\r\n")
+    async with asyncio.timeout(20):  # TLS itself has 60 s
+        for peer in (silent, half, wrong):
+            assert b"HTTP" not in await peer.ended()
+    await until_so(lambda: not world.connections)
+    assert not world.defects
+
+
+async def test_connections_that_do_not_begin_tls_make_room(make_listening, pem, trusting):
+    world = await make_listening(pem[:2], connections=4, connections_of_one=4)
+    silent = [await Peer.at(world) for _ in range(4)]
+    assert await health(world, ssl=trusting) == 200
+    async with asyncio.timeout(20):
+        assert await silent[0].ended() == b""  # the oldest
+    assert len(world.connections) == 4
+
+
+async def test_an_address_has_its_share_of_connections_before_tls_too(
+    make_listening, pem, trusting
+):
+    world = await make_listening(pem[:2], connections=4, connections_of_one=2)
+    silent = [await Peer.at(world) for _ in range(2)]
+    other = await Peer.at(world, source="127.0.0.2")
+    assert await health(world, ssl=trusting) == 200  # in place of one of its own
+    assert not other.reader.at_eof()
+    async with asyncio.timeout(20):
+        assert await silent[0].ended() == b""
+
+
+async def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(
+    make_listening, pem, trusting
+):
+    world = await make_listening(pem[:2])
+    ask = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    for _ in range(20):
+        peer = await Peer.at(world, ssl=trusting)
+        peer.send(ask)
+        assert await peer.status() == 200
+        peer.leave()
+    await until_so(lambda: not world.connections)
+
+
+FEW = """
+import asyncio, resource, sys
+
+from fake_serving import World
+
+from localspec.serve.serving import Serving
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, int(sys.argv[1])))
+
+
+class Front(World):
+    def ready(self, service, address):
+        print(address.rpartition(":")[2], flush=True)
+
+    def notice(self, text):
+        print(text, file=sys.stderr, flush=True)
+
+
+async def main():
+    world = Front(port=0)
+    await Serving(world.settings, world.slot.options, world, world).run()
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address on Linux alone")
+@pytest.mark.parametrize("hard", [400, 4000])
+async def test_idle_connections_make_room_where_descriptors_are_few(hard):
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", FEW, str(hard)]
+    environment = os.environ | {"PYTHONPATH": f"{here}:{here.parents[1]}"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    server = await asyncio.create_subprocess_exec(*command, **pipes, env=environment)
+    idle = []
+    try:
+        world = World()
+        world.peers, world.port = idle, int(await server.stdout.readline())
+        for source in ("127.0.0.1", "127.0.0.2"):
+            for _ in range(220):
+                await Peer.at(world, source)
+        async with asyncio.timeout(10):
+            assert await health(world) == 200
+    finally:
+        server.terminate()
+        _, said = await server.communicate()
+        for peer in idle:
+            peer.leave()
+    assert (b"at most 200 connections" in said) is (hard == 400)
+    assert b"out of system resource" not in said
+
+
+# -- large answers ---------------------------------------------------------------------------------
+
+
+async def test_an_answer_counts_until_its_client_has_read_it(make_listening):
+    world = await make_listening(answers_bytes=30 << 20)
+    world.words = ("x" * 10_000_000, "y" * 10_000_000)
+    budget = world.app._app._app._app
+    peers = [await Peer.at(world) for _ in range(2)]
+    peers[0].writer.transport.pause_reading()
+    for peer in peers:
+        peer.post(HI)
+        await until_so(lambda: budget.answering > 20_000_000)
+    assert await peers[1].status() == 503
+    assert world.service.running == 0  # the reply has ended, and is in memory
+    peers[0].writer.transport.resume_reading()
+    head = (await peers[0].reader.readuntil(b"\r\n\r\n")).lower()
+    length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    body = await peers[0].reader.readexactly(length)
+    assert len(json.loads(body)["choices"][0]["message"]["content"]) == 20_000_000
+    await until_so(lambda: budget.answering == 0)
+    assert await health(world) == 200
+
+
+async def test_an_answer_whose_client_leaves_counts_no_longer(make_listening):
+    world = await make_listening()
+    world.words = ("x" * 20_000_000,)
+    budget = world.app._app._app._app
+    peer = await Peer.at(world)
+    peer.writer.transport.pause_reading()
+    peer.post(HI)
+    await until_so(lambda: budget.answering > 20_000_000)
+    peer.leave()
+    await until_so(lambda: budget.answering == 0)
+    assert not world.defects
+
+
+async def test_an_answer_that_is_too_large_for_all_is_refused_with_what_to_do(make_listening):
+    world = await make_listening(answers_bytes=1 << 20)
+    world.words = ("x" * 2_000_000,)
+    peer = await Peer.at(world)
+    peer.post(HI)
+    assert b"HTTP/1.1 413 " in (await peer.reader.readuntil(b"\r\n\r\n"))
+    assert b'"answer_too_large"' in await peer.reader.readuntil(b"}}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_answer_repeats_of_its_prompts_is_counted_before_it_is_made(
+    make_listening, stream
+):
+    world = await make_listening(answers_bytes=1 << 20)
+    budget = world.app._app._app._app
+    asked = {"prompt": ["a " * 16_000] * 16, "max_tokens": 1, "stream": stream}
+    for more, status in (
+        ({}, 200),
+        ({"echo": True}, 200),
+        ({"return_token_ids": True}, 503),
+        ({"echo": True, "logprobs": 0}, 503),
+    ):
+        peer = await Peer.at(world)
+        peer.post(asked | more, "/v1/completions")
+        assert await peer.status() == status
+        peer.leave()
+        await until_so(lambda: budget.answering == 0)

@@ -10,8 +10,8 @@ from waiting import turn, until_so
 
 from localspec.core.errors import DeviceMemoryError, EngineError, LocalspecError, ModelNotFoundError
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend import restart_pause
-from localspec.serve.http.caller import Caller
+from localspec.serve.backend import engine_times
+from localspec.serve.http.body_budget import Caller
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -46,7 +46,7 @@ async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
 
 
 async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(world, monkeypatch):
-    monkeypatch.setattr(restart_pause, "_LONGEST", 1000.0)
+    monkeypatch.setattr(engine_times, "_LONGEST", 1000.0)
     await world.slot.load()
     world.slot._pause.failures = 10  # the longest pause
     world.engines[0].die()
@@ -61,11 +61,11 @@ async def test_another_model_does_not_wait_for_one_that_is_to_be_started_again(
     two_models, monkeypatch, late
 ):
     """Nor does an engine stay that was started meanwhile."""
-    monkeypatch.setattr(restart_pause, "_LONGEST", 1000.0)
+    monkeypatch.setattr(engine_times, "_LONGEST", 1000.0)
     world = two_models
     world.slot._pause.failures = 0 if late else 10
     if late:
-        monkeypatch.setattr(restart_pause.RestartPause, "left", 0.0)
+        monkeypatch.setattr(engine_times.RestartPause, "left", 0.0)
         world.loading = asyncio.Event()
     world.engines[0].die()
     await until_so(lambda: world.slot.loading, pause=turn)
@@ -98,7 +98,7 @@ async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
 
 
 async def test_requests_do_not_wait_long_for_an_engine_that_keeps_stopping(world, monkeypatch):
-    monkeypatch.setattr(restart_pause, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(engine_times, "time", SimpleNamespace(monotonic=lambda: 0.0))
     await world.slot.load()
     world.slot._pause.failures = 10  # the longest pause, half a minute
     world.engines[0].die()

@@ -191,6 +191,11 @@ async def test_a_field_that_would_change_another_answer_is_refused_by_name_too(w
         (CHAT, {"add_special_tokens": True}, "add_special_tokens is not supported"),
         (COMPLETIONS, {"add_special_tokens": False}, "send token ids"),
         (CHAT, {"structured_outputs": {"structural_tag": {}}}, "structural_tag is not supported"),
+        (
+            CHAT,
+            {"structured_outputs": {"json": {}, "disable_additional_properties": True}},
+            "structured_outputs.disable_additional_properties is not supported: write",
+        ),
         (CHAT, {"n_probs": True}, "n_probs is not supported"),  # true is not 1, false not 0
         (CHAT, {"n_probs": False}, "n_probs is not supported"),
         (CHAT, {"lora": [{"id": 0, "scale": 1}]}, "there is no adapter 0; ids: none is loaded"),
@@ -200,6 +205,64 @@ async def test_what_differs_by_path_or_lies_deeper_is_refused_too(world, path, m
     answer = await world.client.post(path, json=LEAST[path] | more)
     assert answer.status_code == 400
     assert said in answer.json()["error"]["message"]
+
+
+SCHEMA = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "named", "logged"),
+    [
+        (CHAT, {"stream_options": {"include_usage": True, "wand": 1}}, "stream_options.wand", True),
+        (COMPLETIONS, {"stream_options": {"wand": None}}, "stream_options.wand", True),
+        (CHAT, {"stream_options": {"include_obfuscation": True}}, "include_obfuscation", False),
+        (CHAT, {"structured_outputs": {"json": SCHEMA, "wand": 1}}, "outputs.wand", True),
+        (CHAT, {"structured_outputs": {"json": SCHEMA, "disable_fallback": True}},
+         "structured_outputs.disable_fallback", False),
+        (CHAT, {"response_format": {"type": "json_schema", "json_schema": {
+            "schema": SCHEMA, "wand": 1}}}, "response_format.json_schema.wand", True),
+        (CHAT, {"prediction": {"content": "a", "wand": 1}}, "prediction.wand", True),
+        (CHAT, {"tool_choice": {"function": {"name": "f", "wand": 1}},
+                "tools": [{"function": {"name": "f"}}]}, "tool_choice.function.wand", True),
+        ("/v1/responses", {"text": {"verbosity": "low"}}, "text.verbosity", False),
+        ("/v1/responses", {"text": {"format": {"type": "text", "wand": 1}}}, "format.wand", True),
+        ("/v1/responses", {"reasoning": {"summary": "auto"}}, "reasoning.summary", False),
+        ("/v1/messages", {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+         "thinking.budget_tokens", False),
+        ("/v1/messages", {"output_config": {"wand": 1}}, "output_config.wand", True),
+        ("/v1/messages", {"tool_choice": {"type": "none", "wand": 1}}, "tool_choice.wand", True),
+        ("/api/chat", {"options": {"wand": 1}}, "options.wand", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_field_without_effect_in_an_object_is_named_with_its_place(
+    world, path, more, named, logged, stream
+):
+    answer = await world.client.post(path, json=OWN[path] | more | {"stream": stream})
+    assert answer.status_code == 200, answer.text
+    assert len(re.findall(rf'"notices":\["without effect here: \S*{named}"\]', answer.text)) == 1
+    assert any(named in notice for notice in world.notices) is logged
+
+
+NEUTRAL = [
+    (CHAT, {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": False}}),
+    (CHAT, {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}}),
+    (CHAT, {"structured_outputs": {"json": SCHEMA, "structural_tag": None}}),
+    (CHAT, {"response_format": {"type": "json_schema", "json_schema": {
+        "name": "a", "strict": True, "schema": SCHEMA}}}),
+    ("/v1/responses", {"text": {"format": {
+        "type": "json_schema", "name": "a", "strict": True, "schema": SCHEMA}}}),
+    ("/v1/responses", {"text": {"verbosity": None}, "reasoning": {"summary": None}}),
+    (CHAT, {"chat_template_kwargs": {"wand": 1}, "logit_bias": {"5": -100}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "more"), NEUTRAL)
+async def test_what_an_object_has_with_its_effect_is_in_no_notice(world, path, more):
+    answer = await world.client.post(path, json=OWN[path] | more)
+    assert answer.status_code == 200, answer.text
+    assert "notices" not in answer.text
+    assert world.notices == []
 
 
 OWN = LEAST | {

@@ -14,7 +14,7 @@ from localspec.grammar.reply_parts import WholeReply
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.models.catalog import links
 from localspec.serve.backend import service
-from localspec.serve.backend.prompt_limits import require_room
+from localspec.serve.backend.answering import require_room
 from localspec.serve.http import bodies, wording
 from localspec.serve.http.bodies import LARGE, elsewhere
 from localspec.serve.http.errors import ApiError

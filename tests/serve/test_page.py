@@ -13,7 +13,7 @@ from waiting import until_so
 
 from localspec.core.errors import UsageError
 from localspec.serve.http.settings import ApiKeys, ServeSettings
-from localspec.serve.server import require_tls
+from localspec.serve.server import tls_of
 from localspec.serve.serving import Serving
 
 HTML = {"accept": "text/html,application/xhtml+xml"}
@@ -85,28 +85,6 @@ async def test_paths_below_the_root_path_are_answered_with_and_without_it(make_w
 # -- TLS -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def pem(tmp_path_factory):
-    """A certificate, its key, and the key of another one."""
-    folder = tmp_path_factory.mktemp("tls")
-
-    def made(name):
-        found = folder / f"{name}.pem", folder / f"{name}.key"
-        subprocess.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-                *("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"),
-                *("-out", str(found[0]), "-keyout", str(found[1])),
-            ],
-            check=True,
-            capture_output=True,
-        )
-        return found
-
-    certificate, key = made("one")
-    return certificate, key, made("other")[1]
-
-
 def test_a_server_with_a_certificate_speaks_https(pem):
     certificate, key, _ = pem
     settings = ServeSettings(port=0, tls=(certificate, key))
@@ -135,8 +113,8 @@ def test_files_of_tls_that_cannot_be_used_are_named(pem, tmp_path):
         ((certificate, locked), "is encrypted"),
     ):
         with pytest.raises(UsageError, match=said):
-            require_tls(ServeSettings(tls=files))
-    require_tls(ServeSettings(tls=(certificate, key)))
+            tls_of(ServeSettings(tls=files))
+    assert tls_of(ServeSettings(tls=(certificate, key))) is not None
 
 
 # -- the end ---------------------------------------------------------------------------------------

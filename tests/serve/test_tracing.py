@@ -8,7 +8,7 @@ from opentelemetry.trace import NonRecordingSpan, StatusCode
 from opentelemetry.trace.propagation import get_current_span
 
 from localspec.core.errors import DecodeError
-from localspec.serve.backend.tracing import Tracing
+from localspec.serve.backend.records import Tracing
 
 CHAT = "/v1/chat/completions"
 

@@ -110,6 +110,13 @@ def test_names_without_effect_are_those_that_are_not_declared():
     assert read(House, given).ignored(given) == ["pool"]
 
 
+def test_those_in_an_object_are_named_with_their_place_and_those_in_arrays_are_not():
+    given = {"pet": {"kind": "cat", "lives": 3, "name": "a"}, "odd": {"n": 1, "pool": None}}
+    assert read(House, given).ignored(given) == ["pet.name", "odd.pool"]
+    given = {"pets": [{"kind": "cat", "name": "a"}] * 2, "rooms": {"pool": 1}}
+    assert read(House, given).ignored(given) == []
+
+
 @pytest.mark.parametrize(
     ("spec", "value", "found"),
     [

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from fake_engine import Script
 
 from tui.terminal import desktop
 from tui.terminal.desktop import copy, programs
@@ -44,3 +45,10 @@ async def test_whether_only_the_terminal_was_asked_is_said(chat, monkeypatch):
         monkeypatch.setattr(desktop, "copy", lambda _: "xclip")
         c.app.copy("x", "the selection")
         await c.until(lambda: c.stats.strip() == "copied the selection")
+
+
+async def test_what_is_copied_has_no_control_characters_that_a_shell_obeys(chat):
+    async with chat(Script("a\x1b[31mb\x07\x9b1\tc\nd")) as c:
+        await c.ask("Hello")
+        c.app.copy(c.replies[-1].text, "the reply")
+        assert c.app.clipboard == "a[31mb1\tc\nd"

@@ -9,6 +9,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 
 from localspec.core.events import Message
+from tui.input.long_text import Pastes
 
 
 async def test_sending_while_the_model_speaks_waits_in_line(chat):
@@ -17,7 +18,7 @@ async def test_sending_while_the_model_speaks_waits_in_line(chat):
         await c.type("two")
         await c.type("three")
         await c.sees("↳ three")
-        await c.sees("↳ two  (sent next")
+        await c.sees("↳ (sent next; ↑ takes the last back)  two")
         assert len(c.engine.asked) == 1
         c.engine.go.set()
         await c.until(lambda: len(c.replies) == 3 and c.replies[-1].end)
@@ -134,6 +135,29 @@ async def test_what_is_typed_right_after_enter_is_not_lost_and_nothing_is_sent_t
         assert [asked[-1].content for asked in c.engine.asked] == ["hi"]
 
 
+@pytest.mark.parametrize("before", [[], ["o", "n", "e", "enter"]])
+async def test_enter_within_a_text_sends_it_and_keeps_what_is_typed_next(chat, before):
+    async with chat(Script("One."), Script("Two."), Script("Three.")) as c:
+        inside = [*"helo", "left", "l", "enter"]
+        for key in [*before, *inside, *"next", "enter", *"on"]:
+            c.composer.post_message(events.Key(key, key if len(key) == 1 else None))
+        sent = 2 + bool(before)
+        await c.until(lambda: len(c.engine.asked) == sent and c.replies[-1].end)
+        assert [asked[-1].content for asked in c.engine.asked[-2:]] == ["hello", "next"]
+        assert c.composer.text == "on"
+
+
+async def test_a_text_that_is_changed_while_it_is_sent_comes_back_with_up(chat):
+    async with chat(Script("One.")) as c:
+        for key in [*"hello", "enter", "left", "y"]:
+            c.composer.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        assert c.engine.asked[0][-1].content == "hello"
+        assert c.composer.text == ""
+        await c.pilot.press("up")
+        assert c.composer.text == "hellyo"
+
+
 async def test_ctrl_d_quits_from_an_empty_composer_only(chat):
     async with chat() as c:
         c.composer.insert("ab")
@@ -214,6 +238,13 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
         await c.sees("… 54992 more lines (click or F7, Alt+O to unfold)")
         await c.pilot.press("up")
         assert c.composer.text == "[pasted text 1, 55001 lines]"
+
+
+def test_a_paste_that_holds_the_mark_of_another_is_sent_as_it_is():
+    pastes = Pastes()
+    first = "[pasted text 2, 13 lines]" + "\n" * 12
+    marks = pastes.fold(first), pastes.fold("x\n" * 12)
+    assert pastes.unfold(" ".join(marks)) == first + " " + "x\n" * 12
 
 
 async def test_the_editor_writes_the_message(chat, monkeypatch):

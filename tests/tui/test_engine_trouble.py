@@ -14,6 +14,7 @@ from localspec.core.errors import (
     WorkerLostError,
 )
 from localspec.core.events import Message
+from localspec.core.files import paths
 from localspec.core.options import Options
 from tui.session import engine_slot
 from tui.session.conversation import ChatTurn, Conversation
@@ -243,3 +244,21 @@ async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
         assert c.engine.asked[-1][-1].content == stopped
         await c.type("/continue")
         await c.until(lambda: "is complete" in c.stats)
+
+
+async def test_a_command_that_fails_unexpectedly_is_told_and_the_chat_goes_on(chat, monkeypatch):
+    async with chat(Script("Fine.")) as c:
+        monkeypatch.setattr(c.session, "change", lambda _: 1 / 0)
+        c.composer.insert("/temp 0")
+        c.composer.action_send()
+        c.composer.insert("Hello")
+        c.composer.action_send()
+        await c.sees("this is a bug in localspec: ZeroDivisionError")
+        await c.sees("Fine.")
+        assert "ZeroDivisionError" in (paths.state_dir() / "defect.log").read_text("utf-8")
+
+
+async def test_a_schema_below_a_home_that_there_is_not_is_missing(chat):
+    async with chat() as c:
+        await c.type("/schema ~nosuchuser/x.json")
+        await c.sees("there is no file ~nosuchuser/x.json")

@@ -379,7 +379,7 @@ async def test_another_model_stops_a_reply_only_where_it_is_asked_for_twice(chat
         assert c.session.replying
         await c.type("/model other")
         await c.until(lambda: second.opened == 1)
-        await c.sees("F9 continues the reply")
+        await c.sees("F9 goes on")
         assert c.replies[-1].end == "interrupt"
 
 

@@ -669,3 +669,35 @@ async def test_a_conversation_that_cannot_be_saved_is_not_said_to_be(chat, tmp_p
         c.engine.die()
         await c.sees("Press Ctrl+R to start the engine again")
         assert "conversation is saved" not in c.screen_text
+
+
+async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
+    chat, path, recorder, monkeypatch
+):
+    async with chat(Script("Fine."), recorder=recorder) as c:
+        await c.ask("First")
+        never = asyncio.Event()
+        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: never.wait())
+        await c.type("/mcp on slow")
+        await c.type("kept")
+        await c.type("taken back")
+        await c.sees("sent after the command")
+        assert "takes the last back)  kept" in c.screen_text
+        await c.pilot.press("up")
+        assert c.composer.text == "taken back"
+        await c.until(lambda: c.session.queue == ["kept"])
+    assert [text for _, text in texts(path)] == ["First", "Fine.", "kept"]
+
+
+async def test_what_waits_is_saved_where_the_engine_cannot_be_closed(chat, path, recorder):
+    async def fails():
+        raise OSError("no such process")
+
+    with pytest.raises(OSError, match="no such process"):  # noqa: PT012 - the app's end raises it
+        async with chat(Script(LONG, hold_at=1), recorder=recorder) as c:
+            await c.ask_and_hold("First")
+            c.engine.die()
+            await c.until(lambda: "engine stopped" in c.stats)
+            await c.type("kept")
+            c.engine.close = fails
+    assert texts(path)[-1] == ("user", "kept")

@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from localspec.core.events import Message
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.http.caller import Caller
+from localspec.serve.http.body_budget import Caller
 from tui.serve_view import ServeLog, ServeView
 
 

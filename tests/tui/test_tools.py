@@ -20,6 +20,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat
 from localspec.core.files import paths
+from localspec.core.options import Options
 from localspec.core.reply_request import Tokenized
 from localspec.tools import permission
 from localspec.tools.permission import Permissions
@@ -291,6 +292,24 @@ async def test_esc_answers_a_question_with_no_call_at_all(chat, server):
         await c.pilot.press("escape")
         await c.until(lambda: [call.state for call in calls(c)] == ["stopped"])
         assert c.session.chat.question is None
+
+
+async def test_another_model_stops_a_tool_only_where_it_is_asked_for_twice(chat, server, known):
+    second = FakeEngine([])
+    async with chat(Script(calling("maths__add", a=1, b=2))) as c:
+        c.session.engine.options = Options()
+        c.session.engine.reopen = lambda options: second
+        await c.type("Add.")
+        await asked(c)
+        await c.pilot.press("ctrl+n")
+        await c.type("/model other")
+        await c.until(lambda: "a tool runs or asks; the same again stops it" in c.stats)
+        assert c.session.chats.all[0].question is not None
+        await c.type("/model other")
+        await c.until(lambda: second.opened == 1)
+        assert c.session.chats.all[0].question is None
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("stopped: another model is loaded; F9 goes on")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 from fake_engine import FakeEngine, Script
 from test_chat import LONG
 from textual import events
+from textual.screen import ModalScreen
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
@@ -258,15 +259,73 @@ async def test_what_follows_a_refused_message_stays_in_the_composer(chat):
         assert c.composer.text == "/frobnicate two"
 
 
+def burst(c, *keys):
+    """Keys as a terminal sends them where nobody waits for what the first one opens."""
+    for key in keys:
+        c.app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+async def test_keys_typed_ahead_into_the_settings_are_neither_sent_nor_lost(chat):
+    async with chat() as c:
+        burst(c, "ctrl+s", *"0.25", "enter")
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.25)
+        assert c.composer.text == ""
+        assert not c.session.chat.conversation.turns
+
+
+@pytest.mark.parametrize(
+    ("opens", "screen"), [("ctrl+l", "ChatsScreen"), ("f4", "ModelsScreen"), ("f1", "ListScreen")]
+)
+async def test_words_typed_ahead_of_a_list_search_it(chat, tmp_path, opens, screen):
+    async with chat(recorder=ChatRecorder(Saver(tmp_path / "chats.db"))) as c:
+        burst(c, opens, *"owls")
+        await c.until(lambda: type(c.app.screen).__name__ == screen and c.app.focused)
+        await c.until(lambda: c.app.focused.value == "owls")
+        assert c.composer.text == ""
+
+
+async def test_words_typed_ahead_of_the_palette_search_it(chat):
+    async with chat() as c:
+        burst(c, *"hm", "ctrl+p", *"quit")
+        await c.until(lambda: c.app.focused and c.app.focused is not c.composer)
+        await c.until(lambda: c.app.focused.value == "quit")
+        await c.until(lambda: c.composer.text == "hm")
+
+
+async def test_what_is_pasted_ahead_of_a_list_searches_it(chat, tmp_path):
+    async with chat(recorder=ChatRecorder(Saver(tmp_path / "chats.db"))) as c:
+        burst(c, "a", "ctrl+l", "b")
+        c.app.post_message(events.Paste("owls"))
+        await c.until(lambda: type(c.app.screen).__name__ == "ChatsScreen" and c.app.focused)
+        await c.until(lambda: c.app.focused.value == "bowls")
+        assert c.composer.text == "a"
+
+
+async def test_keys_wait_until_the_panel_that_they_are_for_is_there(chat):
+    async with chat() as c:
+        panel = SettingsScreen(c.session.settings, None)
+        c.app.push_screen(panel)
+        burst(c, "down", "9")
+        await c.until(lambda: c.app.focused and c.app.focused.value == "9")
+        assert c.app.focused.name == "top_k"
+
+
+async def test_keys_for_a_panel_that_closes_before_it_is_there_are_the_chats(chat):
+    async with chat() as c:
+        c.app.push_screen(ModalScreen())
+        burst(c, "a")
+        c.app.pop_screen()
+        burst(c, "b")
+        await c.until(lambda: c.composer.text.endswith("b"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", range(1, 5))
 async def test_what_is_typed_in_the_settings_lands_in_the_setting_that_was_chosen(chat, place):
     async with chat() as c:
         before = list(setting_fields.values(c.session.settings, c.session.engine.options))
-        await c.pilot.press("ctrl+s")
+        burst(c, "ctrl+s", *["down"] * place, "9")
         await c.until(lambda: isinstance(c.app.screen, SettingsScreen) and c.app.focused)
-        for key in (*["down"] * place, "9"):
-            c.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await c.until(lambda: c.app.focused.value.endswith("9"))
         assert c.app.focused.name == before[place]
         assert c.composer.text == ""

@@ -169,7 +169,7 @@ class ChatActions:
         else:
             self.races.open()
 
-    def _again(self, model: str) -> None:
+    async def _again(self, model: str) -> None:
         """Answer the last question again, where it is named by another model."""
         chat = self._session.chat
         if not model:
@@ -178,7 +178,7 @@ class ChatActions:
             self._feedback.hint("there is no question to answer yet")
         else:  # checking a model takes seconds: another chat may be shown then
             again = partial(self._branches.again_in, chat, chat.questions[-1])
-            self._models.use_model(model, then=again)
+            await self._models.use_model(model, then=again)
 
     async def _help(self) -> None:
         await self._feedback.show_list("Keys and commands", help_rows(self._rebound))

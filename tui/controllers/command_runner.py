@@ -10,6 +10,7 @@ from typing import Any
 from textual.screen import Screen
 from textual.worker import Worker
 
+from localspec.core.files import defects
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
 from tui.controllers.status import Feedback
@@ -76,7 +77,10 @@ class CommandRunner:
         self._feedback.unhint()
         self._composer.accept()
         self._log.anchor()
-        self._run((lambda: self._branches.ask(message)) if command is None else command)
+        if command is None:
+            self._ask(lambda: self._branches.ask(message), self._session.chat, message)
+        else:
+            self._run(command)
 
     async def _read(
         self, text: str, draft: Draft, chat: OpenChat, edited: ChatTurn | None, *, as_words: bool
@@ -104,7 +108,25 @@ class CommandRunner:
                 self._log.anchor()
             self._branches.ask_in(chat, edited, found.message)
 
-        self._run(ask)
+        self._ask(ask, chat, found.message)
+
+    def _ask(self, ask: Callable[[], None], chat: OpenChat, message: str) -> None:
+        """Send a message after all earlier commands; it is listed, can be taken back, and is saved
+        where the interface ends before.
+        """
+        if self._free:
+            ask()  # at once, so that it belongs to the chat that is shown now
+            return
+        behind, waiting = self._session.behind, (chat, message)
+        behind.append(waiting)
+        self._session.on_activity()
+
+        def ask_unless_taken_back() -> None:
+            if waiting in behind:
+                behind.remove(waiting)
+                ask()
+
+        self._run(ask_unless_taken_back)
 
     def _give_back(self, text: str, chat: OpenChat, why: str, enter: str) -> bool:
         """Put a message back where it was written, unless something else is written there, and say
@@ -134,29 +156,36 @@ class CommandRunner:
         assert command is not None
         self._run(command)
 
+    @property
+    def _free(self) -> bool:
+        return self._worker is None or self._worker.is_finished
+
     def _run(self, task: Callable[[], None] | Command) -> None:
-        """Send a message or carry out a command after all earlier ones."""
-        free = self._worker is None or self._worker.is_finished
-        if free and not isinstance(task, Command):
-            task()  # at once, so that it belongs to the chat that is shown now
-            return
+        """Carry out a command, or send a message, after all earlier ones."""
         self._queue.put_nowait(task)
-        if free:
+        if self._free:
             self._worker = self._screen.run_worker(self._run_all(), group="commands")
 
     async def _run_all(self) -> None:
         # Not in the handler of a message: a slow disk would hold up the drawing as well.
         while not self._queue.empty():
             task = self._queue.get_nowait()
-            if not isinstance(task, Command):
-                task()
-            elif (action := self._actions.get(task.name)) is None:
-                # A schema is tried out in another process first.
-                change = functools.partial(self._session.change, task)
-                slow = task.name == "schema"
-                self._session.tell(await asyncio.to_thread(change) if slow else change())
-                self._composer.placeholder = self._session.settings.invitation
-            else:
-                running = action(task.value)
-                if running is not None:
-                    await running
+            try:
+                await self._carry_out(task)
+            except Exception as defect:  # noqa: BLE001 - a chat goes on without one command
+                said = await asyncio.to_thread(defects.report, defect)
+                await self._feedback.note(said, error=True)
+
+    async def _carry_out(self, task: Callable[[], None] | Command) -> None:
+        if not isinstance(task, Command):
+            task()
+        elif (action := self._actions.get(task.name)) is None:
+            # A schema is tried out in another process first.
+            change = functools.partial(self._session.change, task)
+            slow = task.name == "schema"
+            self._session.tell(await asyncio.to_thread(change) if slow else change())
+            self._composer.placeholder = self._session.settings.invitation
+        else:
+            running = action(task.value)
+            if running is not None:
+                await running

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tui.screens.race import Left
     from tui.session.answer import RunningReply
     from tui.session.pull_process import PullProcess
+    from tui.session.tool_runs import ToolRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +121,17 @@ class ModelChooser:
         self._screen, self._session = screen, session
         self._feedback, self._pulls = feedback, pulls
         self._asked: Mapping[str, object] | None = None
-        """What would stop replies, and is done when it is asked for again while they are made."""
-        self._stopping: list[RunningReply] = []
-        """Those replies."""
+        """What would stop replies or tools, and is done when it is asked for again meanwhile."""
+        self._stopping: list[RunningReply | ToolRun] = []
+        """Those replies, and calls of tools."""
 
-    def open_picker(self, query: str = "") -> None:
+    async def open_picker(self, query: str = "") -> None:
         """Open the list of models and drafts; a server has its own."""
         if self._session.engine.client.server:
             self.load()
             return
-        self._screen.run_worker(self._open_picker(query), group="models", exclusive=True)
-
-    async def _open_picker(self, query: str) -> None:
-        # The first import takes a tenth of a second, in which a reply should keep streaming.
+        # The first import takes a tenth of a second, in which the loop goes on; keys typed
+        # meanwhile are for the list.
         await asyncio.to_thread(importlib.import_module, "tui.screens.models")
         from tui.screens.models import ModelsScreen
 
@@ -151,12 +150,12 @@ class ModelChooser:
             case Pull(name, force):
                 self._pulls.pull(name, force=force)
 
-    def use_model(self, names: str, then: Callable[[], None] | None = None) -> None:
+    async def use_model(self, names: str, then: Callable[[], None] | None = None) -> None:
         """Answer with another model, and the draft model of the second word; or open the picker.
         ``then`` is called once the model is being loaded.
         """
         if not names:
-            self.open_picker()
+            await self.open_picker()
             return
         model, _, draft = names.partition(" ")
         self.check_and_load({"model": model, "draft": draft.strip() or None}, then)
@@ -227,13 +226,19 @@ class ModelChooser:
 
     def _stops_replies(self, changes: Mapping[str, object]) -> bool:
         """Whether loading would stop a reply, and this was not asked for twice."""
-        running = self._session.replies.running
-        again = changes == self._asked and any(reply in running for reply in self._stopping)
+        running = self._running
+        again = changes == self._asked and any(work in running for work in self._stopping)
         if not running or again:
             return False
-        self._asked, self._stopping = changes, [*running]
-        self._feedback.hint("a reply is being made; the same again stops it and loads the model")
+        self._asked, self._stopping = changes, running
+        what = "a reply is being made" if self._session.replies.running else "a tool runs or asks"
+        self._feedback.hint(f"{what}; the same again stops it and loads the model")
         return True
+
+    @property
+    def _running(self) -> list[RunningReply | ToolRun]:
+        """What another model would stop, in any chat."""
+        return [*self._session.replies.running, *self._session.tools.runs]
 
     def load(self, **changes: object) -> bool:
         """Load with other options; False, and a hint that says why, where that is not done."""
@@ -243,7 +248,7 @@ class ModelChooser:
 
     def _load(self, changes: Mapping[str, object], then: Callable[[], None] | None = None) -> bool:
         self._asked, self._stopping = None, []
-        stopped = self._session.replies.chats
+        stopped = dict.fromkeys(work.chat for work in self._running)
         try:
             self._session.load(**changes)
         except LocalspecError as error:
@@ -252,7 +257,7 @@ class ModelChooser:
         if then is not None:
             then()
         for chat in stopped:
-            self._session.tell_in(chat, "stopped: another model is loaded; F9 continues the reply")
+            self._session.tell_in(chat, "stopped: another model is loaded; F9 goes on")
         return True
 
 
@@ -299,7 +304,7 @@ class RaceController:
         )
         self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
 
-    def _left(self, how: Left | None) -> None:
+    async def _left(self, how: Left | None) -> None:
         from tui.screens.race import Again, ListModels, TakeBest, Typed
 
         if self._running is not None:
@@ -312,7 +317,7 @@ class RaceController:
             case TakeBest(offer):
                 self._pulls.pull(offer.name)
             case ListModels():
-                self._models.open_picker()
+                await self._models.open_picker()
             case Again():
                 self.open()
 

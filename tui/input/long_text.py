@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -90,9 +91,10 @@ class Pastes:
 
     def unfold(self, text: str) -> str:
         """``text`` with the pasted texts in place of their marks."""
-        for mark, pasted in self._texts.items():
-            text = text.replace(mark, pasted)
-        return text
+        if not self._texts:
+            return text
+        marks = "|".join(map(re.escape, self._texts))  # at once: a paste may hold another mark
+        return re.sub(marks, lambda found: self._texts[found[0]], text)
 
     def within(self, text: str) -> tuple[str, ...]:
         """The pasted texts of which ``text`` has the mark, or which stand in it."""

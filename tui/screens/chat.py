@@ -214,7 +214,7 @@ class ChatScreen(DrawnAheadScreen):
         self._refreshing = False
         session, widgets, chats = self.session, self._widgets, self.session.chats
         await self.transcript.refresh()
-        widgets.queue_bar.show(list(session.chat.queue), status_text.in_line(session))
+        widgets.queue_bar.show(session.queue, status_text.in_line(session))
         asked = session.chat.question
         widgets.permission.show(
             None if asked is None else (asked.tool.place, asked.arguments), self.actions.tools.keys

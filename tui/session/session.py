@@ -60,6 +60,8 @@ class Session:
         self.chats = OpenChats(OpenChat(Conversation(system), recorder or ChatRecorder()))
         self.chat.recorder.on_notice = self._tell_of_saving
         self.chat.recorder.on_notice_of = self._tell_of_chat
+        self.behind: list[tuple[OpenChat, str]] = []
+        """Messages that wait for commands sent before them, with their chats."""
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
@@ -207,7 +209,17 @@ class Session:
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        return self.chat.take_back()
+        here = [waiting for waiting in self.behind if waiting[0] is self.chat]
+        if not here:
+            return self.chat.take_back()
+        self.behind.remove(here[-1])
+        self._activity()
+        return here[-1][1]
+
+    @property
+    def queue(self) -> list[str]:
+        """Messages of the chat that is shown that were sent and not asked yet."""
+        return [*self.chat.queue, *(text for chat, text in self.behind if chat is self.chat)]
 
     def _changed(self, done: bool, chat: OpenChat | None = None) -> bool:
         if done and chat in (None, self.chat):

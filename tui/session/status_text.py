@@ -39,10 +39,13 @@ def in_line(session: Session) -> str:
             return "sent when the model is ready"
         case Phase.DEAD:
             return "sent when the engine runs again"
-    if session.tools.starting:
-        return "sent when the servers of tools are ready"
-    if session.tools.of(session.chat):
-        return "sent after the tools"
+    waits = {
+        "sent after the command": not session.chat.queue,
+        "sent when the servers of tools are ready": session.tools.starting,
+        "sent after the tools": session.tools.of(session.chat),
+    }
+    if why := next((text for text, is_so in waits.items() if is_so), ""):
+        return why
     chats = session.replies.chats
     if not chats or session.chat in chats:
         return "sent next"

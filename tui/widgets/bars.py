@@ -185,9 +185,9 @@ class QueueBar(Static):
         self.display = bool(waiting)
         lines = [" ".join(plain(text).split()) for text in waiting[:3]]
         if len(waiting) > len(lines):
-            lines[-1] += f"  (and {len(waiting) - len(lines)} more)"
-        if lines:
-            lines[0] = f"{lines[0]}  ({why}; ↑ takes the last back)"
+            lines[-1] = f"(and {len(waiting) - len(lines)} more)  {lines[-1]}"
+        if lines:  # first: the text is cut where it has no room
+            lines[0] = f"({why}; ↑ takes the last back)  {lines[0]}"
         self.update(Content("\n".join(f"↳ {line}" for line in lines)))
 
 

@@ -75,6 +75,8 @@ class Composer(TextArea):
         """Text that was sent and is not accepted yet."""
         self._following: list[str] = []
         """Texts that were sent meanwhile; they stand behind it in the composer."""
+        self._opened = False
+        """Whether the last key of the screen has opened another one."""
         self._pastes = Pastes()
         self._completions: list[Completion] = []
         self._chosen: int | None = None
@@ -94,6 +96,9 @@ class Composer(TextArea):
         # A large text is not laid out here: a mark takes its place until it is sent.
         event.prevent_default()
         event.stop()
+        if self._left:
+            self.app.post_message(events.Paste(event.text))
+            return
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         self.replace(dropped(text) or self._pastes.fold(text), *self.selection)
         self.focus()
@@ -102,6 +107,11 @@ class Composer(TextArea):
         """Handle our own keys."""
         # A priority binding would run before letters typed earlier, an ordinary one after letters
         # typed later: our own keys are handled here, in the order in which they were pressed.
+        if self._left:
+            event.stop()
+            event.prevent_default()
+            self.app.post_message(events.Key(event.key, event.character))
+            return
         active = self.screen.active_bindings.get(keymap.named(event.key))
         if active is None or not active.enabled:
             return
@@ -110,9 +120,16 @@ class Composer(TextArea):
             done = await self.app.run_action(active.binding.action, self)
         else:
             done = active.node is self.screen and await self._by_the_screen(active.binding.action)
+            self._opened = done and self.app.screen is not self.screen
         if done:
             event.stop()
             event.prevent_default()
+
+    @property
+    def _left(self) -> bool:
+        """Whether a key of this line has opened another screen, which later ones are for."""
+        self._opened = self._opened and self.app.screen is not self.screen
+        return self._opened
 
     async def _by_the_screen(self, action: str) -> bool:
         """Run a key of the screen after its earlier messages and before later typing.
@@ -139,6 +156,7 @@ class Composer(TextArea):
             self.action_complete()
             return
         text = self.text
+        self.move_cursor(self.document.end)  # what is typed next follows what is sent
         if self._sending is None:
             self._send(text)
             return
@@ -176,16 +194,16 @@ class Composer(TextArea):
         self._recalled = None
         if self.text.startswith(sent):
             self.put(self.text.removeprefix(sent))
-        else:
+        else:  # it was changed meanwhile
             self._following.clear()
-            self.clear()
+            self.put_aside()
         if self._following:
             self._send(self._following.pop(0))
 
     def put_aside(self) -> None:
         """Clear the composer; Up brings the text back."""
         text = self.text
-        if not self._sent or self._sent[-1] != text:
+        if text and (not self._sent or self._sent[-1] != text):
             self._sent.append(text)
         self._recalled = None
         self.clear()

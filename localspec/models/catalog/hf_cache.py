@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from localspec.core.files import paths
 from localspec.core.files.whole_file import replace_shared
 from localspec.models.catalog.file_names import RepoFile, RepoModel, candidates
 from localspec.models.catalog.links import HubRef, is_true
@@ -37,7 +38,7 @@ def cache_folder() -> Path:
     default_home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     home = os.environ.get("HF_HOME") or str(default_home)
     hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
-    return Path(os.path.expandvars(hub or str(Path(home) / "hub"))).expanduser()
+    return paths.expand(os.path.expandvars(hub or str(Path(home) / "hub")))
 
 
 def repo_folder(repo: str) -> Path:

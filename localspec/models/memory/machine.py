@@ -113,7 +113,7 @@ def _container_room() -> list[int]:
         )
     except (OSError, ValueError):
         return []  # no container, or a system without such files
-    if not limit.isdigit():
+    if not limit.isdecimal():
         return []  # "max": no limit
     return [max(0, int(limit) - used + int(stat.get("inactive_file", 0)))]
 

@@ -5,6 +5,10 @@
     async with service.answer(caller, path, model, requests) as answering:
         async for index, events in answering:
             ...
+
+Prompts that cannot fit into the context are refused before they reach the engine: llama.cpp's
+tokenizer takes seconds for megabytes, and time that grows with the square of the number of special
+tokens in a text; other prompts would wait for it.
 """
 
 from __future__ import annotations
@@ -25,7 +29,12 @@ from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
-from localspec.serve.http.errors import ApiError, of_engine, stopping
+from localspec.serve.http.errors import ApiError, of_engine, stopping, too_long
+
+CHARACTERS_PER_TOKEN = 64
+"""Most characters of a prompt for each token of the context; texts have 3 to 5."""
+_MARKERS = ("<|", "</s>", "<s>", "[INST]", "<start_of_turn>", "<end_of_turn>")
+"""Texts of special tokens, or their beginnings: each is at least one token."""
 
 
 class Server(Protocol):
@@ -56,6 +65,10 @@ class Server(Protocol):
 
 Batch = tuple[int, tuple[ReplyEvent, ...]]
 """The index of a reply, and events of it that came together."""
+
+
+Replies = list[tuple[list[ReplyEvent], Reply]]
+"""All events of each reply, and the reply; in the order of the requests."""
 
 
 class Answering:
@@ -163,8 +176,8 @@ class Answering:
         for reply in self._running.values():
             reply.interrupt()
 
-    async def replies(self) -> list[tuple[list[ReplyEvent], Reply]]:
-        """All events of each reply, and the reply; in the order of the requests.
+    async def replies(self) -> Replies:
+        """The replies, when all have ended.
 
         Raises:
             ApiError: a reply failed, or was `cut`.
@@ -248,3 +261,41 @@ class Answering:
         elif error is not None and not self.record.error:
             self.record.error = "the client left"
         self._server.left(self)
+
+
+def require_room(request: ReplyRequest, context: int) -> None:
+    """Refuse a request whose prompt has certainly more tokens than the context holds.
+
+    Raises:
+        ApiError: 400, context_length_exceeded.
+    """
+    if request.prediction is not None:
+        most = CHARACTERS_PER_TOKEN * context
+        _require(len(request.prediction), most, "characters in its prediction")
+    if request.prompt_tokens is not None:
+        _require(len(request.prompt_tokens), context, "tokens")
+        return
+    texts = [message.content for message in request.messages]
+    texts += [message.name for message in request.messages]
+    calls = [call for message in request.messages for call in message.calls]
+    texts += [text for call in calls for text in (call.name, call.arguments)]
+    if request.prompt is not None:
+        texts.append(request.prompt)
+    # Few templates show ids, in which some programs keep what another model has thought.
+    ids = [message.call_id for message in request.messages] + [call.id for call in calls]
+    _require(len(request.messages), context, "messages")
+    for several, what in ((texts, "characters"), (ids, "characters in ids of calls")):
+        _require(sum(map(len, several)), CHARACTERS_PER_TOKEN * context, what)
+    special = sum(text.count(marker) for text in (*texts, *ids) for marker in _MARKERS)
+    _require(special, context, "special tokens")
+
+
+def _require(found: int, most: int, what: str) -> None:
+    if found > most:
+        raise _too_long(found, most, what)
+
+
+def _too_long(found: int, most: int, what: str) -> ApiError:
+    return too_long(
+        f"the prompt has {found} {what}, which exceeds the available context size: at most {most}"
+    )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from localspec.core.embedded import Embedded
 from localspec.core.errors import UsageError
 from localspec.engine.embedding_process import EmbeddingProcess
-from localspec.serve.backend.public_name import public
+from localspec.serve.backend.reporter import public
 from localspec.serve.http.errors import bad_request
 
 _LOAD = {

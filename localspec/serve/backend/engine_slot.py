@@ -25,10 +25,8 @@ from localspec.core.errors import (
 from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
-from localspec.serve.backend.public_name import public
-from localspec.serve.backend.reporter import Reporter
-from localspec.serve.backend.restart_pause import RestartPause
-from localspec.serve.backend.unload_timer import UnloadTimer
+from localspec.serve.backend.engine_times import RestartPause, UnloadTimer
+from localspec.serve.backend.reporter import Reporter, public
 from localspec.serve.backend.waiting_list import WaitingList
 from localspec.serve.http.errors import NotLoadedError, PausedError
 

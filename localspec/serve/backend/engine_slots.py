@@ -17,8 +17,7 @@ from localspec.core.events import ModelInfo
 from localspec.core.options import Options
 from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_slot import EngineSlot
-from localspec.serve.backend.public_name import public
-from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.reporter import Reporter, public
 
 
 class Room(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from localspec.core.embedded import Embedded
 from localspec.core.events import ReplyEvent, Round, Token
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
-from localspec.serve.http.caller import Caller
+from localspec.serve.http.body_budget import Caller
 
 _RECENT = 256
 """Finished requests that the status view shows."""

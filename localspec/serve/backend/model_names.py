@@ -11,7 +11,7 @@ from http import HTTPStatus
 from localspec.core.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.backend.public_name import public
+from localspec.serve.backend.reporter import public
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.settings import ServeSettings
 

@@ -1,7 +1,9 @@
-"""Where the server tells its user what happens."""
+"""Where the server tells its user what happens, and by which names models are known outside."""
 
 from __future__ import annotations
 
+import functools
+from pathlib import PurePath
 from typing import Protocol
 
 
@@ -32,3 +34,11 @@ class Silent:
 
     def defect(self, error: BaseException) -> None:
         """Drop it."""
+
+
+@functools.lru_cache(64)
+def public(model: str) -> str:
+    """The name that clients see: that of a file without its folder."""
+    if model.endswith(".gguf") or PurePath(model).is_absolute():
+        return PurePath(model).name.removesuffix(".gguf")
+    return model

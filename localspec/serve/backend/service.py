@@ -15,17 +15,15 @@ from localspec.core.events import Examination
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
-from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.answering import Answering, require_room
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
-from localspec.serve.backend.prompt_limits import require_room
-from localspec.serve.backend.records import ReplyRecord, RequestRecord, log_line
+from localspec.serve.backend.records import ReplyRecord, RequestRecord, Tracing, log_line
 from localspec.serve.backend.reporter import Reporter
-from localspec.serve.backend.tracing import Tracing
-from localspec.serve.http.caller import Caller
+from localspec.serve.http.body_budget import Caller
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine, stopping
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.settings import ServeSettings

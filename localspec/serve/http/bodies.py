@@ -16,12 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from localspec.core.errors import LocalspecError
 from localspec.serve.http.body_budget import share_of
-from localspec.serve.http.error_shapes import OPENAI, ErrorShape
-from localspec.serve.http.errors import ApiError, of_engine
+from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
-from localspec.serve.http.sse import COMMENT, dumps
+from localspec.serve.http.sse import COMMENT, dumps_in_steps
 
 _T = TypeVar("_T")
 
@@ -31,11 +30,26 @@ class GoneError(Exception):
 
 
 class JSONAnswer(JSONResponse):
-    """JSON as `localspec.serve.http.sse.dumps` writes it."""
+    """JSON as `localspec.serve.http.sse.dumps` writes it. A large one is made `elsewhere`."""
 
     def render(self, content: Any) -> bytes:
         """The bytes."""
-        return dumps(content)
+        return dumps_in_steps(content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and wait until the client has read it: until then its bytes are in memory.
+
+        Raises:
+            ApiError: there is no memory for it.
+        """
+        del receive
+        share = share_of(scope)
+        if share is not None:
+            share.answer(len(self.body))
+        head = {"type": "http.response.start", "status": self.status_code}
+        await send({**head, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})  # waits for full buffers
 
 
 async def read_body_as(
@@ -64,7 +78,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send plain JSON"
         )
     announced = request.headers.get("content-length", "")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body_bytes:
+    if announced.isascii() and announced.isdecimal() and int(announced[:20]) > limits.body_bytes:
         raise _too_large(limits)
     body, share = bytearray(), share_of(request.scope)
     try:

@@ -1,7 +1,10 @@
-"""The memory for all bodies together: from their arrival until their request is answered."""
+"""The memory for all bodies together, from their arrival until their request is answered, and for
+what answers are made of, until their clients have read them; and who sends a request.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -16,23 +19,29 @@ FREE = 1 << 16
 limit of connections bounds their sum.
 """
 
+STATE_KEY = "localspec.caller"
+"""Key of the caller in an ASGI scope."""
+
 
 class BodyBudget:
-    """ASGI middleware that counts the bytes of bodies."""
+    """ASGI middleware that counts the bytes of bodies and answers."""
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
-        """``most`` is how many bytes all of them may have."""
+    def __init__(self, app: ASGIApp, most: int, answers: int) -> None:
+        """``most`` is how many bytes all bodies may have, ``answers`` all answers."""
         self._app = app
         self._most = most
+        self._answers = answers
         self.held = 0
+        self.answering = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, and give back what its body took."""
+        """Answer a request, and give back what its body and its answer took."""
         share = scope[_KEY] = Share(self)
         try:
             await self._app(scope, receive, send)
         finally:
             self.held -= share.taken
+            self.answering -= share.answering
 
     def take(self, n: int) -> None:
         """Take bytes.
@@ -48,13 +57,34 @@ class BodyBudget:
                 code="body_too_large",
             )
         if self.held + n > self._most:
-            raise ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too many large requests are being answered; try again later",
-                code="too_busy",
-                retry_after=RETRY_SECONDS,
-            )
+            raise _too_busy()
         self.held += n
+
+    def take_answer(self, n: int) -> None:
+        """Take bytes of an answer.
+
+        Raises:
+            ApiError: 503, there are not so many now; 413, there never are.
+        """
+        if n > self._answers:
+            raise ApiError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the answer has {n >> 20} MB, and {self._answers >> 20} MB is the most; ask for "
+                "less at a time, or for a stream",
+                code="answer_too_large",
+            )
+        if self.answering + n > self._answers:
+            raise _too_busy()
+        self.answering += n
+
+
+def _too_busy() -> ApiError:
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "too many large requests are being answered; try again later",
+        code="too_busy",
+        retry_after=RETRY_SECONDS,
+    )
 
 
 class Share:
@@ -63,6 +93,18 @@ class Share:
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self.taken = 0
+        self.answering = 0
+
+    def answer(self, size: int) -> None:
+        """Take what an answer of this size needs, or what it is made of; again for what comes
+        beside it.
+
+        Raises:
+            ApiError: see `BodyBudget.take_answer`.
+        """
+        if size > FREE:
+            self._budget.take_answer(size)
+            self.answering += size
 
     def grow(self, size: int) -> None:
         """Take what a body of this size needs, or what is made of it.
@@ -80,3 +122,24 @@ def share_of(scope: Any) -> Share | None:
     """The share of a request; None where the application is not limited."""
     found = scope.get(_KEY)
     return found if isinstance(found, Share) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The client behind one HTTP request."""
+
+    owner: str = ""
+    """`ReplyRequest.owner`: what was read for one is never reused for another."""
+    label: str = "local"
+    """Name for the log; it tells no key."""
+    trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """The headers that name the trace which the request is a part of (W3C Trace Context)."""
+    body: Share | None = field(default=None, compare=False)
+    """What the request's body has taken of the memory for all bodies."""
+
+
+def caller_of(scope: Any) -> Caller:
+    """The caller that the guard found; see `localspec.serve.http.guard`."""
+    found = scope.get(STATE_KEY)
+    known = found if isinstance(found, Caller) else Caller()
+    return Caller(known.owner, known.label, known.trace, share_of(scope))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import ipaddress
+import ssl
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -33,10 +35,12 @@ _NOT_HTTP = (
 class LimitedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 with time limits that it lacks, for the headers of a request and for
     clients that do not read; and with answers to clients that have ended their own side, whose
-    connections uvicorn closes.
+    connections uvicorn closes. TLS begins here too: asyncio would show connections after it only,
+    and those that never agree on it would be outside of all limits.
     """
 
     limits = Limits()
+    tls: ssl.SSLContext | None = None
 
     def __init__(
         self,
@@ -51,18 +55,39 @@ class LimitedProtocol(H11Protocol):
         self._probes: Probes | None = None
         self.peer: str | None = None
         """Whose share it takes (`share_of` its address); None at a Unix socket."""
+        self._agreeing: asyncio.Task[None] | None = None
+        self._early: list[bytes] | None = None if self.tls is None else []
+        """What came until it was agreed on TLS; None from then on."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection, or refuse it where there are too many."""
-        own = GatheredWrites(cast("asyncio.Transport", transport), self.loop)
-        stream = cast("asyncio.Transport", own)
-        super().connection_made(stream)
+        stream = cast("asyncio.Transport", transport)
+        self._use(stream)
         self.peer = share_of(self.client[0]) if self.client else None
         if not self._room():
-            stream.write(_BUSY)
-            stream.close()
+            if self.tls is None:
+                self.transport.write(_BUSY)
+            self.transport.close()
             return
         self._watch()
+        if self.tls is not None:
+            self._agreeing = self.loop.create_task(self._agree(stream, self.tls))
+
+    def _use(self, stream: asyncio.Transport) -> None:
+        super().connection_made(cast("asyncio.Transport", GatheredWrites(stream, self.loop)))
+
+    async def _agree(self, stream: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Agree with the client on TLS, which the deadline of its first request ends too."""
+        secured = None
+        with contextlib.suppress(OSError):
+            secured = await self.loop.start_tls(stream, self, tls, server_side=True)
+        if secured is None or secured.is_closing():
+            self.connection_lost(None)  # asyncio does not call it while TLS is agreed on
+            return
+        self._use(secured)
+        early, self._early = self._early or [], None
+        for data in early:
+            self.data_received(data)
 
     def _room(self) -> bool:
         """Whether this connection may stay. Where there are too many, one that has sent no request
@@ -91,6 +116,9 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the client."""
+        if self._early is not None:
+            self._early.append(data)
+            return
         super().data_received(data)
         self._watch()
 
@@ -197,9 +225,9 @@ def _end_one(idle: Sequence[LimitedProtocol]) -> bool:
     return True
 
 
-def protocol_with(limits: Limits) -> type[LimitedProtocol]:
+def protocol_with(limits: Limits, tls: ssl.SSLContext | None) -> type[LimitedProtocol]:
     """The protocol for uvicorn, which makes one for each connection."""
-    return type("Protocol", (LimitedProtocol,), {"limits": limits})
+    return type("Protocol", (LimitedProtocol,), {"limits": limits, "tls": tls})
 
 
 _MOST = 1 << 16

@@ -1,4 +1,5 @@
-"""Errors as HTTP answers: status, and a body in OpenAI's shape.
+"""Errors as HTTP answers: status, and a body in the shape that clients of the path expect, which is
+OpenAI's for most.
 
 Messages are ours or those of `localspec.core.errors`. Paths of files stay in the server's own log:
 only errors whose text is about the request are shown to clients.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from localspec.core.errors import (
     ContextError,
@@ -21,6 +22,7 @@ from localspec.core.errors import (
     QueueFullError,
     UsageError,
 )
+from localspec.serve.http.sse import sse
 
 RETRY_SECONDS = 2
 """Value of Retry-After where nothing better is known."""
@@ -185,3 +187,52 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
     ),
 )
 """Messages for clients in place of errors whose own text may name files."""
+
+
+class ErrorShape(Protocol):
+    """Makes bodies of errors."""
+
+    def body(self, error: ApiError) -> dict[str, Any]:
+        """The JSON of an answer that is an error."""
+        ...
+
+    def event(self, error: ApiError) -> bytes:
+        """The end of a stream that fails after it has begun."""
+        ...
+
+
+class OpenAIShape:
+    """``{"error": {"message", "type", "param", "code"}}``."""
+
+    def __init__(self, prompt: str = "messages") -> None:
+        """``prompt`` is the name of the field with the prompt."""
+        self._prompt = prompt
+
+    def body(self, error: ApiError) -> dict[str, Any]:
+        """The JSON of an answer that is an error."""
+        body = error.body
+        if error.of_prompt:
+            body["error"]["param"] = self._prompt
+        return body
+
+    def event(self, error: ApiError) -> bytes:
+        """The end of a stream that fails after it has begun."""
+        return sse(self.body(error))
+
+
+OPENAI = OpenAIShape()
+
+
+class ErrorShapes:
+    """OpenAI's shape, and others for the paths that begin with a prefix."""
+
+    def __init__(self, by_prefix: Mapping[str, ErrorShape]) -> None:
+        """``by_prefix`` has the paths whose errors look different."""
+        self._by_prefix = dict(by_prefix)
+
+    def shape(self, path: str) -> ErrorShape:
+        """The shape of errors at a path."""
+        for prefix, shape in self._by_prefix.items():
+            if path == prefix or path.startswith(f"{prefix}/"):
+                return shape
+        return OPENAI

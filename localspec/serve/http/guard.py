@@ -17,9 +17,8 @@ from http import HTTPStatus
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localspec.serve.http.caller import STATE_KEY, Caller
-from localspec.serve.http.error_shapes import ErrorShapes
-from localspec.serve.http.errors import ApiError
+from localspec.serve.http.body_budget import STATE_KEY, Caller
+from localspec.serve.http.errors import ApiError, ErrorShapes
 from localspec.serve.http.settings import ServeSettings
 
 ANY = "*"

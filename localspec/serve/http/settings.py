@@ -33,6 +33,9 @@ class Limits:
     bodies_bytes: int = 64 << 20
     """Bytes of all bodies together, from their arrival to the end of their answers; the first 64 KB
     of each are not counted."""
+    answers_bytes: int = 256 << 20
+    """Bytes of all whole answers together, and of the prompts that they repeat, until their clients
+    have read them; those of up to 64 KB are not counted."""
     header_seconds: float = 15.0
     """Most seconds from the connection, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60.0

@@ -1,9 +1,10 @@
-"""Server-sent events: the lines, and JSON without spaces."""
+"""JSON without spaces, and server-sent events: the lines."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 DONE = b"data: [DONE]\n\n"
@@ -18,9 +19,62 @@ _HALVES = re.compile("[\ud800-\udfff]")
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+_MOST = 4096
+"""Values that are written in one step, in which no other thread has its turn."""
+_SLICE = 32
+"""Items of an array that are written together where that are no more values."""
+
+
 def dumps(value: Any) -> bytes:
     """JSON in UTF-8, without spaces; half characters that a model may emit become U+FFFD."""
-    text = _ENCODER.encode(value)
+    return _utf8(_ENCODER.encode(value))
+
+
+def dumps_in_steps(value: Any) -> bytes:
+    """The same bytes for a value of any size: other threads have their turn while they are made."""
+    return b"".join(map(_utf8, _steps(value)))
+
+
+def _steps(value: Any) -> Iterator[str]:
+    if _left(value) >= 0:
+        yield _ENCODER.encode(value)
+    elif isinstance(value, dict):
+        between = "{"
+        for name, inner in value.items():
+            yield f"{between}{_ENCODER.encode(name)}:"
+            yield from _steps(inner)
+            between = ","
+        yield "}"
+    else:
+        between = "["
+        for at in range(0, len(value), _SLICE):
+            part = value[at : at + _SLICE]
+            if _left(part) >= 0:
+                yield between + _ENCODER.encode(part)[1:-1]
+                between = ","
+                continue
+            for inner in part:
+                yield between
+                yield from _steps(inner)
+                between = ","
+        yield "]"
+
+
+def _left(value: Any, most: int = _MOST) -> int:
+    """How many values more than those in ``value`` can be written in one step; negative: it has
+    too many, and not all were counted.
+    """
+    if not isinstance(value, dict | list | tuple):
+        return most
+    most -= len(value)
+    for inner in value.values() if isinstance(value, dict) else value:
+        if most < 0:
+            break
+        most = _left(inner, most)
+    return most
+
+
+def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -4,28 +4,76 @@ what a client sends, the defaults, and the JSON schema in ``/openapi.json``.
 A field with ``| None = None`` may be left out, and null counts as absent, as OpenAI's clients mean
 it. What no type can say is checked by a method that raises `FieldError`, and told to readers of the
 description by `Fields.also` or ``extra_json_schema``.
+
+Fields of other servers that this one does not have: one that would change the reply is refused,
+unless its value is the one that changes nothing; another one is named in a notice of the answer.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, inspect
 
 from localspec.core.errors import UsageError
 from localspec.core.setting_spec import AUTO, Kind, SettingSpec
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign, notice, refuse
 from localspec.serve.http.json_body import shown
-from localspec.serve.http.wording import made_whole, worded
+from localspec.serve.http.wording import flat, inside, made_whole, worded
+
+_MOST = 16
+"""Names in a notice."""
 
 T = TypeVar("T")
 _MOST_WHOLE = 16
 """Fields and arrays of a body that may have numbers such as 1.0 in place of whole ones."""
 _NUMBERS = {Kind.NUMBER: "number", Kind.WHOLE: "integer"}
+
+
+class Foreign(Struct, frozen=True):
+    """A field that is refused where it would change the reply."""
+
+    instead: str
+    """What to do about it, after "NAME is not supported: "."""
+    neutral: tuple[Any, ...] = ()
+    """Values that change nothing, besides null."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the values that are taken."""
+        return {"enum": [None, *self.neutral], "description": f"not supported: {self.instead}"}
+
+    def takes(self, value: object) -> bool:
+        """Whether a value changes nothing."""
+        return value is None or any(_same(value, one) for one in self.neutral)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are the same to JSON, where true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def refuse(table: Mapping[str, Foreign], given: Mapping[str, Any], place: str = "") -> None:
+    """Refuse the fields of ``table`` in ``given``, an object at ``place`` of a body.
+
+    Raises:
+        ApiError: one of them would change the reply.
+    """
+    for name in given:
+        found = table.get(name)
+        if found is not None and not found.takes(given[name]):
+            where = f"{place}.{name}" if place else name
+            raise bad_request(f"{where} is not supported: {found.instead}", where)
+
+
+def notice(names: Iterable[str]) -> str:
+    """A notice about fields without effect; of very many, the first ones are named."""
+    found = list(names)
+    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return f"without effect here: {', '.join(found[:_MOST])}{more}"
 
 
 class Fields(Struct, kw_only=True):
@@ -35,6 +83,9 @@ class Fields(Struct, kw_only=True):
     """Keys of its JSON schema that its types do not say."""
     foreign: ClassVar[Mapping[str, Foreign]] = {}
     """Fields of other servers that are refused where they would change the reply."""
+    without_effect: ClassVar[tuple[str, ...]] = ()
+    """Fields that clients often send and that have nothing to change here: the log leaves them
+    out."""
 
 
 class Body(Fields, kw_only=True):
@@ -43,9 +94,6 @@ class Body(Fields, kw_only=True):
     parts: ClassVar[tuple[type[Body], ...]] = ()
     """Types that read further fields of the same object: the prompt of a chat, for one, is also
     that of other endpoints."""
-    without_effect: ClassVar[tuple[str, ...]] = ()
-    """Fields that clients often send and that have nothing to change here: the log leaves them
-    out."""
 
     @classmethod
     def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -53,9 +101,15 @@ class Body(Fields, kw_only=True):
         return given
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
-        """Names of what has no effect in ``given``, the object that this was read from."""
-        known = _names(type(self)).known
-        return [name for name in given if name not in known]
+        """Names of what is not known in ``given``, the object that this was read from, and in the
+        objects inside of it.
+        """
+        return [
+            inside(place, shown(name))
+            for place, names, one in _objects(type(self), given)
+            for name in one
+            if name not in names.known
+        ]
 
     def refuse_foreign(self, given: dict[str, Any]) -> None:
         """Refuse what would change the reply and is not done here, in ``given``, the object that
@@ -64,14 +118,19 @@ class Body(Fields, kw_only=True):
         Raises:
             ApiError: there is something.
         """
-        for table in _names(type(self)).refused:
-            refuse(table, given)
+        for place, names, one in _objects(type(self), given):
+            for table in names.refused:
+                refuse(table, one, place)
 
     def without_effect_in(self, given: dict[str, Any]) -> list[str]:
         """Names of all that changes nothing in ``given``, the object that this was read from."""
-        known = _names(type(self)).without_effect
-        named = [n for n in given if n in known and given[n] is not None]
-        return [*named, *map(shown, self.ignored(given))]
+        named = [
+            inside(place, name)
+            for place, names, one in _objects(type(self), given)
+            for name in one
+            if name in names.without_effect and one[name] is not None
+        ]
+        return [*named, *self.ignored(given)]
 
     def notices(self, given: dict[str, Any]) -> tuple[str, ...]:
         """What an answer says of that."""
@@ -80,17 +139,39 @@ class Body(Fields, kw_only=True):
 
 
 class _Names(Struct, frozen=True):
-    """Names of the fields that a body and its parts know; made once for each type."""
+    """Names of the fields that an object and its parts know; made once for each type."""
 
     known: frozenset[str]
     without_effect: frozenset[str]
     refused: tuple[Mapping[str, Foreign], ...]
+    objects: Mapping[str, list[type[Fields]]]
+    """Fields that may have an object, and its types."""
+
+
+def _objects(
+    kind: type[Fields], given: dict[str, Any], place: str = ""
+) -> Iterator[tuple[str, _Names, dict[str, Any]]]:
+    """``given``, which was read as a ``kind``, and each object inside of it: its place, the names
+    that its type knows, and the object. Those in arrays are left out: in messages, items and tools,
+    programs send back whatever other servers have answered.
+    """
+    names = _names(kind)
+    yield place, names, given
+    for name, kinds in names.objects.items():
+        value = given.get(name)
+        if not isinstance(value, dict):
+            continue
+        for one in kinds:
+            tags = one.__struct_config__
+            if tags.tag_field is None or value.get(tags.tag_field) == tags.tag:
+                yield from _objects(one, value, inside(place, name))
 
 
 @functools.cache
-def _names(kind: type[Body]) -> _Names:
-    kinds = (kind, *kind.parts)
+def _names(kind: type[Fields]) -> _Names:
+    kinds = (kind, *getattr(kind, "parts", ()))
     declared = {name for one in kinds for name in one.__struct_fields__}
+    declared |= {kind.__struct_config__.tag_field or ""}
     idle = {name for one in kinds for name in one.without_effect}
     foreign = {name for one in kinds for name in one.foreign}
     return _Names(
@@ -100,7 +181,16 @@ def _names(kind: type[Body]) -> _Names:
             {name: found for name, found in one.foreign.items() if name not in declared}
             for one in kinds
         ),
+        objects={name: found for one in kinds for name, found in _object_fields(one) if found},
     )
+
+
+def _object_fields(kind: type[Fields]) -> Iterator[tuple[str, list[type[Fields]]]]:
+    struct = inspect.type_info(kind)
+    assert isinstance(struct, inspect.StructType)
+    for field in struct.fields:
+        types = [one.cls for one in flat(field.type) if isinstance(one, inspect.StructType)]
+        yield field.encode_name, [one for one in types if issubclass(one, Fields)]
 
 
 def read(kind: type[T], given: Any) -> T:

@@ -55,11 +55,11 @@ def worded(kind: Any, given: Any, error: msgspec.ValidationError) -> FieldError:
     place = path.removeprefix(".")
     cause = error.__cause__
     if isinstance(cause, FieldError):  # of a check of ours
-        return FieldError(_inside(place, cause.place), cause.what, cause.message)
+        return FieldError(inside(place, cause.place), cause.what, cause.message)
     named = re.fullmatch(_NAMED, what)
     if named is not None:
         said = "is missing" if named[1].startswith("missing") else f"is no field of {place}"
-        return FieldError(_inside(place, shown(named[2])), said)
+        return FieldError(inside(place, shown(named[2])), said)
     types = [*_types(_type(kind), given, path)]
     kinds = re.fullmatch(_KINDS, what)
     if kinds is not None:
@@ -111,7 +111,8 @@ def kind_of(value: object) -> str:
     return _WORDS.get(type(value).__name__, "null")
 
 
-def _inside(place: str, name: str) -> str:
+def inside(place: str, name: str) -> str:
+    """The place of a field in an object at ``place``."""
     return f"{place}.{name}" if place and name else place or name
 
 
@@ -145,7 +146,7 @@ def _type(kind: Any) -> inspect.Type:
 
 def _steps(path: str) -> Iterator[str | int]:
     for name, index in re.findall(_STEP, path):
-        yield name or (int(index) if index.isdigit() else index)
+        yield name or (int(index) if index.isdecimal() else index)
 
 
 def _inner(given: Any, step: str | int) -> Any:
@@ -161,29 +162,30 @@ def _value(given: Any, path: str) -> Any:
 
 def _types(kind: inspect.Type, given: Any, path: str) -> Iterator[inspect.Type]:
     """The types that a value at ``path`` may have; the annotations among them, outer ones first."""
-    types = [*_flat(kind)]
+    types = [*flat(kind)]
     for step in _steps(path):
         inner: list[inspect.Type] = []
         for one in types:
             if isinstance(one, inspect.StructType) and isinstance(step, str):
                 inner += _of_field(one, given, step)
             elif isinstance(one, inspect.ListType) and isinstance(step, int):
-                inner += _flat(one.item_type)
+                inner += flat(one.item_type)
             elif isinstance(one, inspect.DictType) and step == _SOME_KEY:
-                inner += _flat(one.value_type)
+                inner += flat(one.value_type)
         if any(isinstance(one, inspect.StructType) and one.tag_field == step for one in types):
             inner = [*_annotations(types), *inner]  # of the whole union, whose tag is wrong
         types, given = inner, _inner(given, step)
     yield from types
 
 
-def _flat(kind: inspect.Type) -> Iterator[inspect.Type]:
+def flat(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """A type, and what it is made of where it is annotated or a union."""
     yield kind
     if isinstance(kind, inspect.Metadata):
-        yield from _flat(kind.type)
+        yield from flat(kind.type)
     elif isinstance(kind, inspect.UnionType):
         for one in kind.types:
-            yield from _flat(one)
+            yield from flat(one)
 
 
 def _of_field(struct: inspect.StructType, given: Any, name: str) -> Iterator[inspect.Type]:
@@ -192,7 +194,7 @@ def _of_field(struct: inspect.StructType, given: Any, name: str) -> Iterator[ins
     elif struct.tag_field is None or (given or {}).get(struct.tag_field) == struct.tag:
         for field in struct.fields:
             if field.encode_name == name:
-                yield from _flat(field.type)
+                yield from flat(field.type)
 
 
 def _annotations(types: list[inspect.Type]) -> list[inspect.Type]:

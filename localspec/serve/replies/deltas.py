@@ -1,12 +1,14 @@
-"""The text of a reply as API clients get it: content, thinking and calls of tools."""
+"""The text of a reply as API clients get it: content, thinking and calls of tools, in rounds, each
+of which becomes one event of a stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from localspec.core.events import ReplyEvent
+from localspec.core.events import ReplyEvent, Round
 from localspec.grammar.reply_parts import CallArguments, CallBegin, Content, Reasoning
 from localspec.grammar.reply_reader import ReplyReader
 
@@ -74,3 +76,17 @@ class PartDeltas:
                 case _:
                     pass
         return Delta(content, reasoning, tuple(calls.values()))
+
+
+def rounds(events: Sequence[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
+    """The events of each round in a batch. Those of a round that goes on in the next batch come
+    without waiting for it.
+    """
+    part: list[ReplyEvent] = []
+    for event in events:
+        part.append(event)
+        if isinstance(event, Round):
+            yield part
+            part = []
+    if part:
+        yield part

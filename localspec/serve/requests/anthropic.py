@@ -316,6 +316,8 @@ class AnthropicToolChoice(Fields):
 class Thinking(Fields):
     """``thinking``."""
 
+    without_effect: ClassVar[tuple[str, ...]] = ("budget_tokens", "display")
+
     type: Literal["enabled", "adaptive", "between_tools", "disabled"] | None = None
 
 
@@ -328,6 +330,8 @@ class OutputFormat(Fields):
 
 class OutputConfig(Fields):
     """``output_config``."""
+
+    without_effect: ClassVar[tuple[str, ...]] = ("task_budget",)
 
     effort: str | None = None
     format: OutputFormat | None = None

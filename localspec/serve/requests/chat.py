@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body
+from localspec.serve.http.typed import Body, Foreign
 from localspec.serve.requests.chat_messages import ChatMessages, conversation, thinking_arguments
 from localspec.serve.requests.foreign_fields import REFUSED
 from localspec.serve.requests.generation import Alternatives, ChoicesBody, TokenLimit, limit

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from localspec.core.infill import Infill
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import ServeSettings
+from localspec.serve.http.typed import Foreign
 from localspec.serve.requests.foreign_fields import REFUSED
 from localspec.serve.requests.generation import Alternatives, ChoicesBody
 

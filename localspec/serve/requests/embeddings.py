@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
-from localspec.serve.http.typed import Body, Fields
+from localspec.serve.http.typed import Body, Fields, Foreign
 from localspec.serve.requests.completion import LARGEST_ID
 from localspec.serve.requests.foreign_fields import OF_SCORES, OF_VECTORS
 

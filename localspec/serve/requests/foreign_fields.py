@@ -6,7 +6,7 @@ A field that a request declares by itself counts as declared, whatever stands he
 
 from __future__ import annotations
 
-from localspec.serve.http.foreign import Foreign
+from localspec.serve.http.typed import Foreign
 
 _SAMPLER = "localspec has no such sampler; leave it out"
 _STOP = "name texts in stop instead"

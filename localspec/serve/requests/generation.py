@@ -13,9 +13,8 @@ from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
 from localspec.serve.http.settings import Limits, ServeSettings
-from localspec.serve.http.typed import Fields, checked, setting
+from localspec.serve.http.typed import Fields, Foreign, checked, setting
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.adapters import Scales, uses
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
@@ -178,8 +177,9 @@ _CONTINUOUS = Meta(description="usage so far in every chunk, with include_usage"
 class StreamOptions(Fields):
     """``stream_options``."""
 
+    without_effect: ClassVar[tuple[str, ...]] = ("include_obfuscation",)
+
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
     continuous_usage_stats: Annotated[bool, _CONTINUOUS] | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -10,7 +10,7 @@ from msgspec import Meta
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.typed import Fields
+from localspec.serve.http.typed import Fields, Foreign
 from localspec.serve.http.wording import FieldError
 from localspec.serve.requests.sampling import SamplingFields
 
@@ -30,19 +30,24 @@ JsonSchema = Annotated[
         },
     ),
 ]
+FollowedSchema = Annotated[bool, Meta(description="a schema is followed in any case")]
 Grammar = Annotated[str, Meta(description="a grammar in GBNF or Lark's syntax; blank is none")]
 _Name = Annotated[str, Meta(min_length=1)]
 _Texts = _Name | list[_Name]
 
 
 _A_SCHEMA = {"not": {"type": "null"}}
+_OTHERS = "use json, regex, choice or grammar"
 
 
 class NamedSchema(Fields):
     """OpenAI's ``json_schema`` of a chat."""
 
+    without_effect: ClassVar[tuple[str, ...]] = ("description",)
+
     name: str | None = None
     schema: AnySchema = None
+    strict: FollowedSchema | None = None
 
 
 class ResponseFormat(Fields):
@@ -95,18 +100,24 @@ class ResponseFormat(Fields):
 class StructuredOutputs(Fields):
     """vLLM's ``structured_outputs``."""
 
+    foreign: ClassVar[Mapping[str, Foreign]] = {
+        **dict.fromkeys(("structural_tag", "whitespace_pattern"), Foreign(_OTHERS)),
+        "disable_additional_properties": Foreign(
+            "write additionalProperties: false into the schema", (False,)
+        ),
+    }
+    without_effect: ClassVar[tuple[str, ...]] = ("disable_fallback",)
+
     json: JsonSchema = None
     regex: _Name | None = None
     choice: _Texts | None = None
     grammar: Grammar | None = None
     json_object: bool | None = None
-    structural_tag: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
-    whitespace_pattern: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
+    disable_any_whitespace: (
+        Annotated[bool, Meta(description="JSON is written in one way")] | None
+    ) = None
 
     def __post_init__(self) -> None:
-        for name in ("structural_tag", "whitespace_pattern"):
-            if getattr(self, name) is not None:
-                raise FieldError(name, "is not supported: use json, regex, choice or grammar")
         if len(self._given()) > 1:
             raise FieldError("", "has more than one grammar")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -16,9 +16,8 @@ from localspec.core.infill import Infill
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign, notice
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body, Fields, checked
+from localspec.serve.http.typed import Body, Fields, Foreign, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
 from localspec.serve.requests.embeddings import MOST_TEXTS
@@ -34,7 +33,7 @@ from localspec.serve.requests.generation import (
 )
 from localspec.serve.requests.grammars import checked_grammar
 from localspec.serve.requests.offered_tools import ChatTool, OfferedTools, chat_tools
-from localspec.serve.requests.ollama_options import KeepAlive, OllamaOptions
+from localspec.serve.requests.ollama_options import KeepAlive, OllamaOptions, with_flag
 from localspec.serve.requests.pictures import joined, picture_at, picture_of
 
 _FORMAT = Meta(
@@ -100,29 +99,17 @@ class OllamaReplyBody(Body, kw_only=True):
         """Whether the answer comes in pieces."""
         return self.stream is not False
 
-    def refuse_foreign(self, given: dict[str, Any]) -> None:
-        """Refuse options too that would change the reply.
-
-        Raises:
-            ApiError: there is one.
-        """
-        super().refuse_foreign(given)
-        OllamaOptions.refuse(given.get("options") or {})
-
     def without_effect_in(self, given: dict[str, Any]) -> list[str]:
         """What has no effect in ``given``, the body as it came, with the flags in place of it."""
-        own = super().without_effect_in(given)
-        if self.options is None:
-            return own
-        return [*own, *self.options.without_effect_inside(given["options"])]
+        return [*map(with_flag, super().without_effect_in(given))]
 
-    def wanted(self, idle: Sequence[str]) -> Extras:
-        """The parts of the answer that it asks for; ``idle`` are its fields without effect."""
+    def wanted(self, given: dict[str, Any]) -> Extras:
+        """The parts of the answer that it asks for; ``given`` is the body as it came."""
         own = self.localspec or Drafting()
         return Extras(
             origins=own.origins or False,
             strict=own.strict or False,
-            notices=(notice(idle),) if idle else (),
+            notices=self.notices(given),
         )
 
     def _reply(self, settings: ServeSettings, grammar: GrammarSpec | None) -> dict[str, Any]:

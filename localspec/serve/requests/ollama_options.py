@@ -11,9 +11,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from localspec.core import settings_schema as schema
-from localspec.serve.http.foreign import Foreign, refuse
-from localspec.serve.http.json_body import shown
-from localspec.serve.http.typed import setting
+from localspec.serve.http.typed import Foreign, setting
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.generation import Stop, Stops
 from localspec.serve.requests.sampling import SamplingFields
@@ -51,29 +49,11 @@ class OllamaOptions(SamplingFields):
     """``options``."""
 
     foreign: ClassVar[Mapping[str, Foreign]] = OPTIONS
+    without_effect: ClassVar[tuple[str, ...]] = tuple(LOADING)
 
     num_predict: Annotated[int, Meta(description="most tokens; below 1: no limit")] | None = None
     seed: Annotated[Any, setting(schema.SEED, minus_one="-1 = a new one")] = None
     stop: Annotated[Stop | Stops, Meta(description="texts that end the reply")] | None = None
-
-    def ignored(self, given: dict[str, Any]) -> list[str]:
-        """Names of what has no effect in ``given``, the object that this was read from."""
-        known = (*type(self).__struct_fields__, *self.foreign)
-        return [name for name in given if name not in known]
-
-    @classmethod
-    def refuse(cls, given: Mapping[str, Any]) -> None:
-        """Refuse what would change the reply in ``given``, the options of a body as they came.
-
-        Raises:
-            ApiError: there is something.
-        """
-        declared = cls.__struct_fields__
-        refuse({n: f for n, f in cls.foreign.items() if n not in declared}, given, "options")
-
-    def without_effect_inside(self, given: Mapping[str, Any]) -> list[str]:
-        """What has no effect, with the flags in place of it."""
-        return [f"options.{shown(name)}{_flag(name)}" for name in self.ignored(dict(given))]
 
 
 def seconds(given: float | str | None) -> float | None:
@@ -86,6 +66,7 @@ def seconds(given: float | str | None) -> float | None:
     return -found if number != given else found
 
 
-def _flag(name: str) -> str:
-    flag = LOADING.get(name)
-    return f" (the server's {flag} says it)" if flag else ""
+def with_flag(name: str) -> str:
+    """The name of a field, with the flag in place of it where there is one."""
+    flag = LOADING.get(name.removeprefix("options."))
+    return f"{name} (the server's {flag} says it)" if flag else name

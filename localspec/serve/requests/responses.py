@@ -32,7 +32,7 @@ from localspec.serve.requests.generation import (
     Name,
     made,
 )
-from localspec.serve.requests.grammars import AnySchema, FormatType
+from localspec.serve.requests.grammars import AnySchema, FollowedSchema, FormatType
 from localspec.serve.requests.offered_tools import (
     ALLOWED,
     MOST_TOOLS,
@@ -135,9 +135,12 @@ class TextFormat(Fields):
         ]
     }
 
+    without_effect: ClassVar[tuple[str, ...]] = ("description",)
+
     type: FormatType
     name: str | None = None
     schema: AnySchema = None
+    strict: FollowedSchema | None = None
 
     def __post_init__(self) -> None:
         if self.type == "json_schema" and self.schema is None:
@@ -147,11 +150,15 @@ class TextFormat(Fields):
 class TextOptions(Fields):
     """``text``."""
 
+    without_effect: ClassVar[tuple[str, ...]] = ("verbosity",)
+
     format: TextFormat | None = None
 
 
 class ReasoningOptions(Fields):
     """``reasoning``."""
+
+    without_effect: ClassVar[tuple[str, ...]] = ("summary", "generate_summary", "context")
 
     effort: str | None = None
 

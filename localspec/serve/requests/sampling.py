@@ -93,7 +93,7 @@ class SamplingFields(_Settings, kw_only=True):
             raise bad_request(f"logit_bias has more than {MOST_BIASES} tokens", "logit_bias")
         for name, value in given.items():
             place = f"logit_bias.{name}"
-            if not name.isascii() or not name.isdigit() or len(name) > 9:
+            if not name.isascii() or not name.isdecimal() or len(name) > 9:
                 said = f"{place} is not a token id; the keys of logit_bias are token ids"
                 raise bad_request(said, place)
             if value is not None and type(value) not in {int, float}:

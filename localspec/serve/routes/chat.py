@@ -13,21 +13,23 @@ from starlette.routing import BaseRoute
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_reader import ReplyReader
-from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.replies.answer_fields import (
     REASONS,
+    answer_size,
     extra,
     head,
+    measurements,
     origins,
     own,
     scored,
+    usage,
 )
 from localspec.serve.replies.deltas import CallDelta, Delta, PartDeltas
 from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.chat import ChatBody, ConversationBody
 from localspec.serve.requests.generation import Extras, of_choices
 from localspec.serve.requests.offered_tools import OfferedTools
@@ -89,7 +91,7 @@ class ChatCompletions:
         if asked.extras.stream:
             stream = ChatStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits)
-        return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+        return await while_connected(request, self._whole(answering, asked))
 
     def _read(self, received: Received[ChatBody]) -> ChatRequest:
         body, settings = received.body, self._service.settings
@@ -104,14 +106,20 @@ class ChatCompletions:
             reasoning=body.reasoning_format != "none",
         )
 
-    async def _whole(self, answering: Answering, asked: ChatRequest) -> dict[str, Any]:
+    async def _whole(self, answering: Answering, asked: ChatRequest) -> Response:
         """The answer in one piece."""
         async with answering:
             found = await answering.replies()
+        model = answering.record.model
+        return await elsewhere(
+            answer_size(found), lambda: JSONAnswer(self._answer(model, asked, found))
+        )
+
+    def _answer(self, model: str, asked: ChatRequest, found: Replies) -> dict[str, Any]:
         stats = [reply.stats for _, reply in found]
         deltas = [asked.deltas() for _ in found]
         whole: dict[str, Any] = {
-            **head("chatcmpl", "chat.completion", answering.record.model),
+            **head("chatcmpl", "chat.completion", model),
             "choices": [
                 self._choice(index, events, reply, asked, deltas[index])
                 for index, (events, reply) in enumerate(found)

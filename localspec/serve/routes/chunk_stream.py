@@ -10,9 +10,8 @@ from typing import Any
 from localspec.core.events import Notice, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.serve.backend.answering import Answering
 from localspec.serve.http.sse import DONE, Chunks
-from localspec.serve.replies.answer_fields import head, own
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
+from localspec.serve.replies.answer_fields import head, measurements, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.requests.generation import Extras
 
 Chunk = dict[str, Any]

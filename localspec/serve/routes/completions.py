@@ -12,22 +12,23 @@ from starlette.routing import BaseRoute
 from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
-from localspec.serve.http.errors import bad_request
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.replies.answer_fields import (
     REASONS,
+    answer_size,
     extra,
     head,
+    measurements,
     origins,
     own,
     scored,
+    usage,
 )
 from localspec.serve.replies.logprob_shapes import TextLogprobs
-from localspec.serve.replies.usage import measurements, usage
 from localspec.serve.requests.completion import CompletionBody
 from localspec.serve.requests.generation import Extras, of_choices
 from localspec.serve.routes import examples
@@ -37,6 +38,10 @@ from localspec.serve.routes.endpoint import Received, post
 
 PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
+_TOKEN_BYTES = 8
+"""Of an answer, for each token of a prompt that it repeats."""
+_ID_BYTES, _PIECE_BYTES = 40, 64
+"""In memory, for each token of a prompt that is repeated, by its id and by its text."""
 SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
 
@@ -89,7 +94,7 @@ class Completions:
         if asked.extras.stream:
             stream = CompletionStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
-        return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+        return await while_connected(request, self._whole(answering, asked))
 
     def _read(self, received: Received[CompletionBody]) -> CompletionRequest:
         body, settings = received.body, self._service.settings
@@ -107,21 +112,14 @@ class Completions:
             extras=body.extras(received.given),
         )
 
-    async def _whole(self, answering: Answering, asked: CompletionRequest) -> dict[str, Any]:
+    async def _whole(self, answering: Answering, asked: CompletionRequest) -> Response:
         """The answer in one piece."""
         async with answering:
             prompts = await _echoed(answering, asked)
             found = await answering.replies()
-        stats = [reply.stats for _, reply in found]
-        return {
-            **head("cmpl", "text_completion", answering.record.model),
-            "choices": [
-                _choice(index, events, reply, asked, prompts[index])
-                for index, (events, reply) in enumerate(found)
-            ],
-            "usage": usage(stats[:: asked.choices], stats),
-            **measurements(stats[0]),
-        }
+        model = answering.record.model
+        size = answer_size(found) + _TOKEN_BYTES * sum(len(prompt.tokens) for prompt in prompts)
+        return await elsewhere(size, lambda: JSONAnswer(_answer(model, asked, prompts, found)))
 
 
 class _Prompt(Struct, frozen=True):
@@ -136,11 +134,34 @@ async def _echoed(answering: Answering, asked: CompletionRequest) -> list[_Promp
     """The prompts, in the order of the replies; empty where the answer does not repeat them."""
     if not asked.echo and not asked.extras.token_ids:
         return [_Prompt() for _ in asked.replies]
-    found = []
+    found, body = [], answering.record.caller.body
+    with_pieces = asked.echo and asked.logprobs is not None
     for request in asked.replies[:: asked.choices]:
         known = await answering.tokenize(request)
-        found += [_Prompt(known.text, known.tokens, known.pieces)] * asked.choices
+        prompt = _Prompt(
+            known.text if asked.echo else "",
+            known.tokens if asked.extras.token_ids else (),
+            known.pieces if with_pieces else (),
+        )
+        if body is not None:
+            body.answer(_ID_BYTES * len(prompt.tokens) + _PIECE_BYTES * len(prompt.pieces))
+        found += [prompt] * asked.choices
     return found
+
+
+def _answer(
+    model: str, asked: CompletionRequest, prompts: Sequence[_Prompt], found: Replies
+) -> dict[str, Any]:
+    stats = [reply.stats for _, reply in found]
+    return {
+        **head("cmpl", "text_completion", model),
+        "choices": [
+            _choice(index, events, reply, asked, prompts[index])
+            for index, (events, reply) in enumerate(found)
+        ],
+        "usage": usage(stats[:: asked.choices], stats),
+        **measurements(stats[0]),
+    }
 
 
 def _choice(

@@ -15,9 +15,8 @@ from localspec.core.errors import LocalspecError
 from localspec.serve.backend.records import texts_line
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
-from localspec.serve.http.errors import bad_request
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.http.json_body import shown
 from localspec.serve.replies.answer_fields import new_id
 from localspec.serve.requests.embeddings import (

@@ -106,13 +106,13 @@ def post(
     """
 
     async def answer(request: Request) -> Response:
-        def received_of(given: dict[str, Any], size: int) -> Received[B]:
+        def received_of(given: dict[str, Any], size: int) -> tuple[Received[B], list[str]]:
             found = read(body, body.completed(given))
             found.refuse_foreign(given)
-            return Received(request, found, given, size)
+            return Received(request, found, given, size), found.ignored(given)
 
-        received = await read_body_as(request, service.settings.limits, received_of)
-        service.tell_unknown(path, received.body.ignored(received.given))
+        received, unknown = await read_body_as(request, service.settings.limits, received_of)
+        service.tell_unknown(path, unknown)
         return await handler(received)
 
     path = paths if isinstance(paths, str) else next(iter(paths))

@@ -12,13 +12,12 @@ from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import OpenAIShape
 from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import own
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
+from localspec.serve.replies.answer_fields import answer_size, measurements, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.requests.generation import Extras, made
 from localspec.serve.requests.infill import InfillBody
 from localspec.serve.routes import answers, examples
@@ -64,7 +63,7 @@ class Infills:
         shown = _Shown(answering, asked, body, extras)
         if body.stream:
             return StreamedAnswer(shown.parts(), service.settings.limits, shape=SHAPE)
-        return JSONAnswer(await while_connected(request, shown.whole()))
+        return await while_connected(request, shown.whole())
 
 
 class _Shown:
@@ -76,11 +75,19 @@ class _Shown:
         self._answering = answering
         self._asked, self._body, self._extras = asked, body, extras
 
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> Response:
         """The answer in one piece."""
         async with self._answering as answering:
             prompt = await self._prompt()
-            ((events, reply),) = await answering.replies()
+            found = await answering.replies()
+        ((events, reply),) = found
+        return await elsewhere(
+            answer_size(found), lambda: JSONAnswer(self._answer(prompt, events, reply))
+        )
+
+    def _answer(
+        self, prompt: dict[str, Any], events: Sequence[ReplyEvent], reply: Reply
+    ) -> dict[str, Any]:
         tokens = [event.token for event in events if isinstance(event, Token)]
         whole = self._last(events, reply, reply.text, tokens)
         return _selected(whole | prompt, self._body.response_fields)

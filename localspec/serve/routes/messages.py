@@ -25,13 +25,12 @@ from localspec.grammar.reply_parts import (
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
+from localspec.serve.replies.answer_fields import answer_size, measurements, new_id, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.requests.anthropic import CountBody, MessagesBody
 from localspec.serve.requests.generation import Extras, made
 from localspec.serve.requests.offered_tools import OfferedTools
@@ -130,7 +129,7 @@ class Messages:
         if body.stream:
             stream = MessageStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=ANTHROPIC)
-        return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+        return await while_connected(request, self._whole(answering, asked))
 
     async def count(self, received: Received[CountBody]) -> Response:
         """Count the tokens that a request's prompt would have."""
@@ -147,14 +146,22 @@ class Messages:
         extras = received.body.wanted(received.given)
         return MessagesRequest(reply, tools, prompt.other_tools, extras)
 
-    async def _whole(self, answering: Answering, asked: MessagesRequest) -> dict[str, Any]:
+    async def _whole(self, answering: Answering, asked: MessagesRequest) -> Response:
         """The answer in one piece."""
         async with answering:
-            ((events, reply),) = await answering.replies()
+            found = await answering.replies()
+        ((events, reply),), model = found, answering.record.model
+        return await elsewhere(
+            answer_size(found), lambda: JSONAnswer(self._answer(model, asked, events, reply))
+        )
+
+    def _answer(
+        self, model: str, asked: MessagesRequest, events: Sequence[ReplyEvent], reply: Reply
+    ) -> dict[str, Any]:
         reader = ReplyReader(asked.tools.tools, prefix=_PREFIX)
         found = WholeReply.of(reader.parts(events))
         return {
-            **_message(answering.record.model),
+            **_message(model),
             "content": _content(found),
             "usage": _usage(reply.stats),
             **_stop(reply, asked, called=reader.called),

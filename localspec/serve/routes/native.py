@@ -38,7 +38,7 @@ from localspec.serve.http.bodies import (
     read_body,
     while_connected,
 )
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import ServeSettings

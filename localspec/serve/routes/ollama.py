@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.ollama import OllamaChatBody, OllamaGenerateBody, OllamaReplyBody
 from localspec.serve.requests.ollama_options import seconds
@@ -91,15 +91,13 @@ class Replies:
         self, received: Received[Any], reply: ReplyRequest | None, tools: OfferedTools, said: Said
     ) -> OllamaRequest:
         body: OllamaReplyBody = received.body
-        idle = body.without_effect_in(received.given)
         return OllamaRequest(
             reply=reply,
             tools=tools,
             said=said,
             logprobs=body.logprobs or False,
             thinks=body.think not in {None, False},
-            extras=body.wanted(idle),
-            inside=[name.partition(" (")[0] for name in idle if name.startswith("options.")],
+            extras=body.wanted(received.given),
         )
 
     async def _answer(
@@ -107,7 +105,6 @@ class Replies:
     ) -> Response:
         service, request, body = self._service, received.http, received.body
         asked = await received.apart(read)
-        service.tell_unknown(path, asked.inside)
         if asked.reply is None:
             return await self._loaded(received, asked)
         answering = await service.answer(
@@ -127,7 +124,7 @@ class Replies:
                 media_type=MEDIA_TYPE,
                 comment=FILLER,
             )
-        return JSONAnswer(await while_connected(request, answer.whole()))
+        return await while_connected(request, answer.whole())
 
     async def _loaded(self, received: Received[Any], asked: OllamaRequest) -> Response:
         """Load the model of a request without a prompt; with ``keep_alive`` 0 unload it."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
+from starlette.responses import Response
 
 from localspec.core.events import Finished, Reply, ReplyEvent, ReplyFormat, Token
 from localspec.core.reply_request import ReplyRequest
@@ -23,12 +24,12 @@ from localspec.grammar.reply_parts import (
 )
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
+from localspec.serve.http.bodies import JSONAnswer, elsewhere
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import dumps
-from localspec.serve.replies.answer_fields import REASONS, own
+from localspec.serve.replies.answer_fields import REASONS, answer_size, measurements, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
 from localspec.serve.requests.generation import Extras
 from localspec.serve.requests.offered_tools import OfferedTools
 
@@ -78,8 +79,6 @@ class OllamaRequest(Struct, frozen=True):
     thinks: bool
     """Whether thinking was asked for."""
     extras: Extras
-    inside: list[str]
-    """Options that the server's log names: they have no effect."""
 
 
 class Answer:
@@ -106,11 +105,15 @@ class Answer:
             async for _, events in answering:
                 yield b"".join(line(one) for part in rounds(events) for one in self._lines(part))
 
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> Response:
         """The answer in one piece."""
         async with self._answering as answering:
             self._ready = time.monotonic()
-            ((events, reply),) = await answering.replies()
+            found = await answering.replies()
+        ((events, reply),) = found
+        return await elsewhere(answer_size(found), lambda: JSONAnswer(self._answer(events, reply)))
+
+    def _answer(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         text, thinking, calls = self._divided(events)
         return self._head(text, thinking, calls, events) | self._end(events, reply)
 

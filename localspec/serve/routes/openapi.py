@@ -26,7 +26,7 @@ _FAILURES = {
     "404": "there is no such model",
     "409": "the model is loaded, and is not removed",
     "408": "the body did not arrive in time",
-    "413": "the body is too large",
+    "413": "the body, or the answer, is too large",
     "415": "the body is compressed",
     "429": "too many requests wait",
     "503": "the engine is loading or was stopped",

@@ -16,14 +16,12 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
-from localspec.serve.http.caller import caller_of
-from localspec.serve.http.error_shapes import OpenAIShape
-from localspec.serve.http.errors import ApiError
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import ApiError, OpenAIShape
 from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import new_id, own
-from localspec.serve.replies.rounds import rounds
-from localspec.serve.replies.usage import measurements
+from localspec.serve.replies.answer_fields import answer_size, measurements, new_id, own
+from localspec.serve.replies.deltas import rounds
 from localspec.serve.requests.generation import Extras
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
@@ -83,7 +81,7 @@ class Responses:
         if body.stream:
             stream = ResponseStream(answering, asked)
             return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
-        return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+        return await while_connected(request, self._whole(answering, asked))
 
     def _read(self, received: Received[ResponsesBody]) -> ResponsesRequest:
         body = received.body
@@ -92,11 +90,19 @@ class Responses:
         echo, extras = body.echo(received.given), body.wanted(received.given)
         return ResponsesRequest(reply, tools, body.wants_logprobs, echo, extras)
 
-    async def _whole(self, answering: Answering, asked: ResponsesRequest) -> dict[str, Any]:
+    async def _whole(self, answering: Answering, asked: ResponsesRequest) -> Response:
         """The answer in one piece."""
         async with answering:
-            ((events, reply),) = await answering.replies()
-        building = _Building(asked, answering.record.model)
+            found = await answering.replies()
+        ((events, reply),), model = found, answering.record.model
+        return await elsewhere(
+            answer_size(found), lambda: JSONAnswer(self._answer(model, asked, events, reply))
+        )
+
+    def _answer(
+        self, model: str, asked: ResponsesRequest, events: Sequence[ReplyEvent], reply: Reply
+    ) -> dict[str, Any]:
+        building = _Building(asked, model)
         building.items.feed(events)
         building.items.finish(complete=reply.finish_reason == "stop")
         return building.finished(events, reply)

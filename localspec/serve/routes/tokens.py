@@ -13,10 +13,9 @@ from starlette.routing import BaseRoute
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
-from localspec.serve.http.caller import caller_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.foreign import Foreign
-from localspec.serve.http.typed import Body
+from localspec.serve.http.typed import Body, Foreign
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.replies.logprob_shapes import whole
 from localspec.serve.requests.chat import ConversationBody

@@ -53,5 +53,7 @@ class Watch:
 
     @property
     def p99(self) -> float:
-        """99th percentile of the delays, in milliseconds."""
+        """99th percentile of the delays, in milliseconds; the longest of fewer than two."""
+        if len(self.late) < 2:
+            return self.longest
         return 1000 * statistics.quantiles(self.late, n=100)[-1]

@@ -17,8 +17,8 @@ time.sleep(600)
 """
 _CHILD = """
 import time
-from localspec.core.processes import parent
-parent.{function}()
+from localspec.core.processes import children
+children.{function}()
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -33,7 +33,7 @@ def _alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("function", ["end_with_parent", "watch"])
+@pytest.mark.parametrize("function", ["end_with_parent", "watch_parent"])
 def test_a_child_ends_when_its_parent_was_killed(function: str) -> None:
     child = _CHILD.format(function=function)
     line = [sys.executable, "-c", _PARENT, child]

@@ -1,4 +1,4 @@
-"""A TCP proxy that delays, stalls or cuts connections, for measurements and tests of networks."""
+"""A TCP proxy that delays, stalls or cuts connections."""
 
 from __future__ import annotations
 
