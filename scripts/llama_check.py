@@ -13,7 +13,9 @@ def load_failure(python: Path, library: Path | None = None) -> str:
 
     ``library``: the folder of another one than that among the packages of ``python``.
     """
-    check = [str(python), "-I", "-c", "import llama_cpp"]
+    # Beside an installation, that may be the user's own packages, which -I leaves out.
+    alone = "-I" if library is None else "-P"
+    check = [str(python), alone, "-c", "import llama_cpp"]
     result = subprocess.run(
         check, capture_output=True, text=True, check=False, env={**os.environ, **_place(library)}
     )

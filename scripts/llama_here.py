@@ -1,9 +1,10 @@
 """Builds llama.cpp for this machine beside an installation, into the user's cache.
 
 `localspec build-llama` starts this, in the installation's Python. The last line on stdout is the
-folder of the libraries, which are proved; all else goes to stderr.
+folder of the libraries, which are proved, as JSON; all else goes to stderr.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -89,7 +90,7 @@ def build() -> Path:
 def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
     return outcome(
-        lambda: print(build()),
+        lambda: print(json.dumps(str(build()))),  # its path may have lines
         "interrupted; the next start of `localspec build-llama` carries on from here",
     )
 

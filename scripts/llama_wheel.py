@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the door to native code, of the standard library alone
 
 from localspec.core.errors import LocalspecError  # noqa: E402
-from localspec.core.files import native, private  # noqa: E402
+from localspec.core.files import native, paths, private  # noqa: E402
 
 SETTINGS = ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
 RARE_SETTINGS = ("CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
@@ -83,12 +83,11 @@ def wheel_key(
 
 def cache_directory(environ: Mapping[str, str], system: str) -> Path:
     if home := environ.get("LOCALSPEC_HOME"):
-        return Path(home).expanduser() / "cache" / "llama-cpp-python"
+        return paths.expand(home) / "cache" / "llama-cpp-python"
+    base = environ.get("XDG_CACHE_HOME") or "~/.cache"
     if system == "Darwin":
-        base = Path("~/Library/Caches")
-    else:
-        base = Path(environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return base.expanduser() / "localspec" / "llama-cpp-python"
+        base = "~/Library/Caches"
+    return paths.expand(base) / "localspec" / "llama-cpp-python"
 
 
 def usual_cache(environ: Mapping[str, str], system: str) -> Path:
@@ -189,7 +188,8 @@ def build_wheel(
     """Build in ``work``; a later call continues an interrupted build there."""
     tools = work / "tools"
     pip: list[str | Path] = [tools / "bin" / "python", "-I", "-m", "pip"]
-    if not (tools / "ready").is_file():
+    # The Python that they were made with may be gone since an interrupted build.
+    if not ((tools / "ready").is_file() and (tools / "bin" / "python").exists()):
         shutil.rmtree(tools, ignore_errors=True)
         run_step("preparing build tools", [base_python, "-m", "venv", tools], log)
         install = [*pip, "install", "--require-hashes", "--only-binary", ":all:"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import localspec
 from localspec.cli.output import tell
 from localspec.compiling import own_build
 from localspec.core.errors import UsageError
+from localspec.core.processes.children import environment
 
 _SCRIPT = Path(localspec.__file__).parent / "bootstrap" / "scripts" / "llama_here.py"
 """In an installation; a checkout has its own at its top."""
@@ -35,9 +38,11 @@ def command(*, remove: bool) -> int:
         was = own_build.forget()
         tell("the llama.cpp that pip installed is used" + (" again" if was else ""))
         return 0
-    # -I would hide the scripts beside it, -P too; the installation's packages are there either way.
-    line = [sys.executable, "-s", "-E", str(_SCRIPT)]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+    # Neither -I nor -P, which hide the scripts beside it, nor -s, which hides the user's packages.
+    line = [sys.executable, str(_SCRIPT)]
+    with subprocess.Popen(
+        line, env=environment(), stdout=subprocess.PIPE, encoding="utf-8"
+    ) as process:
         try:
             said, _ = process.communicate()
         except BaseException:
@@ -45,7 +50,11 @@ def command(*, remove: bool) -> int:
             raise
     if process.returncode:
         return process.returncode
-    folder = Path(said.strip().splitlines()[-1])
+    folder = Path(json.loads(said.strip().splitlines()[-1]))
+    elsewhere = None if own_build.used() else os.environ.get(own_build.VARIABLE)
     own_build.note(folder)
-    tell(f"used from now on: {folder}; `localspec build-llama --remove` undoes it")
+    if elsewhere:
+        tell(f"built: {folder}; {own_build.VARIABLE} goes first, and names {elsewhere}: unset it")
+    else:
+        tell(f"used from now on: {folder}; `localspec build-llama --remove` undoes it")
     return 0

@@ -63,12 +63,13 @@ def command(
     from localspec.llama.rpc import plugin
     from localspec.llama.rpc.serving import Serving, free_port
     from localspec.loading.soundness import required
+    from localspec.models.catalog.links import is_offline
     from localspec.models.memory.ask_machine import memory
 
     endpoint = _address(bind, trusted=trusted)
     port = free_port(endpoint.host, endpoint.port)
     endpoint = Endpoint(endpoint.host, port)
-    made = plugin.obtain(source, offline=offline, on_start=lambda: tell(COMPILING))
+    made = plugin.obtain(source, offline=offline or is_offline(), on_start=lambda: tell(COMPILING))
     required(on_start=lambda: tell("llama.cpp is checked, once on this processor"))
     folder = paths.make(paths.cache_dir() / "rpc-weights") if cache else None
     found = memory()

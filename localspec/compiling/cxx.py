@@ -14,16 +14,23 @@ from localspec.compiling import own_build
 
 
 def command(environ: Mapping[str, str] = os.environ) -> list[str] | None:
-    """The command of a C++ compiler; None if there is none."""
-    named = shlex.split(environ.get("CXX", ""))
+    """The command of a C++ compiler; None if there is none, or ``CXX`` is no command."""
+    try:
+        named = shlex.split(environ.get("CXX", ""))
+    except ValueError:
+        return None
     for line in ([named] if named else []) + [["c++"], ["g++"], ["clang++"]]:
         if shutil.which(line[0]):
             return line
     return None
 
 
-def how_to_install() -> str:
+def how_to_install(environ: Mapping[str, str] = os.environ) -> str:
     """What gives this machine a C++ compiler."""
+    try:
+        shlex.split(environ.get("CXX", ""))
+    except ValueError:
+        return f"CXX is {environ['CXX']}, whose quotes do not close: mend or unset it"
     return {
         "darwin": "run `xcode-select --install`",
         "linux": "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`)",

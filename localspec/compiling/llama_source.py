@@ -162,13 +162,20 @@ def _downloaded(wanted: Wanted) -> Source:
     """
     import httpx2
 
+    from localspec.core.proxies import ByEnvironment
+
     index = next((os.environ[n] for n in _INDEX_VARIABLES if os.environ.get(n)), _INDEX)
     address = f"{index.rstrip('/')}/llama-cpp-python/"
     page = without_secrets(address)
     folder = paths.make(paths.cache_dir())
     try:
         with (
-            httpx2.Client(timeout=_TIMEOUT_S, follow_redirects=True) as client,
+            httpx2.Client(
+                transport=ByEnvironment(),
+                trust_env=False,
+                timeout=_TIMEOUT_S,
+                follow_redirects=True,
+            ) as client,
             tempfile.NamedTemporaryFile(dir=folder, suffix=".tar.gz") as file,
         ):
             answer = client.get(address)

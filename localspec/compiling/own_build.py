@@ -2,8 +2,8 @@
 
 llama-cpp-python comes from pip, often built for any processor and for no device. ``localspec
 build-llama`` builds another into the cache, by the scripts that a checkout is made ready with, and
-notes it here for this version of llama-cpp-python and this processor. Whether it computes right is
-proved as for any build (`localspec.loading.soundness`).
+notes it here for this version of llama-cpp-python, this processor and C library. Whether it
+computes right is proved as for any build (`localspec.loading.soundness`).
 
 How scripts/localspec built the one of a checkout is recorded beside it.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ VARIABLE = "LLAMA_CPP_LIB_PATH"
 CHECKOUT = "llama-build.json"
 """In the environment of a checkout: how scripts/localspec built what is there."""
 _FILE = "own-llama.json"
+VECTOR_FLAG = re.compile("sse|ssse|avx|fma|f16c|bmi|amx")
+"""Flags that a build depends on, as in scripts/llama_backend.py."""
 _FACTS = ("model name", "flags", "Features", "CPU part", "CPU implementer", "isa")
 
 
@@ -43,15 +46,34 @@ def noted() -> Path | None:
     """The folder of the build for this machine; None if there is none, or in a checkout, which has
     the build that its own start made.
     """
+    if (found := _noted()) is None:
+        return None
+    folder, machine = found
+    return folder if machine == _machine() and any(folder.glob("libllama*")) else None
+
+
+def _noted() -> tuple[Path, object] | None:
+    """The folder of the noted build, and what it is for."""
     if (Path(sys.prefix) / CHECKOUT).is_file():
         return None
     try:
         note = json.loads(_place().read_text(encoding="utf-8"))
-        folder = Path(note["folder"])
-        fits = note["for"] == _machine() and any(folder.glob("libllama*"))
+        return Path(note["folder"]), note["for"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return folder if fits else None
+
+
+def passed_over() -> str:
+    """That a noted build is not used, and what to do, as a sentence; "" where there is none, it is
+    used, or the user's own `VARIABLE` goes first.
+    """
+    if VARIABLE in os.environ or _noted() is None or noted() is not None:
+        return ""
+    return (
+        "the llama.cpp of `localspec build-llama` is gone, or for another llama-cpp-python, "
+        "processor or C library than there is here, and the installed one is used; give the "
+        "command again, or with --remove"
+    )
 
 
 def used() -> bool:
@@ -86,7 +108,15 @@ def _place() -> Path:
 
 
 def _machine() -> list[str]:
-    return [VERSION, *processor()]
+    return [VERSION, *platform.libc_ver(), *map(_without_the_kernels_words, processor())]
+
+
+def _without_the_kernels_words(line: str) -> str:
+    """Kernels add words of their own to the flags; an update of one is no new processor."""
+    name, _, words = line.partition(":")
+    if name.strip() != "flags":
+        return line
+    return " ".join(sorted(filter(VECTOR_FLAG.match, words.split())))
 
 
 def processor() -> list[str]:

@@ -89,6 +89,8 @@ class DraftStep:
     probe: bool = False
     """Propose nothing; read the missing tokens and compare own predictions with them. The steps
     after it are carried out all the same."""
+    reads: int = NO_LIMIT
+    """Most of the missing tokens that a probe reads, from the first one on."""
 
 
 @dataclass(frozen=True, slots=True)

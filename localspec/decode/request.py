@@ -161,6 +161,7 @@ class Request:
             self.processor,
             pace=step.pace,
             probe=step.probe,
+            reads=step.reads,
             prompt=len(self.tokens) - len(self.emitted),
             room=self._room(target, batch) if guided else 0,
             exact=self.verifier.proposals,

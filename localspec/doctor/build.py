@@ -45,6 +45,8 @@ def finding(found: Soundness, built: Build | None) -> Finding:
     if own_build.used():
         how = "built for this machine by `localspec build-llama`"
     reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
+    if passed := own_build.passed_over():
+        reasons.append(passed)
     if not found.sound:
         text = f"{how}, and not sound on this processor: {found.failed_plain}"
         return Finding("build", "broken", text, own_build.rebuild_command(), details)

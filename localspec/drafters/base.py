@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Budget, Eager, Evidence, Pace
+from localspec.core.plan import NO_LIMIT, Budget, Eager, Evidence, Pace
 from localspec.core.values import Distribution, Draft, Logits, Proposal, TokenView, no_draft
 from localspec.drafters.lookup.predicted_text import PredictedText
 
@@ -30,6 +30,9 @@ class Ask:
     probe: bool = False
     """Propose nothing; read the missing tokens and return evidence on them from `commit`. Drafters
     whose every proposal brings evidence ignore it."""
+    reads: int = NO_LIMIT
+    """Most of the missing tokens that a probe reads, from the first one on. Drafters whose reading
+    is no work of theirs ignore it."""
     prompt: int = 0
     """Prompt length in `tokens`; drafts are scored on emitted tokens only."""
     room: int = 0

@@ -37,6 +37,10 @@ _FLAGS = (
 _SUFFIXES = frozenset({".cpp", ".h"})
 
 
+class RefusedError(LocalspecError):
+    """The compiler refuses the source."""
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """A compiled library."""
@@ -67,7 +71,7 @@ class Compiler:
         """Compile to the file ``made``: the units in it, and the reasons of those left out.
 
         Raises:
-            LocalspecError: no unit compiles, or the seam to llama.cpp does not.
+            RefusedError: no unit compiles, or the seam to llama.cpp does not.
         """
         scratch = made.parent
         included.write(scratch / "llama.cpp")
@@ -85,14 +89,14 @@ class Compiler:
         units = tuple(name for name, why in failed.items() if not why)
         left_out = {name: why for name, why in failed.items() if why}
         if not units:
-            raise LocalspecError(f"the kernels do not compile: {next(iter(left_out.values()))}")
+            raise RefusedError(f"the kernels do not compile: {next(iter(left_out.values()))}")
         include = [f"-I{scratch / 'llama.cpp' / folder}" for folder in INCLUDED]
         line = [f"-DLS_HAS_{name}" for name in units]
         line += [*include, "-shared", str(self.source / "plugin.cpp")]
         line += [str(scratch / f"{name}.o") for name in units]
         why = self._run([*line, *self._link()], made)
         if why:
-            raise LocalspecError(f"the kernels do not compile: {why}")
+            raise RefusedError(f"the kernels do not compile: {why}")
         return units, left_out
 
     def _link(self) -> list[str]:
@@ -215,6 +219,7 @@ def obtain(
     """The library; compiled now, after ``on_start``, if it is not there.
 
     Raises:
+        RefusedError: the compiler refuses it; says why.
         LocalspecError: it cannot be compiled; says why, and what to do.
     """
     why = impossible()
@@ -227,9 +232,10 @@ def obtain(
     if command is None:
         raise LocalspecError(f"there is no C++ compiler: {cxx.how_to_install()}")
     assert libraries is not None  # its version is known
+    included = headers(offline=True) if offline else None
     if on_start is not None:
         on_start()
-    included = headers(offline=offline)
+    included = included or headers()
     return store(Compiler(tuple(command), libraries, of_machine()), included, places(), on_unit)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def write(source: str, destination: str, bits: int | None, drop: Sequence[int]) 
     layers = (ctypes.c_int32 * (len(drop) + 1))(*drop, -1)
     if drop:
         params.prune_layers = ctypes.cast(layers, ctypes.POINTER(ctypes.c_int32))
-    code: int = c_api.llama_model_quantize(source.encode(), destination.encode(), params)
+    code: int = c_api.llama_model_quantize(os.fsencode(source), os.fsencode(destination), params)
     return code
 
 

@@ -75,7 +75,7 @@ class Encoder:
         params.n_threads = given.threads
         params.media_marker = _MARKER
         library.errors_since(0)
-        self._ptr = self._call("init_from_file", str(path).encode(), model, params)
+        self._ptr = self._call("init_from_file", os.fsencode(path), model, params)
         if not self._ptr:
             reason = (library.errors_since() or ["no reason given"])[-1]
             raise UnsupportedModelError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
+from localspec.core.files import native
 from localspec.kernels.library import KernelLibrary
 from localspec.llama import library
 
@@ -23,6 +24,8 @@ class _Process:
     kernels: KernelLibrary | None = None
     libraries: Path | None = None
     unit: str = ""
+    digest: str = ""
+    """SHA-256 of their library: the compiler is no part of its folder's name."""
 
 
 _process = _Process()
@@ -43,6 +46,7 @@ def register(path: Path, libraries: Path, unit: str) -> str:
             kernels = KernelLibrary(path, libraries)
             _process.unit = kernels.register(unit)
             _process.kernels, _process.libraries = kernels, libraries
+            _process.digest = native.recorded(path)
         return _process.unit
 
 
@@ -80,5 +84,5 @@ def build() -> list[str]:
     """All that identifies what computes in this process: llama.cpp's build, and our library."""
     found = [library.version(), library.commit(), library.system_info()]
     if _process.kernels is not None:
-        found += [_process.kernels.path.parent.name, _process.unit]
+        found += [_process.kernels.path.parent.name, _process.unit, _process.digest]
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +117,7 @@ def serve(
     reports = _reporting(available)  # ctypes callbacks live as long as they are referenced
     handles = _local_handles() or [_processor(reports)]
     array = (_P * len(handles))(*handles)
-    folder = None if cache is None else str(cache).encode()
+    folder = None if cache is None else os.fsencode(cache)
     start(address.encode(), folder, threads, len(handles), array)
 
 
@@ -130,7 +131,7 @@ def _load(plugin: Path) -> Any:
     library.start()
     library.errors_since(0)
     load = _function("ggml_backend_load", _P, ctypes.c_char_p)
-    registry = load(str(trusted(plugin)).encode())
+    registry = load(os.fsencode(trusted(plugin)))
     if not registry:
         reason = (library.errors_since() or ["no reason given"])[0]
         raise WorkerError(

@@ -10,9 +10,11 @@ import dataclasses
 import hashlib
 import json
 import math
+import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from pathlib import Path
 from localspec.compiling import cxx
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
-from localspec.core.files import paths, whole_file
+from localspec.core.files import native, paths, whole_file
 from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask, command
 from localspec.kernels import build
@@ -180,11 +182,7 @@ def identity(built: Built) -> str:
     Raises:
         LocalspecError: llama-cpp-python is not installed.
     """
-    try:
-        record = built.path.with_name(f"{built.path.name}.sha256").read_text(encoding="ascii")
-    except (OSError, ValueError):
-        record = ""
-    facts = [_EDITION, build.key(), record.strip(), soundness.identity()]
+    facts = [_EDITION, build.key(), native.recorded(built.path), soundness.identity()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -209,11 +207,33 @@ def recorded(built: Built) -> Proved | None:
 
 
 def failed_before() -> str:
-    """Why compiling the same source failed; "" if it did not."""
+    """Why compiling the same source by the same compiler failed; "" if it did not, or if it is time
+    to try it again.
+    """
     saved = _saved(build.key())
-    if saved is None or cxx.command() is None:
+    try:
+        if saved is None or saved["compiler"] != _compiler():
+            return ""
+        left = float(str(saved["until"])) - time.time()
+        return str(saved["unbuilt"]) if 0 < left <= float(str(saved["seconds"])) else ""
+    except (KeyError, ValueError):
         return ""
-    return str(saved.get("unbuilt", ""))
+
+
+def save_failure(why: str, seconds: float) -> None:
+    """Remember for so long why compiling failed, where that is possible."""
+    until = {"until": time.time() + seconds, "seconds": seconds, "compiler": _compiler()}
+    save({"identity": build.key(), "unbuilt": why, **until})
+
+
+def _compiler() -> list[str]:
+    """The compiler: its command, and what changes when it is exchanged or updated."""
+    line = cxx.command()
+    program = shutil.which(line[0]) if line is not None else None
+    if line is None or program is None:
+        return []
+    facts = Path(program).stat()
+    return [*line, str(facts.st_size), str(facts.st_mtime_ns)]
 
 
 def _places() -> list[Path]:

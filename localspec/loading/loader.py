@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localspec.compiling import own_build
 from localspec.core import drafter_registry
 from localspec.core.errors import OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
@@ -35,6 +36,7 @@ from localspec.loading.selection import Selection, read_headers, select
 from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
 from localspec.loading.target import CacheOnHostError, LoadedTarget, TargetLoading, connected
+from localspec.models.catalog.links import is_offline
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.adapters import require_fitting, require_fitting_vector
 from localspec.models.gguf.model_file import ModelFile
@@ -106,10 +108,13 @@ def load(
     Raises:
         LocalspecError: see `localspec.core.errors`; nothing stays loaded.
     """
+    options = dataclasses.replace(options, offline=options.offline or is_offline())
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell(on_event, "checking llama.cpp on this processor, once"))
-    own = own_kernels.engage(options.kernels, lambda what: _tell(on_event, what))
+    own = own_kernels.engage(
+        options.kernels, lambda what: _tell(on_event, what), offline=options.offline
+    )
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
         _require_adapter(adapter.path, files.target)
@@ -173,6 +178,8 @@ class _Loader:
         """
         options = self.selection.options
         notices = (*self.files.notices, *self.earlier.notices, *_adapted(options))
+        if passed := own_build.passed_over():
+            notices = (passed, *notices)
         if options.strict:
             return self._load_planned(options.kv_type or "f16", notices)
         try:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from localspec.compiling import own_build
+from localspec.compiling import cxx, own_build
 from localspec.core.errors import LocalspecError, NoKernelError
 from localspec.core.safe_text import safe_line
 from localspec.kernels import build
@@ -21,9 +21,13 @@ from localspec.kernels.build import Built
 from localspec.kernels.instruction_sets import title
 from localspec.loading import kernel_proof
 from localspec.loading.kernel_proof import Proved
+from localspec.models.catalog.links import is_offline
 
 OWN, LLAMA = "own", "llama"
 """Values of ``--kernels`` beside auto."""
+_HOUR_S, _DAY_S = 3600.0, 86400.0
+"""For how long a failure to compile is remembered: one of the network or the disk, and one of the
+compiler, which may take a minute to refuse, and may lack a header that is installed later."""
 _COMPILING = "compiling kernels for this processor, once; it may take a minute"
 
 
@@ -49,10 +53,15 @@ NOT_WANTED = Choice("", "--kernels llama")
 
 
 def engage(
-    wanted: str | None, on_start: Callable[[str], None] | None = None, *, make: bool = True
+    wanted: str | None,
+    on_start: Callable[[str], None] | None = None,
+    *,
+    make: bool = True,
+    offline: bool = False,
 ) -> Choice:
     """Let our kernels compute this process's models, if they can; compiled and proved now, after
-    ``on_start`` with what is done, where that was not done yet and ``make`` says so.
+    ``on_start`` with what is done, where that was not done yet and ``make`` says so; ``offline``,
+    only from what is on this machine.
 
     Raises:
         LocalspecError: ``wanted`` is `OWN`, and they cannot be used; with the reason.
@@ -60,7 +69,7 @@ def engage(
     if wanted == LLAMA:
         return NOT_WANTED
     try:
-        built, found = _ready(wanted, on_start, make=make)
+        built, found = _ready(wanted, on_start, make=make, offline=offline)
         if found.slower and wanted is None:
             return Choice("", f"ours take {found.times:.2f} times as long on this machine")
         return Choice(_registered(built, found.units), "", asked=wanted == OWN)
@@ -86,7 +95,7 @@ def _registered(built: Built, units: Sequence[str]) -> str:
 
 
 def _ready(
-    wanted: str | None, on_start: Callable[[str], None] | None, *, make: bool
+    wanted: str | None, on_start: Callable[[str], None] | None, *, make: bool, offline: bool = False
 ) -> tuple[Built, Proved]:
     """The library and its proof.
 
@@ -103,10 +112,11 @@ def _ready(
         if known and wanted != OWN:
             raise LocalspecError(known)
         try:
-            built = build.obtain(on_start=lambda: _tell(on_start, _COMPILING))
+            built = build.obtain(offline=offline, on_start=lambda: _tell(on_start, _COMPILING))
         except LocalspecError as error:
-            kernel_proof.save({"identity": build.key(), "unbuilt": str(error)})
-            raise
+            if offline or cxx.command() is None:
+                raise  # which takes no time, and ends with the flag or with a compiler
+            raise LocalspecError(_remembered(error)) from None
     if built is None:
         raise LocalspecError(f"they are not compiled; run {command_line()}")
     found = kernel_proof.recorded(built)
@@ -118,6 +128,14 @@ def _ready(
     if not found.unit:
         raise LocalspecError(_failures(found))
     return built, found
+
+
+def _remembered(error: LocalspecError) -> str:
+    """What is said of a failure to compile until it is tried again, by itself or by the user."""
+    refused = isinstance(error, build.RefusedError)
+    again = f"tried again in {'a day' if refused else 'an hour'}, or at once by {command_line()}"
+    kernel_proof.save_failure(f"{error}; {again}", _DAY_S if refused else _HOUR_S)
+    return f"{error}; {again}"
 
 
 def _tell(on_start: Callable[[str], None] | None, what: str) -> None:
@@ -195,7 +213,7 @@ def without_making() -> str | None:
 def main() -> int:
     """Entry point for scripts/bootstrap.py and users: compile and prove; one line of the result."""
     try:
-        choice_of, found = _ready(OWN, None, make=True)
+        choice_of, found = _ready(OWN, None, make=True, offline=is_offline())
         if found.times is None:
             kernel_proof.timed(choice_of, found)
         for name, why in choice_of.left_out.items():

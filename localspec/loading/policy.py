@@ -17,6 +17,7 @@ from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
 from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
+from localspec.loading import soundness
 from localspec.models.gguf.shards import fingerprint
 from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import Controller
@@ -250,6 +251,7 @@ def _read_shares(drafting: Mapping[str, Timed], knowledge: Knowledge) -> dict[st
 def state_identity(target: Context) -> str:
     """A digest of all that a saved state of the target's KV cache depends on."""
     facts = {**_setting(target), "context": target.capacity, "sequences": target.sequences}
+    facts["libraries"] = soundness.digest()
     return name_of(facts).removesuffix(".json")
 
 

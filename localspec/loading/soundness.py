@@ -38,6 +38,10 @@ many minutes, once. A step that hangs ends earlier, by its own alarm."""
 _DRIVER = Path("/sys/module/nvidia/version")
 _NODES = ("/dev/nvidiactl", "/dev/dxg")
 """What a process reaches NVIDIA's cards by, on WSL2 the second; a container may have neither."""
+_GPUS = Path("/proc/driver/nvidia/gpus")
+_PCI = Path("/sys/bus/pci/devices")
+_DRM = Path("/sys/class/drm")
+_VULKAN_VARIABLES = ("GGML_VK_VISIBLE_DEVICES", "VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 _EDITION = 1
 """Raised when the proof itself changes."""
 _FILE = "llama-proof.json"
@@ -59,6 +63,8 @@ class Soundness:
     failed_plain: str = ""
     """The failure with weights as they are in the file; the build is unsound then."""
     seconds: float = 0.0
+    digest: str = ""
+    """SHA-256 of the library's files."""
 
     @property
     def sound(self) -> bool:
@@ -163,8 +169,8 @@ def usual_prover() -> Prover:
 
 
 def identity() -> str:
-    """Digest of the library's files and the processor, for a CUDA build also of NVIDIA's driver;
-    takes less than a millisecond.
+    """Digest of the library's files, by their names, sizes and times, and the processor; for a
+    build for CUDA or Vulkan also of the cards. Takes a millisecond.
 
     Raises:
         LocalspecError: llama-cpp-python is not installed.
@@ -173,19 +179,40 @@ def identity() -> str:
     for path in sorted(_library_folder().iterdir()):
         facts = path.stat()
         files.append([path.name, facts.st_size, facts.st_mtime_ns])
-    cards = graphics() if any("cuda" in str(name) for name, *_ in files) else []
+    names = " ".join(str(name) for name, *_ in files)
+    cards = graphics() if "cuda" in names else []
+    cards += _vulkan() if "vulkan" in names else []
     facts_of_all = json.dumps([_EDITION, files, processor(), *cards])
     return hashlib.sha256(facts_of_all.encode()).hexdigest()
 
 
 def graphics() -> list[str]:
-    """NVIDIA's driver, and which of its cards this process may use, as far as files tell."""
+    """NVIDIA's driver, its cards, and which of them this process may use, as far as files tell."""
     try:
         driver = _DRIVER.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         driver = ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return [driver, visible, *(node for node in _NODES if Path(node).exists())]
+    nodes = [node for node in _NODES if Path(node).exists()]
+    nodes += sorted(map(str, Path("/dev").glob("nvidia[0-9]*")))
+    # Not their UUIDs: the driver knows those only while a card is in use.
+    cards = [_card(_PCI / place.name) for place in sorted(_GPUS.glob("*"))]
+    return [driver, visible, *nodes, *cards]
+
+
+def _vulkan() -> list[str]:
+    """The cards with a driver, and which of them Vulkan is to use."""
+    chosen = [os.environ.get(name, "") for name in _VULKAN_VARIABLES]
+    return [*chosen, *(_card(node / "device") for node in sorted(_DRM.glob("renderD*")))]
+
+
+def _card(folder: Path) -> str:
+    """What a card is, by the system's folder of its PCI device."""
+    facts = [folder.name]
+    for name in ("vendor", "device", "subsystem_vendor", "subsystem_device"):
+        with contextlib.suppress(OSError, ValueError):
+            facts.append((folder / name).read_text(encoding="ascii").strip())
+    return " ".join(facts)
 
 
 def _library_folder() -> Path:
@@ -212,8 +239,34 @@ def recorded() -> Soundness | None:
     wanted = identity()
     for place in _places():
         with contextlib.suppress(KeyError, codec.CodecError):  # else the build is proved again
-            return codec.decode(Soundness, _saved(place)[wanted])
+            found = codec.decode(Soundness, _saved(place)[wanted])
+            if found.digest:
+                return found
     return None
+
+
+def digest() -> str:
+    """SHA-256 of the contents of the library's files, from when they were proved: two builds of one
+    commit by two compilers may compute other bits.
+
+    Raises:
+        LocalspecError: llama-cpp-python is not installed, or cannot be read.
+    """
+    known = recorded()
+    return known.digest if known is not None else _digest()
+
+
+def _digest() -> str:
+    found = hashlib.sha256()
+    try:
+        for path in sorted(_library_folder().iterdir()):
+            if path.is_file():
+                with path.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                found.update(f"{path.name} {content}\n".encode())
+    except OSError as error:
+        raise LocalspecError(f"llama.cpp cannot be read: {error.strerror or error}") from None
+    return found.hexdigest()
 
 
 def _saved(place: Path) -> dict[str, Any]:
@@ -225,8 +278,8 @@ def _saved(place: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _record(soundness: Soundness) -> None:
-    made = {identity(): codec.encode(soundness)}
+def _record(soundness: Soundness, wanted: str) -> None:
+    made = {wanted: codec.encode(soundness)}
     for place in _places():
         scratch = place.with_suffix(f".{os.getpid()}")
         try:
@@ -250,8 +303,10 @@ def proved(prover: Prover | None = None, on_start: Callable[[], None] | None = N
         return known
     if on_start is not None:
         on_start()
+    wanted = identity()  # of before: the first use of a card makes its nodes
     found = (prover or usual_prover()).soundness()
-    _record(found)
+    found = dataclasses.replace(found, digest=_digest())
+    _record(found, wanted)
     return found
 
 

@@ -24,6 +24,7 @@ from localspec.llama.limits import STRICT_BATCH
 from localspec.llama.model import Model
 from localspec.llama.self_test import CELLS, SEQUENCES, Difference, SelfTest
 from localspec.llama.strict import Recipe, recipes, strict_context
+from localspec.loading import soundness
 from localspec.loading.kernels import Kernels
 from localspec.loading.resources import Parts
 from localspec.models.gguf.model_file import ModelFile
@@ -145,6 +146,7 @@ class StrictLoading:
             "device": [(d.kind, d.description) for d in devices()],
             "driver": driver(),
             "build": own_kernels.build(),
+            "libraries": soundness.digest(),
         }
         if adapters := model.adapters.every().parts:
             facts["adapters"] = adapters

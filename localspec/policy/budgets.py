@@ -76,6 +76,8 @@ class Look:
     since: int
     """The round from which on that is counted."""
     wait: int = 0
+    longest: int = LONGEST
+    """Most rounds between two."""
     made: int = 0
     useful: int = 0
     """Looks so far, and those after which something else was done."""
@@ -92,7 +94,7 @@ class Look:
 
     def look(self, now: int) -> None:
         """It is looked at in this round."""
-        self.wait, self.since = min(LONGEST, max(self.first, 2 * self.wait)), now
+        self.wait, self.since = min(self.longest, max(self.first, 2 * self.wait)), now
         self.made += 1
         self.open = True
 

@@ -13,20 +13,22 @@ from collections.abc import Collection, Mapping, Sequence
 
 from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
-from localspec.core.plan import PLAIN, DraftPlan, Evidence, Outcome, RequestState
+from localspec.core.plan import NO_LIMIT, PLAIN, DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.settings_schema import MAX_K
-from localspec.policy.budgets import LOOKS
+from localspec.policy.budgets import LOOKS, Look
 from localspec.policy.costs import Costs
 from localspec.policy.decide import Option, decide
 from localspec.policy.gain import Budgets
-from localspec.policy.options import Options, Reply
-from localspec.policy.prices import RECENT, PriceList, row_factors
+from localspec.policy.options import TRIAL, Options, Reply
+from localspec.policy.prices import RECENT, UNSEEN, PriceList, row_factors
 from localspec.policy.reasons import ON
 from localspec.policy.storage import Knowledge
 
 UNPADDED = 32
 """Rounds from one whose pass is not padded to the next, so that the cost of widths that are padded
 stays measured."""
+WIDE = (4, 4, 4, 4)
+"""Rows of a pass that shows what a usual draft's takes, by those that it needs."""
 KEPT_UP = 2
 """Tokens that a drafter reads at most in its first pass of a draft, where it drafts every round."""
 
@@ -58,6 +60,8 @@ class Controller:
         self._replies: dict[int, Reply] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
         """Length of the prompt that is being read, and whether drafters read it too."""
+        self._wide = Look(TRIAL, 0, TRIAL, longest=NO_LIMIT)
+        """When passes over several tokens are looked at without a draft."""
         self._round = 0
         self._requests = 1
 
@@ -124,7 +128,25 @@ class Controller:
         reply.status.requests, reply.status.unread = self._requests, reply.state.unread
         self._options.planned(reply, self._round)
         pads = self._requests == 1 and self._round % UNPADDED > 0
-        return DraftPlan(reply.decision.steps, self._prices.widths if pads else ())
+        widths = self._prices.widths if pads else ()
+        return DraftPlan(reply.decision.steps, WIDE if self._looks_at_wide_passes() else widths)
+
+    def _looks_at_wide_passes(self) -> bool:
+        """Whether this pass has four rows at least, to see what these cost: where they are believed
+        to cost so much more than was measured that no draft may show it, and the session can pay.
+        """
+        look, session = self._wide, self._options.session
+        if self._prices.measured_share >= UNSEEN or len(self._prices.unpadded) < len(WIDE):
+            look.used(self._round)
+            look.begin(self._round)
+            return False
+        price = float(self._prices.unpadded[len(WIDE) - 1]) - 1
+        due = self._prices.pads and self._requests == 1 and look.due(self._round)
+        if not due or price > look.chance * session.left:
+            return False
+        session.spend(price)
+        look.look(self._round)
+        return True
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Update times by width, acceptance by confidence, and budgets by what was won and lost."""
@@ -173,12 +195,14 @@ class Controller:
         costs, n, source = self.costs, self._requests, o.source
         plain = n / costs.verify(n)
         reply = self._replies.get(o.seq)
-        unread = 0 if reply is None else reply.state.unread
+        unread, decided = (reply.state.unread, reply.decision.candidates) if reply else (0, ())
         spent = 0.0
         if o.probed is not None:
             spent = o.probed.seconds * plain
-            costs.bounded(o.probed.source, o.probed.seconds)
-            price = self._prices.reading(o.probed.source, unread, n)
+            if o.probed.seconds > 0:  # else there was nothing that could be read
+                costs.bounded(o.probed.source, o.probed.seconds)
+            probes = [c.option.reads for c in decided if c.option.source == o.probed.source]
+            price = self._prices.reading(o.probed.source, min([unread, *probes]), n)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
             if reply is not None:
                 reply.budget.spent += spent / n

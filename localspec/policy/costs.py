@@ -25,6 +25,9 @@ from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter
 
 SETTLE = 2
 """First passes of a width in this process that may be slow, since graphs are being built."""
+WIDTHS = 48
+"""Widths with offsets of their own: what an observation takes grows with the square. Those of many
+requests with drafts of all lengths are hundreds; further ones count as the nearest of these."""
 FIRST_ANSWER = 1e-4
 """Most seconds that count of the first answer of a drafter that copies: it may include the time for
 indexing a long text."""
@@ -67,7 +70,8 @@ class Costs:
         """Drafter that copies -> seconds of an answer, which no slowness of passes changes."""
         self._states: dict[int | str, int] = {}
         """Width or drafter -> its offset in the filter."""
-        for n, seconds in plausible(sweep).items():
+        self._sweep = plausible(sweep)
+        for n, seconds in self._sweep.items():
             self._know(n, seconds)
         for source, seconds in (drafts or {}).items():
             self._know_draft(source, seconds)
@@ -138,6 +142,15 @@ class Costs:
         one = min(self._base)
         return self._filter.deviation(self._parts(nearest), self._parts(one))
 
+    def measured_share(self, width: int) -> float:
+        """What was measured of the extra time of so wide a pass, as a share of that believed now;
+        1 at most.
+        """
+        known = list(self._sweep)
+        one, wide = np.interp([1, width], known, list(self._sweep.values()))
+        extra = self.verify(width) / self.verify(1) - 1
+        return min(1.0, float(wide / one - 1) / extra) if extra > 0 else 1.0
+
     def draft_doubt(self, source: str) -> float:
         """The same for a drafted token; 0 where none was measured."""
         if source in self._answers or source not in self._drafts:
@@ -153,6 +166,9 @@ class Costs:
         """Record a pass over ``width`` tokens."""
         if seconds <= 0:
             return
+        if width not in self._base and len(self._base) >= WIDTHS:
+            nearest = min(self._base, key=lambda n: abs(math.log(n / width)))
+            width, seconds = nearest, seconds * self.verify(nearest) / self.verify(width)
         if width not in self._base:
             several = math.exp(self._filter[CostFilter.STEEPNESS] * (width > 1))
             self._know(width, float(self._quiet(width)) / several)

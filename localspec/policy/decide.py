@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from localspec.core.drafter_registry import Branching
-from localspec.core.plan import NOTHING, Budget, DraftStep
+from localspec.core.plan import NO_LIMIT, NOTHING, Budget, DraftStep
 from localspec.policy.acceptance import bin_of
 from localspec.policy.gain import PLENTY, Budgets, Expected
 from localspec.policy.prices import MARGIN, Prices, zero_to
@@ -53,7 +53,10 @@ class Option:
     at_best: Prices | None = None
     """Prices as low as they may well be, where a trial is due that would measure them."""
     probe: float = math.inf
-    """What reading the text that it missed costs, where a probe is due that is worth it."""
+    """What reading the text that it missed costs the reply, where a probe is due that is worth it:
+    nothing, where the session pays."""
+    reads: int = NO_LIMIT
+    """Most tokens that the probe reads: one, to see what a drafted token costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def decide(options: Sequence[Option], unread: int, budgets: Budgets) -> Decision
         candidate = _copying(option, budgets) if copies else _computing(option, unread, budgets)
         candidates.append(candidate)
         if candidate.probes:
-            probes = (DraftStep(option.source, NOTHING, probe=True),)
+            probes = (DraftStep(option.source, NOTHING, probe=True, reads=option.reads),)
         if candidate.decided in {"asked", "trial", "copies"}:
             steps.append(_step(candidate, instead))
         if candidate.decided == "asked" and len(options) > 1:

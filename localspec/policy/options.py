@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from localspec.core.drafter_registry import Branching
-from localspec.core.plan import RequestState
+from localspec.core.plan import NO_LIMIT, RequestState
 from localspec.policy.acceptance import COMPUTES, COPIES, AcceptanceEstimate
 from localspec.policy.budgets import Look, ReplyBudget, SessionBudget
 from localspec.policy.decide import UNDECIDED, Decision, Option
@@ -69,6 +69,8 @@ class Options:
         self.prices = prices
         self.session = SessionBudget()
         self._looks: dict[Key, tuple[Look, Look]] = {}
+        self._priced: dict[str, Look] = {}
+        """When the cost of a drafter's tokens is looked at."""
         self.usual = USUAL_LENGTH
         """Tokens of a usual reply."""
 
@@ -106,11 +108,17 @@ class Options:
         """What is looked at in this round, and what is acted on."""
         for c in reply.decision.candidates:
             probe, trial = self.looks((c.option.source, reply.state.sampling), now)
+            price = self._priced.get(c.option.source)
+            if price is not None and c.decided == "asked":
+                price.used(now)
+                price.begin(now)
+            elif price is not None and c.probes:
+                price.look(now)
             if c.decided == "asked":
                 probe.used(now)
                 trial.used(now)
                 trial.begin(now)
-            elif c.probes:
+            elif c.probes and c.option.reads > 1:
                 probe.look(now)
             if c.option.at_best is not None and c.decided != "trial":
                 trial.later(now)
@@ -138,10 +146,32 @@ class Options:
             if price > (1 - reply.chances) * self.left(reply.state) * worth:
                 price = math.inf
                 probe.later(now)
+        reads = NO_LIMIT
+        lacks = not copies and breadth and price > reply.budget.spare
+        if lacks and self._prices_token(key, reply, own, now):
+            price, reads = 0.0, 1
         answer = prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0
         branching, at_best = self._branching.get(source, CHAIN), own.at_best if trying else None
         expected = partial(reply.expected, source, len(own.costs))
-        return Option(source, expected, own, copies, answer, breadth, branching, at_best, price)
+        return Option(
+            source, expected, own, copies, answer, breadth, branching, at_best, price, reads
+        )
+
+    def _prices_token(self, key: Key, reply: Reply, prices: Prices, now: int) -> bool:
+        """Whether to look at what a drafted token costs, by reading one: where drafts may win that
+        price in the reply if they cost nothing, and the session has it.
+        """
+        look = self._priced.setdefault(key[0], Look(TRIAL, now, TRIAL, longest=NO_LIMIT))
+        early = reply.budget.emitted < min(TRIAL, self.usual / 4)
+        if early or reply.state.unread < 2 or not look.due(now):
+            return False
+        if prices.cost > look.chance * self.session.left:
+            return False
+        worth = prospect(self.drafter(key), prices.free, (DOUBT,))
+        if prices.cost <= self.left(reply.state) * worth:
+            return True
+        look.later(now)
+        return False
 
     def _with_luck(
         self, key: Key, unread: int, prices: Prices, requests: int, now: int

@@ -78,6 +78,11 @@ class Prices:
         passes, drafts = (math.exp(-DOUBT * max(0.0, d - DOUBTFUL)) for d in self._doubts)
         return Prices(1 + min(UNSEEN, passes) * (self.curve - 1), self.cost * drafts)
 
+    @property
+    def free(self) -> Prices:
+        """Prices if drafting a token took no time."""
+        return Prices(self.curve, 0.0)
+
 
 def most_gain(curve: Curve, cost: float) -> float:
     """Tokens that a round gains if every token of the best length is accepted."""
@@ -120,7 +125,7 @@ class PriceList:
         self, curves: dict[int, Costs], k_max: int, shares: Mapping[str, float], *, pads: bool
     ) -> None:
         """``curves``, by bucket of context length, is updated; see `Controller` for the rest."""
-        self._curves, self._k_max, self._read_shares, self._pads = curves, k_max, shares, pads
+        self._curves, self._k_max, self._read_shares, self.pads = curves, k_max, shares, pads
         self.replace({})
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
@@ -135,6 +140,8 @@ class PriceList:
         self._prices: dict[tuple[str, float, int], Prices] = {}
         self.doubt = 0.0
         """Standard deviation of the logarithm of what a usual draft's pass costs."""
+        self.measured_share = 1.0
+        """See `Costs.measured_share`, of a usual draft's pass."""
         self.widths: Sequence[int] = ()
         """See `DraftPlan.widths`."""
         self.curve: Curve = np.ones(1)
@@ -153,8 +160,8 @@ class PriceList:
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
         seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
         self.curve = self.unpadded = seconds / seconds[0]
-        self.doubt = self.costs.doubt(4)
-        self.widths = quickest(seconds) if self._pads and requests == 1 else ()
+        self.doubt, self.measured_share = self.costs.doubt(4), self.costs.measured_share(4)
+        self.widths = quickest(seconds) if self.pads and requests == 1 else ()
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]
         self._prices.clear()

@@ -127,6 +127,10 @@ def _spec(name: str, entry: Any) -> ServerSpec:
         )
     if not isinstance(entry, Mapping):
         raise UsageError(f"{name} is not an object with a command or a url")
+    try:
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{name} has half of a character, which no program can be given") from None
     command, url = _text(name, entry, "command"), _text(name, entry, "url")
     if bool(command) == bool(url):
         raise UsageError(f'{name} needs either "command" or "url"')
@@ -277,7 +281,7 @@ def take_over() -> tuple[list[str], list[str]]:
         text = json.dumps({**whole, form: table}, ensure_ascii=False, indent=2) + "\n"
         try:
             paths.make_parent(path())
-            whole_file.replace(path(), [text.encode()])
+            whole_file.replace(path(), [text.encode("utf-8", "backslashreplace")])
         except OSError as error:
             raise LocalspecError(f"cannot write {path()}: {error.strerror}") from None
     return added, refused

@@ -9,14 +9,14 @@ import argparse
 from collections.abc import Iterable, Sequence
 
 from policy_lab.beliefs import BELIEFS, healed
-from policy_lab.curves import CURVES, DISTURBANCES, OVERRUN
+from policy_lab.curves import BURSTS, CURVES, DISTURBANCES, OVERRUN
 from policy_lab.evidence import Recorded, load
 from policy_lab.gpus import GPU_CURVES, GPU_DISTURBANCES
 from policy_lab.report import SETS, Setting
 from policy_lab.world import with_constructed
 
 _CURVES = (*CURVES, *GPU_CURVES)
-_DISTURBANCES = (*DISTURBANCES, OVERRUN, *GPU_DISTURBANCES)
+_DISTURBANCES = (*DISTURBANCES, *BURSTS, OVERRUN, *GPU_DISTURBANCES)
 
 
 def main() -> None:

@@ -56,6 +56,7 @@ BELIEFS = (
     Belief("every second x 4", lambda n: 4.0 if n in {2, 4, 6, 12, 24} else 1.0),
     Belief("another machine", other=True),
     Belief("drafts x 5", drafts=5.0),
+    Belief("drafts x 20", drafts=20.0),
     Belief("drafts / 5", drafts=0.2),
 )
 

@@ -151,6 +151,8 @@ class Disturbance:
     stalls: float = 0.0
     """Share of passes that take five times as long."""
     factor: Factor = field(default=lambda _seconds, _width: 1.0)
+    drafting: Callable[[float], float] = field(default=lambda _seconds: 1.0)
+    """Seconds since the beginning -> factor on drafts beside that on a pass over one token."""
 
     def observed(self, rng: random.Random) -> float:
         """A random factor on one measurement, which is no property of the machine."""
@@ -174,6 +176,15 @@ def _neighbour(seconds: float, width: int) -> float:
     return 1.4 if width == 1 else 2.1
 
 
+def _burst(seconds: float) -> float:
+    """Ten times for two seconds of every sixty."""
+    return 10.0 if 10 <= seconds % 60 < 12 else 1.0
+
+
+def _wide_burst(seconds: float, width: int) -> float:
+    return _burst(seconds) if width > 1 else 1.0
+
+
 DISTURBANCES = (
     Disturbance("steady"),
     Disturbance("noisy", noise=0.15),
@@ -182,6 +193,12 @@ DISTURBANCES = (
     Disturbance("neighbour", factor=_neighbour),
     Disturbance("stalls", stalls=0.01),
 )
+BURSTS = (
+    Disturbance("slow-drafts", drafting=_burst),
+    Disturbance("slow-passes", factor=_wide_burst),
+    Disturbance("slow-both", factor=_wide_burst, drafting=_burst),
+)
+"""What drafts need takes ten times as long for a while, and plain passes do not."""
 OVERRUN = Disturbance("overrun", noise=0.9)
 """Other programs compute on all cores: passes wait for whole time slices of theirs."""
 

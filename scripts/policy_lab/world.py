@@ -235,7 +235,7 @@ class World:
         plans = self._policy.plan([r.state for r in running])
         # Plain decoding makes equal passes, one after the other.
         plain = table[len(running)] * factor(self.seconds, len(running)) + self._launches.replayed
-        one = table[1] * factor(self.seconds, 1)
+        one = table[1] * factor(self.seconds, 1) * self._disturbance.drafting(self.seconds)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
         width = len(running) * max(d.rows for d in drafts)
         asked = max(1, sum(d.apart_ms > 0 for d in drafts))
@@ -312,11 +312,12 @@ class World:
         if not isinstance(source, Predictions):
             return 0.0
         read = item.read[step.source]
-        for place in range(max(read, item.at - PROBED, 0), item.at):
+        upto = min(item.at, read + step.reads)
+        for place in range(max(read, upto - PROBED, 0), upto):
             confidence, right = source.known(place)
             evidence.append(Evidence(item.seq, step.source, 0, confidence, right))
-        item.read[step.source] = item.at
-        read_ms = self._reading(item.at - read) / self._table[1]
+        item.read[step.source] = upto
+        read_ms = self._reading(upto - read) / self._table[1]
         return ASKING[step.source].token * one * max(1.0, read_ms)
 
     def _chain(

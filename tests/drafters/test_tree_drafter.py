@@ -133,6 +133,19 @@ def test_a_look_compares_with_what_the_target_chose_and_not_with_the_prompt() ->
     assert trees.commit([Committed(0, known, [4])]) == []
 
 
+def test_a_look_that_reads_one_token_leaves_the_rest_and_takes_no_evidence_of_the_prompt() -> None:
+    trees = drafter()
+    known = [0, 1, 2, 3, 4]
+    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), probe=True, prompt=2, reads=1)
+    found = []
+    for unread in (3, 2, 1, 0, 0):
+        (draft,) = trees.propose([look])
+        assert trees.unread(0, known) == unread
+        found.append((len(trees.commit([Committed(0, known, [])])), draft.seconds > 0))
+    # The first token is followed by one of the prompt; at last there is nothing left to read.
+    assert found == [(0, True), (1, True), (1, True), (1, True), (0, False)]
+
+
 def test_ids_and_lengths_beyond_the_draft_model_end_drafting_and_nothing_else() -> None:
     trees = drafter()
     assert len(trees.propose([ask([0, 77, 1], Budget(6, 2, 3))])[0]) == 0

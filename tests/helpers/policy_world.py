@@ -70,9 +70,10 @@ def play(
         step = plan.steps[0] if plan.steps else None
         if step is not None and step.probe:
             played.probes += 1
-            seen = [says(i) for i in range(max(read, at - 16, 0), at)]
+            upto = min(at, read + step.reads)
+            seen = [says(i) for i in range(max(read, upto - 16, 0), upto)]
             evidence = [Evidence(0, step.source, 0, c, s) for c, s in seen]
-            draft_s, read = cost * (1 + 0.3 * (at - read)), at
+            draft_s, read = cost * (0.7 + 0.3 * (upto - read)), upto
         elif step is not None and step.budget.nodes:
             read = at
             while drafted < step.budget.depth:

@@ -85,7 +85,7 @@ def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(compiler
 @pytest.mark.parametrize("fails", ["unit.cpp", "plugin.cpp"])
 def test_a_compiler_that_fails_leaves_nothing(compiler: Path, fails: str) -> None:
     compiler.write_text(COMPILER.format(fails=fails))
-    with pytest.raises(LocalspecError, match=r"kernels do not compile: a\.h:1: error: no"):
+    with pytest.raises(build.RefusedError, match=r"kernels do not compile: a\.h:1: error: no"):
         build.obtain()
     assert build.stored() is None
 
@@ -94,8 +94,10 @@ def test_a_compiler_that_fails_leaves_nothing(compiler: Path, fails: str) -> Non
 def test_a_header_with_one_other_byte_is_not_compiled(source: Path) -> None:
     with (source / "ggml/src/ggml-impl.h").open("ab") as file:
         file.write(b" ")
+    told: list[bool] = []
     with pytest.raises(LocalspecError, match="start with the network once"):
-        build.obtain(offline=True)
+        build.obtain(offline=True, on_start=lambda: told.append(True))
+    assert not told, "nothing is compiled"
 
 
 @pytest.mark.usefixtures("source")

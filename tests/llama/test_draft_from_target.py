@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +26,17 @@ def layers_of(path: Path) -> int:
 
 def never() -> bool:
     return False
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are UTF-8 there")
+def test_files_below_a_folder_whose_name_is_not_utf_8_are_read_and_written(
+    files: Files, tmp_path: Path
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    shutil.copyfile(files.target, folder / "target.gguf")
+    make(folder / "target.gguf", folder / "draft.gguf", bits=None, layers=[0], cancelled=never)
+    assert layers_of(folder / "draft.gguf") == 1
 
 
 def test_fewer_layers_are_written_and_draft_without_changing_the_text(

@@ -22,6 +22,7 @@ from localspec.llama.model import Model
 from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.target import LlamaTarget
 from localspec.policy import Plain
+from localspec.policy.controller import WIDE
 from localspec.testing import Fixed
 
 PADDED = ("full", "latent")
@@ -101,6 +102,20 @@ def test_a_padded_reply_is_that_of_plain_decoding(model: Model, kind: str) -> No
         assert {*policy.computed} == wanted
     else:
         assert all(n == width for n, width in policy.computed)
+
+
+class Looking(Wider):
+    """Widens plain passes to four rows, to see what these cost."""
+
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return [DraftPlan((), WIDE if s.emitted % 2 else ()) for s in states]
+
+
+def test_a_plain_pass_that_is_widened_changes_no_token(model: Model, kind: str) -> None:
+    right = reply(model, Off(), Plain("test"), 40)
+    policy = Looking()
+    assert reply(model, Off(), policy, 40) == right
+    assert {*policy.computed} == ({(1, 1), (1, 4)} if kind in PADDED else {(1, 1)})
 
 
 def test_what_the_policy_reckons_with_is_what_the_target_does(model: Model, kind: str) -> None:

@@ -14,6 +14,7 @@ from conftest import Files
 from localspec import Options, Runtime
 from localspec.bench.lab import Lab
 from localspec.core.files import paths
+from localspec.llama import own_kernels as registered
 from localspec.llama.adapters import Adapters
 from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
@@ -65,7 +66,7 @@ class Loads:
 @pytest.fixture(autouse=True)
 def _llama_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice between llama.cpp's kernels; `test_own_kernels.py` is about ours."""
-    monkeypatch.setattr(own_kernels, "engage", lambda *_: own_kernels.NOT_WANTED)
+    monkeypatch.setattr(own_kernels, "engage", lambda *_, **__: own_kernels.NOT_WANTED)
 
 
 @pytest.fixture
@@ -284,6 +285,25 @@ def test_another_driver_has_other_costs_and_other_states(
     after = policy.costs_file(target, {}), policy.state_identity(target)
     assert before[0] != after[0]
     assert before[1] != after[1]
+
+
+def test_states_of_another_compilers_build_are_not_restored(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which has the version, commit and features of the first, and may have other bits."""
+    target = placed(files.target)
+    before = policy.costs_file(target, {}), policy.state_identity(target)
+    monkeypatch.setattr(policy.soundness, "digest", lambda: "another")
+    assert policy.costs_file(target, {}) == before[0]
+    assert policy.state_identity(target) != before[1]
+
+
+def test_kernels_of_another_compiler_are_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = SimpleNamespace(path=Path("/kernels-0/liblocalspec-kernels.so"))
+    monkeypatch.setattr(registered._process, "kernels", kernels)
+    before = registered.build()
+    monkeypatch.setattr(registered._process, "digest", "another")
+    assert registered.build() != before
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+from conftest import Files
 from kernel_stand_ins import stand_in
 
 from localspec.compiling import cxx, own_build
@@ -18,7 +19,7 @@ from localspec.core.options import Options
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered
-from localspec.loading import kernel_proof, own_kernels
+from localspec.loading import kernel_proof, loader, own_kernels
 from localspec.loading.kernel_proof import Proved
 
 pytestmark = pytest.mark.skipif(
@@ -206,22 +207,101 @@ def test_a_check_with_a_limit_compiles_and_proves_nothing(
     assert own_kernels.without_making() == own_kernels.LLAMA
 
 
-def test_an_installation_compiles_them_once_and_remembers_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried = list[str]()
+@pytest.fixture
+def failing(_alone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LocalspecError]:
+    """An installation without compiled kernels, and the errors that compiling ends with."""
+    errors: list[LocalspecError] = []
 
     def fails(**_: object) -> Built:
-        tried.append("tried")
-        raise LocalspecError("the kernels do not compile: a.h: error")
+        raise errors.pop(0)
 
+    compiler = tmp_path / "c++"
+    compiler.write_text("a compiler")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setattr(build, "stored", lambda: None)
     monkeypatch.setattr(own_build, "build", lambda: None)
     monkeypatch.setattr(build, "obtain", fails)
-    monkeypatch.setattr(cxx, "command", lambda: ["c++"])
-    assert own_kernels.engage(None) == own_kernels.engage(None)
-    assert own_kernels.engage(None).why == "the kernels do not compile: a.h: error"
-    assert tried == ["tried"]
+    return errors
+
+
+def test_an_installation_compiles_them_once_and_remembers_a_refusal(
+    failing: list[LocalspecError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing += [build.RefusedError("a.h: error"), build.RefusedError("b.h: error")]
+    first = own_kernels.engage(None)
+    assert first.why.startswith("a.h: error; tried again in a day, or at once by `")
+    assert own_kernels.engage(None) == first
+    (tmp_path / "c++").write_text("another compiler")
+    assert own_kernels.engage(None).why.startswith("b.h: error")
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(build.RefusedError("no"), 86400), (LocalspecError("no"), 3600)]
+)
+def test_a_failure_is_tried_again_in_time(
+    failing: list[LocalspecError],
+    monkeypatch: pytest.MonkeyPatch,
+    error: LocalspecError,
+    seconds: float,
+) -> None:
+    failing += [error, LocalspecError("tried again"), LocalspecError("and again")]
+    own_kernels.engage(None)
+    assert own_kernels.engage(None).why.startswith("no; tried again in ")
+    now = kernel_proof.time.time()
+    monkeypatch.setattr(kernel_proof.time, "time", lambda: now + seconds + 60)
+    assert own_kernels.engage(None).why.startswith("tried again; ")
+    monkeypatch.setattr(kernel_proof.time, "time", lambda: now)
+    assert own_kernels.engage(None).why.startswith("and again; "), "the clock was set back"
+
+
+def test_what_a_compiler_or_the_network_mends_is_not_remembered(
+    failing: list[LocalspecError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing += [LocalspecError("there is no C++ compiler"), LocalspecError("it is not here")]
+    with monkeypatch.context() as bare:
+        bare.setattr(cxx, "command", lambda: None)
+        assert own_kernels.engage(None).why == "there is no C++ compiler"
+    assert own_kernels.engage(None, offline=True).why == "it is not here"
+    failing += [LocalspecError("tried")]
+    assert own_kernels.engage(None).why.startswith("tried; ")
+
+
+@pytest.mark.parametrize("damage", ['"until": "soon"', '"unbuilt": "no"', '"seconds": null'])
+def test_a_damaged_note_of_a_failure_is_none(
+    failing: list[LocalspecError], tmp_path: Path, damage: str
+) -> None:
+    note = tmp_path / "own-kernels.json"
+    note.write_text(f'{{"identity": "{build.key()}", "compiler": [], {damage}}}')
+    failing += [LocalspecError("tried")]
+    assert own_kernels.engage(None).why.startswith("tried; ")
+
+
+class _LoadingError(Exception):
+    """Ends a load where it has been watched for long enough."""
+
+
+@pytest.mark.parametrize(("variable", "flag"), [("1", False), ("", True), ("", False)])
+def test_a_load_that_must_not_connect_compiles_and_fetches_nothing_by_the_network(
+    files: Files, monkeypatch: pytest.MonkeyPatch, variable: str, flag: bool
+) -> None:
+    """`HF_HUB_OFFLINE` forbids it as `--offline` does, also for workers and pictures."""
+    found: list[bool] = []
+
+    def engage(*_: object, offline: bool) -> own_kernels.Choice:
+        found.append(offline)
+        return own_kernels.NOT_WANTED
+
+    def connected(options: Options, _on_event: object) -> None:
+        found.append(options.offline)
+        raise _LoadingError
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", variable)
+    monkeypatch.setattr(own_kernels, "engage", engage)
+    monkeypatch.setattr(loader, "connected", connected)
+    with pytest.raises(_LoadingError):
+        loader.load(Options(model=str(files.target), offline=flag), None, None)
+    assert found == [bool(variable) or flag] * 2
 
 
 def test_another_llama_cpp_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,72 @@ def test_a_build_for_cuda_is_proved_anew_where_a_card_appears(
     assert soundness.recorded() is not None, "two engines with other cards prove once each"
 
 
+CARD = {"vendor": "0x10de", "device": "0x2330", "subsystem_vendor": "0x10de"}
+
+
+@pytest.mark.parametrize("device", ["cuda", "vulkan"])
+def test_a_build_for_a_card_is_proved_anew_on_another_card(
+    own_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    pci = tmp_path / "pci" / "0000:01:00.0"
+    pci.mkdir(parents=True)
+    for name, value in CARD.items():
+        (pci / name).write_text(f"{value}\n")
+    (tmp_path / "gpus" / pci.name).mkdir(parents=True)
+    (tmp_path / "drm" / "renderD128").mkdir(parents=True)
+    (tmp_path / "drm" / "renderD128" / "device").symlink_to(pci)
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / f"libggml-{device}.so").touch()
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(libraries))
+    for name, folder in (("_PCI", "pci"), ("_GPUS", "gpus"), ("_DRM", "drm")):
+        monkeypatch.setattr(soundness, name, tmp_path / folder)
+    soundness.proved(prover("print('{\"worst\": 0}')"))
+    assert soundness.recorded() is not None
+    (pci / "device").write_text("0x2335\n")
+    assert soundness.recorded() is None
+    (pci / "device").write_text("0x2330\n")
+    assert soundness.recorded() is not None
+    if device == "vulkan":
+        monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "1")
+        assert soundness.recorded() is None
+
+
+def test_what_a_proof_itself_changes_does_not_undo_it(
+    own_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first use of a card makes its nodes, and a restart of the machine takes them away."""
+    nodes: list[str] = []
+
+    class Proving(Prover):
+        def soundness(self) -> Soundness:
+            nodes.append("/dev/nvidia0")
+            return Soundness(extra_buffers=True)
+
+    monkeypatch.setattr(soundness, "identity", lambda: f"with {nodes}")
+    soundness.proved(Proving((), {}))
+    nodes.clear()
+    assert soundness.recorded() is not None
+
+
+def test_a_library_is_known_by_its_contents_from_when_it_was_proved(
+    own_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    (libraries / "libllama.so").write_text("by GCC 12")
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(libraries))
+    first = soundness.digest()
+    assert soundness.proved(prover("print('{\"worst\": 0}')")).digest == first
+    with monkeypatch.context() as known:
+        known.setattr(soundness, "_digest", lambda: pytest.fail("read again"))
+        assert soundness.digest() == first
+    os.utime(libraries / "libllama.so", (1, 1))
+    assert soundness.digest() == first, "a copy is the same library"
+    (libraries / "libllama.so").write_text("by GCC 14")
+    assert soundness.digest() != first
+
+
 def test_another_library_is_proved_anew(
     own_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import gguf_tools
 import pytest
@@ -13,8 +15,14 @@ from conftest import Files
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime
 from localspec.bench.exactness import Verification
 from localspec.core.errors import StrictError, UsageError
+from localspec.llama.adapters import Adapters
+from localspec.llama.control_vectors import ControlVectors
+from localspec.llama.model import Model
 from localspec.llama.self_test import Difference
+from localspec.llama.strict import Recipe
 from localspec.loading import strict
+from localspec.loading.resources import Parts
+from localspec.models.gguf.model_file import ModelFile
 
 
 class SelfTests:
@@ -120,3 +128,17 @@ def test_in_strict_mode_any_difference_of_logits_is_a_failure() -> None:
     assert Verification(1e-6, 0.0, (), {}).exact
     assert not Verification(1e-6, 0.0, (), {}, strict=True).exact
     assert Verification(0.0, 0.0, (), {}, strict=True).exact
+
+
+def test_a_promise_is_kept_for_one_compilers_build(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = SimpleNamespace(gpu_layers=0, kv_type="f16")
+    parts = cast(Parts, SimpleNamespace(fit=SimpleNamespace(target=share)))
+    loading = strict.StrictLoading(parts, ModelFile(files.target), False, False)
+    facts = {"buffers": ("CPU_Mapped",), "adapters": Adapters(), "vectors": ControlVectors()}
+    model = cast(Model, SimpleNamespace(**facts))
+    recipe = Recipe(extra_buffers=False, tiled=True)
+    before = loading._file(model, recipe)
+    monkeypatch.setattr(strict.soundness, "digest", lambda: "another")
+    assert loading._file(model, recipe) != before

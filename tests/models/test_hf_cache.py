@@ -83,3 +83,9 @@ def test_a_file_system_without_links_keeps_the_file_itself(
     assert path.read_bytes() == b"whole"
     assert not path.is_symlink()
     assert hf_cache.find_file("u/r", "m.gguf", COMMITS[0]) == path
+
+
+def test_a_damaged_note_of_a_branch_is_none() -> None:
+    hf_cache.write_ref("u/r", "main", COMMITS[0])
+    (hf_cache.repo_folder("u/r") / "refs" / "main").write_bytes(b"\xff\xfe")
+    assert hf_cache.ref("u/r") is None

@@ -26,8 +26,13 @@ FIXED = {
     "SETTLE": "passes in which llama.cpp builds and captures graphs",
     "FIRST_ANSWER": "an index is built once",
     "FORMAT": "of the file",
+    "WIDE": "rows of a usual draft",
+    "WIDTHS": "bounds the time of an observation",
 }
 """Constants that are not tuned: each is measured, or follows from what it describes."""
+
+OTHERS = {"MAX_K", "NO_LIMIT"}
+"""Names that the policy takes from elsewhere."""
 
 
 def constants() -> dict[str, object]:
@@ -35,7 +40,7 @@ def constants() -> dict[str, object]:
     found: dict[str, object] = {}
     for module in pkgutil.iter_modules(localspec.policy.__path__):
         found |= vars(importlib.import_module(f"localspec.policy.{module.name}"))
-    named = {n: x for n, x in found.items() if n.isupper() and n[0] != "_" and n != "MAX_K"}
+    named = {n: x for n, x in found.items() if n.isupper() and n[0] != "_" and n not in OTHERS}
     return {n: x for n, x in named.items() if is_number(x)}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from localspec.core.plan import Outcome, RequestState
 from localspec.policy.controller import Controller
-from localspec.policy.costs import Costs
+from localspec.policy.costs import WIDTHS, Costs
 from localspec.policy.prices import bucket_of, quickest
 from localspec.policy.storage import Knowledge
 
@@ -30,6 +30,19 @@ def test_all_widths_at_once_cost_what_each_does(known: dict[int, float]) -> None
     widths = np.arange(1, 80)
     each = [costs.verify(int(width)) for width in widths]
     assert costs.passes(widths) == pytest.approx(each, rel=1e-12)
+
+
+def test_passes_of_hundreds_of_widths_keep_a_few_dozen_and_all_count() -> None:
+    """Many requests with drafts of all lengths: each width of its own would make every observation
+    dearer, with the square of their number.
+    """
+    costs = Costs({1: 1.0, 4: 1.3, 64: 7.3})
+    for _ in range(3):
+        for width in range(1, 400, 2):
+            costs.passed(width, 2 * (1 + 0.1 * (width - 1)))
+    assert len(costs.curve()) == WIDTHS
+    for width in (2, 50, 93, 94):
+        assert costs.verify(width) == pytest.approx(2 * (1 + 0.1 * (width - 1)), rel=0.1)
 
 
 def test_a_single_slow_pass_does_not_stay() -> None:

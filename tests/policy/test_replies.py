@@ -99,10 +99,12 @@ def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> Non
     assert policy._replies[0] is new
 
 
-def test_a_draft_as_slow_as_the_target_is_never_even_probed() -> None:
+def test_a_draft_as_slow_as_the_target_is_only_looked_at_once() -> None:
+    """What the session began with pays for a token of it, which shows that it is as slow."""
     policy = auto(CPU, CPU[1])
     played = play(policy, steady(1.0), CPU, CPU[1])
-    assert played.probes == 0
+    assert played.probes == 1
+    assert played.seconds == pytest.approx(plain_seconds(CPU) + CPU[1])
     assert set(played.lengths) == {0}
     assert policy.speculation_of(0).brief == "the draft is too slow here"
     assert "drafting one takes 100% of the time" in (policy.speculation_of(0).reason or "")

@@ -1,7 +1,12 @@
 """A llama.cpp for this machine beside an installation: what is put where. No build is made here."""
 
+import json
+import os
 import stat
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import llama_backend
 import llama_choice
@@ -10,6 +15,9 @@ import llama_wheel
 import pytest
 from bootstrap_steps import Failure
 from llama_backend import Machine
+from llama_check import load_failure
+
+from localspec.compiling import own_build
 
 PROOF = {"failed": "", "failed_plain": ""}
 
@@ -44,7 +52,7 @@ def test_the_libraries_of_the_wheel_and_nothing_else_lie_in_the_cache_and_are_th
 ):
     assert llama_here.main() == 0
     said = capsys.readouterr()
-    folder = llama_here.Path(said.out.strip())
+    folder = llama_here.Path(json.loads(said.out))
     assert folder.is_relative_to(cache)
     assert sorted(path.name for path in folder.iterdir()) == ["libggml.so", "libllama.so"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
@@ -71,3 +79,49 @@ def test_a_failure_is_one_sentence_and_its_status(cache, monkeypatch, capsys):
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == "localspec: install a compiler\n"
+
+
+def test_a_build_that_users_own_packages_load_is_not_said_to_fail(tmp_path, monkeypatch):
+    """With -I, the finished wheel of an installation by `pip install --user` would be deleted."""
+    python, base = Path(sys._base_executable), {"PYTHONUSERBASE": str(tmp_path)}
+    asked = [python, "-c", "import site; print(site.getusersitepackages())"]
+    environment = os.environ | base
+    said = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    packages = Path(said.stdout.strip())
+    packages.mkdir(parents=True)
+    (packages / "llama_cpp.py").touch()
+    monkeypatch.setenv("PYTHONUSERBASE", str(tmp_path))
+    assert load_failure(python, tmp_path) == ""
+    (packages / "llama_cpp.py").write_text("raise OSError('no such library')")
+    assert load_failure(python, tmp_path) == "OSError: no such library"
+
+
+def test_tools_whose_python_is_gone_are_made_again(tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    (tools / "bin").mkdir(parents=True)
+    (tools / "ready").touch()
+    (tools / "bin" / "python").symlink_to(tmp_path / "removed")
+    steps = []
+
+    def run_step(title, *_, **__):
+        steps.append(title)
+        raise Failure("enough")
+
+    monkeypatch.setattr(llama_wheel, "run_step", run_step)
+    machine = Machine("Linux", "x86_64", "{}", nvcc=None, cuda_version="", gpus="")
+    with pytest.raises(Failure, match="enough"):
+        llama_wheel.build_wheel(
+            None, "cpu", machine, None, tmp_path, Path(sys.executable), tmp_path / "log"
+        )
+    assert steps == ["preparing build tools"]
+
+
+def test_flags_of_a_processor_are_those_that_the_product_notes_a_build_by():
+    assert own_build.VECTOR_FLAG == llama_backend.VECTOR_FLAG
+
+
+def test_a_home_that_does_not_resolve_ends_no_build(monkeypatch):
+    named = {"LOCALSPEC_HOME": "~nobody-of-this-name"}
+    assert llama_wheel.cache_directory(named, "Linux").name == "llama-cpp-python"
+    unnamed = {"XDG_CACHE_HOME": "~nobody-of-this-name"}
+    assert llama_wheel.usual_cache(unnamed, "Linux").name == "llama-cpp-python"

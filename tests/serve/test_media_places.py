@@ -123,6 +123,15 @@ def test_without_the_flag_nothing_is_fetched(web: str) -> None:
     assert Web.asked == []
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:9", "socks9://x"])
+def test_a_proxy_that_cannot_be_used_is_a_sentence(
+    web: str, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(MediaError, match="with the proxy settings of the server's environment"):
+        fetched(MediaPlaces([web]), f"{web}/cat.png")
+
+
 def test_a_redirection_is_not_followed(web: str) -> None:
     with pytest.raises(MediaError, match="answers with status 302"):
         fetched(MediaPlaces([web]), f"{web}/away.png")

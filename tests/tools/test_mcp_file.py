@@ -114,6 +114,19 @@ def test_servers_of_other_programs_are_taken_over_and_own_ones_stay(home):
     assert {s.name: s.command for s in servers_file.servers()} == {"git": "mine", "fetch": "uvx"}
 
 
+def test_half_of_a_character_in_another_programs_file_is_refused_by_name(home):
+    path = servers_file.path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"mcpServers": {}, "note": "\\ud83d"}')
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir()
+    other.write_text('{"mcpServers": {"odd": {"command": "x\\ud83d"}, "even": {"command": "x"}}}')
+    added, refused = servers_file.take_over()
+    assert added == ["even"]
+    assert refused == ["Cursor: odd has half of a character, which no program can be given"]
+    assert json.loads(path.read_text(encoding="utf-8"))["note"] == "\ud83d"
+
+
 def test_what_else_the_file_has_stays_and_no_more_are_added_than_it_may_have(home):
     path = servers_file.path()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -78,6 +78,7 @@ def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[S
         try:
             with httpx2.Client(
                 base_url=f"http://127.0.0.1:{port}",
+                trust_env=False,  # a proxy for the network is none for this machine
                 timeout=_ANSWER_S,
                 # The server closes idle connections, at times just as one is used again.
                 limits=httpx2.Limits(max_keepalive_connections=0),

@@ -81,6 +81,14 @@ def is_stored(path: Path) -> bool:
         return False
 
 
+def recorded(path: Path) -> str:
+    """The SHA-256 of a library from when it was stored; "" if there is none."""
+    try:
+        return _record(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def store(
     folder: Path,
     name: str,

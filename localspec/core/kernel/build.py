@@ -39,8 +39,11 @@ _SAMPLINGS = (
 
 
 def compiler(environ: Mapping[str, str]) -> list[str] | None:
-    """The command of a C compiler; None if there is none."""
-    named = shlex.split(environ.get("CC", ""))
+    """The command of a C compiler; None if there is none, or ``CC`` is no command."""
+    try:
+        named = shlex.split(environ.get("CC", ""))
+    except ValueError:
+        return None
     for command in (named, ["cc"], ["gcc"], ["clang"]):
         if command and shutil.which(command[0]):
             return command

@@ -31,9 +31,14 @@ def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
     -P and an explicit path: a folder called localspec in the working directory is not ours.
     """
+    return [sys.executable, "-P", "-m", module, *arguments], environment()
+
+
+def environment() -> dict[str, str]:
+    """The environment in which this Python finds this package and what it found beside it."""
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
-    return [sys.executable, "-P", "-m", module, *arguments], os.environ | {"PYTHONPATH": path}
+    return os.environ | {"PYTHONPATH": path}
 
 
 def ask(module: str, *arguments: str) -> Any:

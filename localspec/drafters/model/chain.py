@@ -90,10 +90,12 @@ class ChainDrafter(Drafter):
         for c in chains:
             self._chains[c.ask.seq] = c
             if c.ask.probe:
+                before = self._cache.length(c.ask.seq)
                 self._probe(c.ask)
+                c.passes = int(self._cache.length(c.ask.seq) > before)
         seconds = time.perf_counter() - start
         each = seconds / max(1, sum(c.passes for c in chains))
-        return [c.draft(self.name, each * max(c.passes, int(c.ask.probe))) for c in chains]
+        return [c.draft(self.name, each * c.passes) for c in chains]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Drop rejected tokens from the cache; read a whole prompt, as the target did.
@@ -261,7 +263,7 @@ class ChainDrafter(Drafter):
 
     def _probe(self, ask: Ask) -> None:
         """Read the missing tokens in one pass and compare own predictions with them."""
-        missing = self._cache.missing(ask.seq, ask.tokens)[:-1]
+        missing = self._cache.missing(ask.seq, ask.tokens)[:-1][: ask.reads]
         if not missing or self.problem is not None or not self._cache.readable(missing):
             return
         rows = min(_PROBED, len(missing), len(ask.tokens) - ask.prompt)
@@ -273,6 +275,8 @@ class ChainDrafter(Drafter):
             return
         first = self._cache.length(ask.seq) - rows
         for i, row in enumerate(logits):
+            if first + i + 1 < ask.prompt:  # what it says of the prompt is no evidence
+                continue
             before = TokenView(ask.tokens, length=first + i + 1)
             try:
                 q = ask.processor(row, before)

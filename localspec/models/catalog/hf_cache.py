@@ -74,7 +74,7 @@ def ref(repo: str, name: str = "main") -> str | None:
     """The commit of a branch when the Hub was last asked; None if it never was."""
     try:
         return (repo_folder(repo) / "refs" / name).read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, ValueError):  # damaged: it is asked again
         return None
 
 

@@ -11,18 +11,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.util
 import json
 import os
-import threading
 from collections.abc import Iterator
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
 from localspec import __version__
-from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
+from localspec.core import proxies
+from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
 from localspec.core.files.private import without_user
 from localspec.models.catalog.links import is_offline, is_true
 
@@ -33,8 +30,6 @@ _CONNECT_TIMEOUT = 10.0
 _MOST_JSON = 32 << 20
 """Bytes of one answer; a page of a thousand files has half a megabyte."""
 _TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
-_WEB = frozenset({"http", "https"})
-_PROXIES = _WEB | {"socks5", "socks5h"}
 
 
 class StatusError(Exception):
@@ -68,20 +63,11 @@ def endpoint() -> str:
     text = os.environ.get("HF_ENDPOINT", "").strip()
     if not text:
         return HUB
-    if _is_address(text, _WEB):
+    if proxies.is_address(text, proxies.WEB):
         return text.rstrip("/")
     shown = without_user(text)
-    hint = f"; write https://{shown}" if _is_address(f"https://{text}", _WEB) else ""
+    hint = f"; write https://{shown}" if proxies.is_address(f"https://{text}", proxies.WEB) else ""
     raise UsageError(f"HF_ENDPOINT={shown} is not an http address{hint}")
-
-
-def _is_address(text: str, schemes: frozenset[str]) -> bool:
-    try:
-        parts = urlsplit(text)
-        httpx2.URL(text)
-        return parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
-    except (ValueError, httpx2.InvalidURL):
-        return False
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
@@ -205,59 +191,6 @@ def head(url: str) -> httpx2.Headers:
 @functools.cache
 def _client() -> httpx2.Client:
     # trust_env would read the proxies once, and refuse all of them where one is invalid.
-    made = httpx2.Client(transport=_ByEnvironment(), trust_env=False)
+    made = httpx2.Client(transport=proxies.ByEnvironment(), trust_env=False)
     atexit.register(made.close)
     return made
-
-
-class _ByEnvironment(httpx2.BaseTransport):
-    """Sends each request through the proxy that the environment names for its address."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_proxy: dict[str | None, httpx2.HTTPTransport] = {}
-
-    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request."""
-        return self._transport(_proxy(request.url)).handle_request(request)
-
-    def close(self) -> None:
-        """Close all connections."""
-        for transport in list(self._by_proxy.values()):
-            transport.close()
-
-    def _transport(self, proxy: str | None) -> httpx2.HTTPTransport:
-        speaks_socks = proxy is not None and proxy.startswith("socks")
-        if speaks_socks and importlib.util.find_spec("socksio") is None:
-            raise LocalspecError(
-                f"the proxy {without_user(proxy or '')} speaks SOCKS, which needs the package "
-                "socksio (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
-            )
-        with self._lock:
-            if proxy not in self._by_proxy:
-                self._by_proxy[proxy] = httpx2.HTTPTransport(proxy=proxy)
-            return self._by_proxy[proxy]
-
-
-def _proxy(url: httpx2.URL) -> str | None:
-    """The proxy for an address; None for none.
-
-    Raises:
-        UsageError: the variable names no usable proxy.
-    """
-    if proxy_bypass(url.host):
-        return None
-    proxies = getproxies()
-    scheme = url.scheme if proxies.get(url.scheme) else "all"
-    text = proxies.get(scheme, "").strip()
-    if not text:
-        return None
-    address = text if "://" in text else f"http://{text}"
-    if address.startswith("socks://"):  # the form that desktops write
-        address = address.replace("socks://", "socks5://", 1)
-    if _is_address(address, _PROXIES):
-        return address
-    raise UsageError(
-        f"{scheme.upper()}_PROXY={without_user(text)} is not a usable proxy; write "
-        "http://HOST:PORT or socks5://HOST:PORT"
-    )

@@ -160,6 +160,10 @@ class MediaPlaces:
         except httpx2.HTTPError as error:
             why = safe_line(str(error)) or type(error).__name__
             raise MediaError(f"{name} cannot be fetched: {why}") from None
+        except (ImportError, ValueError, httpx2.InvalidURL):  # SOCKS without its package, or no URL
+            raise MediaError(
+                f"{name} cannot be fetched with the proxy settings of the server's environment"
+            ) from None
         return bytes(data)
 
 

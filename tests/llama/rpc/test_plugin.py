@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 import tarfile
 from pathlib import Path
@@ -109,6 +110,31 @@ def test_an_index_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Mon
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
     with pytest.raises(WorkerError, match=r"cannot download the source .* http://127\.0\.0\.1:1/"):
         plugin.obtain()
+
+
+@pytest.mark.usefixtures("files", "compiler")
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("ALL_PROXY", "socks5://me:secret@127.0.0.1:1", "needs the package socksio"),
+        ("ALL_PROXY", "socks://127.0.0.1:1", "needs the package socksio"),
+        ("HTTP_PROXY", "socks9://me:secret@x", "HTTP_PROXY=socks9://.* is not a usable proxy"),
+        ("HTTP_PROXY", "http://[x", "is not a usable proxy"),
+        ("SSL_CERT_FILE", "/no/such", "certificates .* cannot be read"),
+    ],
+)
+def test_proxies_and_certificates_that_cannot_be_used_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
+) -> None:
+    for variable in ("ALL_PROXY", "HTTP_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)  # of socksio
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(WorkerError, match=why) as failed:
+        plugin.obtain()
+    assert "secret" not in str(failed.value)
 
 
 def test_without_a_compiler_it_says_what_to_install(
