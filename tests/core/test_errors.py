@@ -8,9 +8,10 @@ import pkgutil
 import localspec
 from localspec.core import errors
 
-ELSEWHERE = {"RevisionGoneError", "PausedError", "NotLoadedError"}
-"""A case of `ModelNotFoundError` that never leaves the code that talks with the Hub, and two errors
-of the server that become a status of HTTP."""
+ELSEWHERE = {"RevisionGoneError", "RefusedError", "PausedError", "NotLoadedError"}
+"""A case of `ModelNotFoundError` that never leaves the code that talks with the Hub, a compiler's
+refusal, which the code that compiles remembers, and two errors of the server that become a status
+of HTTP."""
 
 
 def every(kind: type[Exception]) -> set[type[Exception]]:
