@@ -255,7 +255,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         finally:
             self.session.presence.close()
             for behind in self.session.behind:
-                behind.chat.ask(behind.text)
+                here = behind.chat in self.session.chats.all
+                (behind.chat if here else self.session.chat).ask(behind.text)
             for chat in self.session.chats.all:
                 chat.save_pending()
             self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
@@ -269,6 +270,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """Pass on what was typed early, as far as there is a screen for it."""
         while self._typed_early and not self._opens:
             await self._take(self._typed_early.pop(0))
+        if self._typed_early:  # once it is mounted, it carries out what it was asked to
+            self.screen.call_later(self.call_later, self._hand_over)
 
     @property
     def _opens(self) -> bool:
@@ -286,8 +289,6 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         elif isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             self._typed_early.append(event)
             await self._hand_over()
-            if self._typed_early:  # once it is mounted, it carries out what it was asked to
-                self.screen.call_later(self.call_later, self._hand_over)
             return
         await self._take(event)
 

@@ -61,6 +61,8 @@ class ServerProcess:
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._room = asyncio.Semaphore(_AT_ONCE)
+        self._ended = 0
+        """How often it was closed or switched off."""
         self._told = asyncio.Event()
         """Set when the server is ready, has failed, or was ended."""
         self._lock = asyncio.Lock()
@@ -123,7 +125,10 @@ class ServerProcess:
         return str((await self._ask({"resource": uri}))["text"])
 
     async def _ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        ended = self._ended
         async with self._room:  # the time of a call begins when it does
+            if self._ended != ended:
+                raise ToolError(f"the server {self.spec.name} was ended")
             if self.state.phase != "ready":
                 await self.open()
             if self.state.phase != "ready":
@@ -158,6 +163,7 @@ class ServerProcess:
 
     async def close(self) -> None:
         """End the process and all that it started."""
+        self._ended += 1
         await self._end()
         if self.state.phase != "off":
             self._become(ServerState("waiting"))
@@ -168,6 +174,7 @@ class ServerProcess:
             self.state = ServerState("waiting") if self.state.phase == "off" else self.state
             await self.open()
         else:
+            self._ended += 1
             self._become(ServerState("off"))  # first: who waits for its start sees why that ended
             await self._end()
 

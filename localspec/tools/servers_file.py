@@ -136,6 +136,11 @@ def _spec(name: str, entry: Any) -> ServerSpec:
         raise UsageError(f'{name} needs either "command" or "url"')
     if url and not re.match(r"https?://[^/\s]", url):
         raise UsageError(f"the url of {name} does not begin with http:// or https://")
+    url = _filled(name, url)
+    try:
+        urlsplit(private.without_user(url))
+    except ValueError:
+        raise UsageError(f"the url of {name} is not the address of a server") from None
     if entry.get("type") == "sse":
         raise UsageError(f"{name}: servers of the old kind sse are not supported, only http")
     args = entry.get("args", [])
@@ -147,7 +152,7 @@ def _spec(name: str, entry: Any) -> ServerSpec:
         tuple(_filled(name, one) for one in args),
         _texts(name, entry, "env"),
         _text(name, entry, "cwd") or None,
-        _filled(name, url),
+        url,
         _texts(name, entry, "headers"),
         entry.get("disabled") is True,
         _seconds(name, entry, "timeout", LONGEST_CALL),

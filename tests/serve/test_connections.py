@@ -19,6 +19,7 @@ from waiting import until_so
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.serve.http.body_budget import FREE
+from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.server import bind, listener
 
@@ -730,3 +731,28 @@ async def test_what_an_answer_repeats_of_its_prompts_is_counted_before_it_is_mad
         assert await peer.status() == status
         peer.leave()
         await until_so(lambda: budget.answering == 0)
+
+
+async def test_a_large_error_takes_nothing_from_the_budget_for_good(make_listening, monkeypatch):
+    """It is answered outside of what gives the shares back."""
+    world = await make_listening(answers_bytes=1 << 20)
+    budget = world.app._app._app._app
+
+    async def refuse(*_):
+        raise bad_request("x" * 400_000)
+
+    monkeypatch.setattr(budget, "_app", refuse)
+    for _ in range(4):
+        peer = await Peer.at(world)
+        peer.post(HI)
+        assert await peer.status() == 400
+        await peer.reader.readexactly(400_000)
+        assert budget.answering == 0
+
+
+async def test_a_long_name_is_repeated_in_short(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.post(HI | {"logit_bias": {"k" * 100_000: 1}})
+    assert b"HTTP/1.1 400 " in await peer.reader.readuntil(b"\r\n\r\n")
+    assert b"k" * 200 not in await peer.reader.readuntil(b"}}")

@@ -56,6 +56,7 @@ def test_a_server_that_has_to_be_downloaded_may_be_given_longer_to_start(home):
         ({}, 'needs either "command" or "url"'),
         ({"command": "x", "url": "http://y"}, 'needs either "command" or "url"'),
         ({"url": "file:///etc/passwd"}, "does not begin with http"),
+        ({"url": "http://[::1/mcp"}, "the url of odd is not the address of a server"),
         ({"command": "x", "args": "y"}, "are not a list of texts"),
         ({"command": "x", "env": {"A": 1}}, "not an object of texts"),
         ({"command": "${env:NOT_SET_AT_ALL}"}, "NOT_SET_AT_ALL, which is not set"),

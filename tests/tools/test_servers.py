@@ -84,6 +84,20 @@ async def test_calls_that_wait_for_their_turn_have_their_whole_time(spec, open_b
     assert [result.text for result in await asyncio.gather(*turns)] == ["slept"] * 3
 
 
+async def test_calls_that_wait_for_their_turn_start_no_server_that_was_ended(
+    spec, open_box, monkeypatch
+):
+    monkeypatch.setattr(server_module, "_AT_ONCE", 1)
+    box = await open_box(spec(GOOD))
+    tool = box.find("tester__sleep")
+    calls = [asyncio.ensure_future(box.call(tool, {"seconds": 60}, 100)) for _ in range(3)]
+    for _ in range(5):
+        await turn(0)
+    await box.close()
+    assert all(result.failed for result in await asyncio.gather(*calls))
+    assert box.servers[0].state.phase == "waiting"
+
+
 @pytest.mark.slow
 async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_path):
     with socket.socket() as probe:

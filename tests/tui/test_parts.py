@@ -462,6 +462,20 @@ async def test_keys_typed_before_the_interface_had_the_terminal_are_the_same_key
     assert after == before
 
 
+@terminals.needed
+def test_a_terminal_in_whose_background_it_is_stays_as_it_is(monkeypatch):
+    """Changing it would stop the process where Textual does not expect it."""
+    from tui.terminal import driver
+
+    ours, theirs = os.openpty()
+    monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
+    monkeypatch.setattr(driver.tty, "setcbreak", lambda *_: pytest.fail("it was changed"))
+    os.write(ours, b"hi\n")
+    assert driver._typed_ahead(theirs) == ""
+    os.close(ours)
+    os.close(theirs)
+
+
 async def test_the_thread_that_reads_keys_ends_with_the_terminal(monkeypatch):
     """Nobody tells it to: a closed terminal may start it after the interface has ended."""
     from tui.terminal.driver import TerminalDriver

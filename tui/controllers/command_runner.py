@@ -118,18 +118,24 @@ class CommandRunner:
         def ask(there: OpenChat) -> None:
             if there is self._session.chat:
                 self._log.anchor()
-            self._branches.ask_in(there, edited if there is chat else None, found.message)
+            self._branches.ask_in(there, edited, found.message)
 
-        self._ask(ask, chat, text, found.message)
+        self._ask(ask, chat, text, found.message, moves=False)
 
     def _ask(
-        self, ask: Callable[[OpenChat], None], chat: OpenChat, text: str, message: str
+        self,
+        ask: Callable[[OpenChat], None],
+        chat: OpenChat,
+        text: str,
+        message: str,
+        *,
+        moves: bool = True,
     ) -> None:
-        """Send a message after all earlier commands, in the chat where it was sent or the one that
-        these have shown; it is listed, can be taken back, and is saved where the interface ends
-        before.
+        """Send a message after all earlier commands, in the chat where it was sent, or the one that
+        these have shown where it ``moves``; it is listed, can be taken back, and is saved where the
+        interface ends before.
         """
-        behind, waiting = self._session.behind, Behind(chat, message)
+        behind, waiting = self._session.behind, Behind(chat, message, moves)
         behind.append(waiting)
 
         def ask_unless_taken_back() -> None:
@@ -198,7 +204,7 @@ class CommandRunner:
                 await self._feedback.note(said, error=True)
             if isinstance(task, Command) and task.name in _SHOW_CHATS:
                 for waiting in self._session.behind:
-                    if waiting.chat is shown:
+                    if waiting.moves and waiting.chat is shown:
                         waiting.chat = self._session.chat
 
     async def _carry_out(self, task: Callable[[], None] | Command) -> None:

@@ -47,6 +47,8 @@ class Behind:
     chat: OpenChat
     """Where it was sent, or the chat that a command before it has shown since."""
     text: str
+    moves: bool = True
+    """Whether commands that show another chat take it there."""
 
 
 class Session:

@@ -69,6 +69,9 @@ def _typed_ahead(terminal: int) -> str:
 
     Until then the terminal makes a line feed of Enter, which is another key to the interface.
     """
+    with contextlib.suppress(OSError):  # not the terminal that controls this process
+        if os.tcgetpgrp(terminal) != os.getpgrp():  # in its background, where Textual stops
+            return ""
     try:
         before = termios.tcgetattr(terminal)
         tty.setcbreak(terminal, termios.TCSANOW)

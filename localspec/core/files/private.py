@@ -20,7 +20,10 @@ _SECRETS = (
         ),
         r"\1=***",
     ),
-    (re.compile(r"(?<=://)(?:[^\s/?#@:\[]*:(?!\d{1,5}[/?#])\S*|[^\s/?#]+)(?=@)"), "***"),
+    (
+        re.compile(r"(?<=://)(?:[^\s/?#@:\[]{0,256}:(?!\d{1,5}[/?#])\S{0,512}|[^\s/?#]+)(?=@)"),
+        "***",
+    ),
 )
 """Tokens of the Hub, headers and parameters that carry a key, passwords in addresses."""
 

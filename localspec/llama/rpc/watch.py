@@ -182,6 +182,8 @@ class Watch:
     def aborting(self, message: bytes) -> None:
         """llama.cpp gives up with this message: say which workers have gone."""
         _say(message.decode("utf-8", "replace"))
+        if b"rpc" not in message.lower():  # of something else
+            return
         here = set(_open_to(self._numeric))
         gone = [w for w, at in zip(self._workers, self._numeric, strict=True) if at not in here]
         if gone:

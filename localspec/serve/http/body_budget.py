@@ -40,6 +40,7 @@ class BodyBudget:
         try:
             await self._app(scope, receive, send)
         finally:
+            scope.pop(_KEY, None)  # an error that is answered outside takes nothing any more
             self.held -= share.taken
             self.answering -= share.answering
 

@@ -12,6 +12,7 @@ from localspec.core.errors import UsageError
 from localspec.core.sampling_params import LARGEST_BIAS, Sampling
 from localspec.core.setting_spec import Scope, SettingSpec
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.typed import Body, checked, setting
 from localspec.serve.http.wording import kind_of
 
@@ -92,7 +93,7 @@ class SamplingFields(_Settings, kw_only=True):
         if len(given) > MOST_BIASES:
             raise bad_request(f"logit_bias has more than {MOST_BIASES} tokens", "logit_bias")
         for name, value in given.items():
-            place = f"logit_bias.{name}"
+            place = f"logit_bias.{shown(name)}"
             if not name.isascii() or not name.isdecimal() or len(name) > 9:
                 said = f"{place} is not a token id; the keys of logit_bias are token ids"
                 raise bad_request(said, place)
