@@ -6,6 +6,7 @@ A chat in a terminal goes on after the first Ctrl-C.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -19,13 +20,40 @@ _early = False
 _terminated = False
 """Whether SIGTERM was the interruption."""
 _SAME_S = 0.1
-"""Seconds within which a second signal is the first one: sent to the group, and passed on."""
+"""Seconds within which a second signal is the first one: some programs send theirs to a process
+and to its group.
+"""
+_PASSED_ON_S = 5.0
+"""Seconds within which a signal that is passed on is one that came by itself. The process that
+passes it on may have to wait for a processor that long.
+"""
+_came: dict[int, float] = {}
+"""When each signal came by itself last."""
+_passing: set[int] = set()
+"""Signals that were passed on and are about to come."""
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
 def exit_code(code: int) -> int:
     """143 instead of 130 if SIGTERM was the interruption; other codes stay."""
     return _TERMINATED if code == _INTERRUPTED and _terminated else code
+
+
+def passed_on(number: int) -> None:
+    """Do what a signal does that another process has passed on, but where it came by itself."""
+    if time.monotonic() - _came.get(number, -math.inf) > _PASSED_ON_S:
+        _passing.add(number)
+        os.kill(os.getpid(), number)
+
+
+def _note(number: int) -> float:
+    """Note that a signal came; when."""
+    now = time.monotonic()
+    if number in _passing:
+        _passing.remove(number)
+    else:
+        _came[number] = now
+    return now
 
 
 def watch() -> None:
@@ -35,13 +63,16 @@ def watch() -> None:
     record.
     """
 
-    def handle(_signal: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
         global _early  # noqa: PLW0603 - a process has one Ctrl-C
         _early = True
+        _note(number)
         raise KeyboardInterrupt
 
     global _early, _terminated  # noqa: PLW0603 - a process has one Ctrl-C
     _early = _terminated = False
+    _came.clear()
+    _passing.clear()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handle)
 
@@ -58,7 +89,7 @@ class CtrlC:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         global _terminated  # noqa: PLW0603 - a process ends once
-        now = time.monotonic()
+        now = _note(number)
         if now - self._at < _SAME_S:
             return
         if not self.pressed:

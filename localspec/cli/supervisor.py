@@ -18,6 +18,8 @@ from localspec.core.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""
+PASSED_AS: dict[int, int] = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
+"""Signals that are passed on as others: the child may have had these, sent to the group."""
 _OURS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE}
 """Signals that end a process on request; any other death is a crash."""
 _TAIL = 1 << 16
@@ -87,7 +89,7 @@ class Supervisor:
                     return self._end(status)
             elif info.si_code <= 0:  # sent to this process; a terminal's key reaches both
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._child, info.si_signo)
+                    os.kill(self._child, PASSED_AS.get(info.si_signo, info.si_signo))
 
     def _read(self) -> None:
         while chunk := os.read(self._native, _TAIL):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import gguf_tools
@@ -268,7 +269,10 @@ def test_a_signal_to_the_group_and_passed_on_is_one_interrupt(files: Files, tmp_
         until(
             reached(tmp_path).exists, 100, process=process
         )  # before, Ctrl-C has only a load to end
+        process.send_signal(signal.SIGSTOP)  # as on a busy machine: it passes the signal on late
         os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGCONT)
         out, _ = process.communicate(timeout=100)
     assert process.returncode == 130
     assert json.loads(out)["finish_reason"] == "interrupt"
