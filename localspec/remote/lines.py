@@ -75,6 +75,12 @@ class Lines(AsyncIterator[bytes]):
         self._seconds = self._later
 
 
+def content_type(response: httpx2.Response) -> str:
+    """Its media type without parameters, in lower case; "" where it states none."""
+    stated: str = response.headers.get("Content-Type", "")
+    return stated.partition(";")[0].strip().lower()
+
+
 async def whole(lines: AsyncIterator[bytes]) -> bytes:
     """An answer that comes in one piece.
 
