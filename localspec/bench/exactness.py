@@ -12,14 +12,13 @@ measured for passes of the widths that really occurred.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from localspec.bench.lab import Lab
-from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
+from localspec.bench.scoring import Comparison, Scorer, all_exact, complete, request_of
 from localspec.core.logits import Sampling
 from localspec.core.picture import Picture
 from localspec.runtime import Runtime
@@ -27,30 +26,11 @@ from localspec.runtime import Runtime
 _NOISE_PROMPTS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class SettingComparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingComparison(Comparison):
     """One sampling setting over all prompts."""
 
-    temperature: float
-    replies: int
-    identical: int
-    tokens: int
-    accepted: int
-    verified: int
-    rounds: int
-    divergences: tuple[Divergence, ...]
-
-    @property
-    def acceptance(self) -> float:
-        """accepted / verified."""
-        return self.accepted / self.verified if self.verified else 0.0
-
-    def judged(self, noise: float) -> SettingComparison:
-        """The same with each divergence judged by this batch noise."""
-        judged = tuple(
-            dataclasses.replace(d, near_tie=d.gap <= SAFETY * noise) for d in self.divergences
-        )
-        return dataclasses.replace(self, divergences=judged)
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +49,8 @@ class Verification:
 
     @property
     def exact(self) -> bool:
-        """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
-        if self.strict and (self.batch_noise or any(c.divergences for c in self.comparisons)):
-            return False
-        return all(d.near_tie for c in self.comparisons for d in c.divergences)
+        """See `all_exact`."""
+        return all_exact(self.comparisons, self.batch_noise, strict=self.strict)
 
 
 def verify(
@@ -126,7 +104,7 @@ class Comparing:
             LocalspecError: a reply failed.
         """
         for setting in self._sampling:
-            self._comparisons.append(SettingComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            self._comparisons.append(SettingComparison(temperature=setting.temperature))
             yield self._comparisons[-1]
             for i, prompt in enumerate(self._prompts):
                 found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
@@ -164,7 +142,6 @@ class Comparing:
         return SettingComparison(
             temperature=setting.temperature,
             replies=before.replies + 1,
-            identical=before.replies + 1 - len(divergences),
             tokens=before.tokens + len(plain.tokens),
             accepted=before.accepted + drafted.stats.accepted,
             verified=before.verified + drafted.stats.verified,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -45,6 +46,39 @@ class Divergence:
     """The difference of the two in the target's logits: twice what every logit must be able to
     move for the other one to be chosen, in units of logits."""
     near_tie: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Replies at one temperature, compared with plain ones."""
+
+    temperature: float
+    replies: int = 0
+    tokens: int = 0
+    accepted: int = 0
+    verified: int = 0
+    divergences: tuple[Divergence, ...] = ()
+
+    @property
+    def identical(self) -> int:
+        """Replies without a divergence."""
+        return self.replies - len(self.divergences)
+
+    @property
+    def acceptance(self) -> float:
+        """accepted / verified."""
+        return self.accepted / self.verified if self.verified else 0.0
+
+    def judged(self, noise: float) -> Self:
+        """The same with each divergence judged by this noise."""
+        judged = tuple(replace(d, near_tie=d.gap <= SAFETY * noise) for d in self.divergences)
+        return replace(self, divergences=judged)
+
+
+def all_exact(comparisons: Sequence[Comparison], noise: float, *, strict: bool) -> bool:
+    """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
+    found = [d for c in comparisons for d in c.divergences]
+    return not (noise or found) if strict else all(d.near_tie for d in found)
 
 
 def request_of(

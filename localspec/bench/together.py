@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
+from localspec.bench.scoring import Comparison, Scorer, all_exact, complete, request_of
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Reply
 from localspec.core.logits import Sampling
@@ -33,31 +33,16 @@ _MEASURED = 6
 """Prompts on which the difference that company makes is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompanyComparison:
-    """One sampling setting over all prompts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyComparison(Comparison):
+    """One sampling setting over all prompts, with two replies to each: with an empty and with a
+    used cache.
+    """
 
-    temperature: float
-    replies: int
-    """Compared replies: two of each prompt, with an empty and with a used cache."""
-    tokens: int
-    cached: int
+    cached: int = 0
     """Tokens of prompts that were in the KV cache."""
-    accepted: int
-    verified: int
-    shared: int
+    shared: int = 0
     """Others that began or ended while a reply ran, or ran beside it."""
-    divergences: tuple[Divergence, ...]
-
-    @property
-    def identical(self) -> int:
-        """Replies without a divergence."""
-        return self.replies - len(self.divergences)
-
-    @property
-    def acceptance(self) -> float:
-        """accepted / verified."""
-        return self.accepted / self.verified if self.verified else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +59,8 @@ class CompanyVerification:
 
     @property
     def exact(self) -> bool:
-        """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
-        found = [d for c in self.comparisons for d in c.divergences]
-        if self.strict and (self.noise or found):
-            return False
-        return all(d.near_tie for d in found)
+        """See `all_exact`."""
+        return all_exact(self.comparisons, self.noise, strict=self.strict)
 
 
 class Company:
@@ -171,7 +153,7 @@ class ComparingTogether:
             LocalspecError: a reply failed.
         """
         for setting in self._sampling:
-            self._comparisons.append(CompanyComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            self._comparisons.append(CompanyComparison(temperature=setting.temperature))
             yield self._comparisons[-1]
             for i, prompt in enumerate(self._prompts):
                 asked = request_of(
@@ -188,11 +170,7 @@ class ComparingTogether:
     def so_far(self) -> CompanyVerification:
         """The result of all steps until now; divergences are judged by all noise seen."""
         worst = max(self._noise, default=0.0)
-        comparisons = tuple(
-            replace(c, divergences=tuple(_judged(d, worst) for d in c.divergences))
-            for c in self._comparisons
-            if c.replies
-        )
+        comparisons = tuple(c.judged(worst) for c in self._comparisons if c.replies)
         return CompanyVerification(
             self._together,
             worst,
@@ -254,7 +232,3 @@ class ComparingTogether:
         """Add the difference that company makes to the logits of a reply."""
         others = [p for p in self._prompts if p != prompt][: self._together - 1]
         self._noise += self._scorer.company_noise(prompt, plain.tokens, others)
-
-
-def _judged(divergence: Divergence, noise: float) -> Divergence:
-    return replace(divergence, near_tie=divergence.gap <= SAFETY * noise)
