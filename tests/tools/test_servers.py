@@ -18,7 +18,6 @@ from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.toolbox import Toolbox
-from localspec.tools.trial import require
 from localspec.tools.values import OfferedTool
 
 
@@ -37,7 +36,7 @@ async def open_box():
     boxes = []
 
     async def make(*specs):
-        box = Toolbox(specs, check=require)
+        box = Toolbox(specs)
         boxes.append(box)
         await box.open()
         return box
