@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from localspec.bench.lab import Lab
 from localspec.bench.scoring import message_of
-from localspec.bench.workloads import Workload
+from localspec.bench.workloads import Step, Workload
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import Sampling
@@ -144,22 +144,6 @@ def answer(
                 raise Interrupted("interrupted; what was measured is incomplete")
             return Answered(event.reply, tuple(rounds), tuple(notices))
     raise AssertionError("a reply ends with Finished")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The prompt that is measured next."""
-
-    workload: str
-    temperature: float
-    prompt: int
-    """Index within the workload."""
-    prompts: int
-
-    @property
-    def stage(self) -> str:
-        """In words, without the prompt."""
-        return f"{self.workload}, temperature {self.temperature:g}"
 
 
 class Measuring:
