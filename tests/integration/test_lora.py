@@ -231,10 +231,7 @@ def test_adapters_of_another_way_are_refused(files: Files, tmp_path: Path) -> No
     writer.add_type("adapter")
     writer.add_string("adapter.type", "dora")
     writer.add_tensor("x", np.zeros((2, 2), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_tools.written(writer)
     with pytest.raises(UsageError, match="of the kind dora"):
         require_fitting(ModelFile(path), ModelFile(files.target))
 
