@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import contexts
 import gguf_tools
 import numpy as np
 import pytest
@@ -18,9 +19,7 @@ from replies import ENDLESS
 from localspec import Options, ReplyRequest, Runtime, Sampling
 from localspec.core.adapter_list import Adapter, read_vectors
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
-from localspec.llama.context import Context
 from localspec.llama.control_vectors import ControlVectors
-from localspec.llama.model import Model
 from localspec.loading import policy
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
@@ -54,15 +53,7 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Steered:
 
 
 def logits(path: Path, *chosen: Adapter) -> np.ndarray:
-    model = Model(path, gpu_layers=0, vectors=ControlVectors(chosen))
-    context = Context(model, n_ctx=128, threads=1)
-    try:
-        (rows,) = context.forward([(0, TOKENS, len(TOKENS))])
-        found: np.ndarray = rows.copy()
-        return found
-    finally:
-        context.close()
-        model.close()
+    return contexts.logits(path, TOKENS, gpu_layers=0, vectors=ControlVectors(chosen))
 
 
 def test_two_vectors_at_their_scales_are_biases_of_the_layers(steered: Steered) -> None:

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import contexts
 import gguf
 import gguf_tools
 import numpy as np
@@ -20,8 +21,6 @@ from localspec import Options, ReplyRequest, Runtime, Sampling, cli
 from localspec.core.adapter_list import Adapter, adapters, read
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
 from localspec.llama.adapters import Adapters
-from localspec.llama.context import Context
-from localspec.llama.model import Model
 from localspec.loading import policy
 from localspec.models.catalog.resolve import resolve
 from localspec.models.compat.adapters import require_fitting
@@ -58,15 +57,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Adapted:
 
 
 def logits(path: Path, chosen: tuple[Adapter, ...] = (), **more: Any) -> np.ndarray:
-    model = Model(path, gpu_layers=0, adapters=Adapters(chosen), **more)
-    context = Context(model, n_ctx=128, threads=1)
-    try:
-        (rows,) = context.forward([(0, TOKENS, len(TOKENS))])
-        found: np.ndarray = rows.copy()
-        return found
-    finally:
-        context.close()
-        model.close()
+    return contexts.logits(path, TOKENS, gpu_layers=0, adapters=Adapters(chosen), **more)
 
 
 def test_two_adapters_at_their_scales_are_the_model_with_its_weights_changed(
