@@ -21,6 +21,15 @@ FILLING = (
 """Control tokens of Qwen's coders for a text with a gap."""
 
 
+MATRICES = {
+    "blk.0.attn_q.weight": (64, 64),
+    "blk.0.ffn_down.weight": (64, 128),
+    "blk.1.attn_v.weight": (32, 64),
+    "blk.1.ffn_up.weight": (128, 64),
+}
+"""Some matrices of `write_llama`, for adapters."""
+
+
 def written(writer: gguf.GGUFWriter) -> Path:
     """The file of a writer, which is whole now."""
     writer.write_header_to_file()

@@ -15,9 +15,10 @@ import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
-from replies import ENDLESS
+from gguf_tools import MATRICES
+from replies import cold_and_warm
 
-from localspec import Options, ReplyRequest, Runtime, Sampling, cli
+from localspec import Options, Runtime, cli
 from localspec.core.adapter_list import Adapter, adapters, read
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
 from localspec.llama.adapters import Adapters
@@ -27,12 +28,6 @@ from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
-MATRICES = {
-    "blk.0.attn_q.weight": (64, 64),
-    "blk.0.ffn_down.weight": (64, 128),
-    "blk.1.attn_v.weight": (32, 64),
-    "blk.1.ffn_up.weight": (128, 64),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,32 +98,18 @@ def options(files: Files, *listed: str, **more: Any) -> Options:
     )
 
 
-def texts(runtime: Runtime, *, draft: bool) -> list[tuple[int, ...]]:
-    found = []
-    for temperature in (0.0, 0.9):
-        asked = ReplyRequest(
-            prompt="The rain",
-            sampling=Sampling(temperature=temperature, logit_bias=ENDLESS),
-            seed=4,
-            max_tokens=40,
-            draft=draft,
-        )
-        found.append(runtime.answer(asked).tokens)
-    return found
-
-
 def test_drafted_replies_are_the_plain_ones_and_drafts_are_accepted(
     files: Files, adapted: Adapted
 ) -> None:
     with Runtime.open(options(files, f"{adapted.one}:0.3")) as runtime:
-        plain = texts(runtime, draft=False)
-        assert texts(runtime, draft=True) == plain
+        plain = cold_and_warm(runtime, draft=False)
+        assert cold_and_warm(runtime, draft=True) == plain
     with Runtime.open(options(files)) as runtime:
-        assert texts(runtime, draft=False) != plain
+        assert cold_and_warm(runtime, draft=False) != plain
     with Runtime.open(options(files, f"{adapted.one}:0")) as runtime:
-        bare = texts(runtime, draft=False)
+        bare = cold_and_warm(runtime, draft=False)
     with Runtime.open(options(files)) as runtime:
-        assert texts(runtime, draft=False) == bare
+        assert cold_and_warm(runtime, draft=False) == bare
 
 
 def test_what_is_saved_is_kept_apart_by_file_and_scale(files: Files, adapted: Adapted) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from conftest import Files
 from contexts import logits, opened
+from gguf_tools import MATRICES
 from replies import ENDLESS
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
@@ -25,12 +26,6 @@ from localspec.llama.model import Model
 from localspec.policy.controller import Controller
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
-MATRICES = {
-    "blk.0.attn_q.weight": (64, 64),
-    "blk.0.ffn_down.weight": (64, 128),
-    "blk.1.attn_v.weight": (32, 64),
-    "blk.1.ffn_up.weight": (128, 64),
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -157,6 +157,12 @@ async def test_the_last_words_of_a_server_that_ends_are_told(spec, open_box):
     assert box.servers[0].state.error == "it ended (exit status 1): the key is missing"
 
 
+async def test_a_server_that_writes_much_to_stderr_is_not_stopped_by_a_full_pipe(spec, open_box):
+    wordy = "import sys\nsys.stderr.write('words ' * 100_000)\nsys.stderr.flush()\n"
+    box = await open_box(spec(wordy + GOOD))
+    assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
+
+
 @pytest.mark.slow
 async def test_a_server_that_says_nothing_is_given_up(spec, open_box):
     box = await open_box(spec(SILENT, starting=1.5))
