@@ -210,6 +210,8 @@ class ServerProcess:
                 message = json.loads(line)
                 over = message.get("over", over)
                 self._take(message)
+        except json.JSONDecodeError:
+            over = ""  # it was ended while it wrote
         except ValueError:
             over = f"it sent more than {_LARGEST_LINE >> 20} MB at once"
         self.kill()

@@ -366,6 +366,17 @@ async def test_a_server_can_be_switched_off_while_it_starts_and_on_again(monkeyp
     assert server.state.phase == "waiting"
 
 
+async def test_a_process_that_ends_in_the_middle_of_a_line_is_not_said_to_have_sent_too_much(
+    monkeypatch,
+):
+    ends = [sys.executable, "-c", "print('{', end='')"]
+    monkeypatch.setattr(server_module.children, "command", lambda *_: (ends, None))
+    server = ServerProcess(ServerSpec("slow", command="sleep"))
+    await server.open()
+    assert server.state.error == "its process ended"
+    await server.close()
+
+
 async def test_a_disabled_server_is_not_started(spec, open_box):
     box = await open_box(spec(GOOD, disabled=True))
     assert box.servers[0].state.phase == "off"
