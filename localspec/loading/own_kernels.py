@@ -216,10 +216,10 @@ def without_making() -> str | None:
 def main() -> int:
     """Entry point for scripts/bootstrap.py and users: compile and prove; one line of the result."""
     try:
-        choice_of, found = _ready(OWN, None, make=True, offline=is_offline())
+        built, found = _ready(OWN, None, make=True, offline=is_offline())
         if found.times is None:
-            kernel_proof.timed(choice_of, found)
-        for name, why in choice_of.left_out.items():
+            kernel_proof.timed(built, found)
+        for name, why in built.left_out.items():
             sys.stderr.write(safe_line(f"left out {title(name)}: {why}") + "\n")
         sys.stdout.write(safe_line(state()) + "\n")
     except LocalspecError as error:

@@ -1,4 +1,4 @@
-"""A remote engine behind the interface of `localspec.engine.client.EngineClient`."""
+"""A server that speaks OpenAI's interface, as a `localspec.engine.port.Engine`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `localspec serve` elsewhere behind the interface of `localspec.engine.client.EngineClient`.
+"""A `localspec serve` elsewhere, as a `localspec.engine.port.Engine`.
 
 The lines of the engine protocol travel over HTTP (`localspec.serve.routes.native`), so all figures
 and the origin of every token arrive.
