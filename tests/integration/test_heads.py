@@ -308,21 +308,14 @@ def test_a_hybrid_target_is_exact_whether_states_are_kept_or_put_back(
     options = head_pairs["mtp on a hybrid"].options(drafter=tuple(drafter.split(",")), draft_max=k)
     with Runtime.open(options) as runtime:
         for sampling in (GREEDY, WARM):
-            plain = last(
-                runtime.reply(HELLO, sampling=sampling, seed=4, max_tokens=60, draft=False)
-            )
-            drafted = last(runtime.reply(HELLO, sampling=sampling, seed=4, max_tokens=60))
-            assert list(drafted.tokens) == list(plain.tokens)
+            exact(runtime, sampling, 60, 4)
 
 
 def test_a_target_without_any_attention_is_drafted_for_too(tmp_path: Path) -> None:
     gguf_tools.write_mamba(tmp_path / "mamba.gguf")
     options = Options(str(tmp_path / "mamba.gguf"), drafter=("suffix",), draft_max=4)
     with Runtime.open(options) as runtime:
-        plain = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=60, draft=False))
-        drafted = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=60))
-    assert list(drafted.tokens) == list(plain.tokens)
-    assert drafted.stats.drafted
+        assert exact(runtime, GREEDY, 60).stats.drafted
 
 
 def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
