@@ -26,12 +26,13 @@ from localspec.engine.messages import (
     ReplyEvents,
 )
 from localspec.engine.port import OnLoading
+from localspec.engine.protocol import MAX_LINE
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection
 from localspec.remote.faults import broken_off, excerpt
 from localspec.remote.keys import Key
-from localspec.remote.lines import MAX_LINE, Lines, content_type
+from localspec.remote.lines import Lines, content_type
 from localspec.remote.reply import RemoteReply, ServerClient
 
 _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"

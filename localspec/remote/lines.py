@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator
 import httpx2
 
 from localspec.core.errors import RemoteError
+from localspec.engine.protocol import MAX_LINE
 from localspec.remote.connection import Connection
 from localspec.remote.faults import unreachable
-
-MAX_LINE = 16 * 1024 * 1024
-"""Bytes of the longest line that is read: that of the engine protocol."""
 
 
 class Lines(AsyncIterator[bytes]):
