@@ -12,45 +12,24 @@ measured for passes of the widths that really occurred.
 
 from __future__ import annotations
 
-import dataclasses
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from localspec.bench.lab import Lab
-from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
+from localspec.bench.scoring import ComparingReplies, Comparison, all_exact, complete
 from localspec.core.logits import Sampling
-from localspec.core.picture import Picture
+from localspec.core.reply_request import ReplyRequest
 from localspec.runtime import Runtime
 
 _NOISE_PROMPTS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class SettingComparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingComparison(Comparison):
     """One sampling setting over all prompts."""
 
-    temperature: float
-    replies: int
-    identical: int
-    tokens: int
-    accepted: int
-    verified: int
-    rounds: int
-    divergences: tuple[Divergence, ...]
-
-    @property
-    def acceptance(self) -> float:
-        """accepted / verified."""
-        return self.accepted / self.verified if self.verified else 0.0
-
-    def judged(self, noise: float) -> SettingComparison:
-        """The same with each divergence judged by this batch noise."""
-        judged = tuple(
-            dataclasses.replace(d, near_tie=d.gap <= SAFETY * noise) for d in self.divergences
-        )
-        return dataclasses.replace(self, divergences=judged)
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +48,8 @@ class Verification:
 
     @property
     def exact(self) -> bool:
-        """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
-        if self.strict and (self.batch_noise or any(c.divergences for c in self.comparisons)):
-            return False
-        return all(d.near_tie for c in self.comparisons for d in c.divergences)
+        """See `all_exact`."""
+        return all_exact(self.comparisons, self.batch_noise, strict=self.strict)
 
 
 def verify(
@@ -94,80 +71,34 @@ def verify(
     return comparing.so_far()
 
 
-class Comparing:
-    """A comparison of drafting with plain decoding that goes on step by step."""
+@dataclass
+class Comparing(ComparingReplies[SettingComparison]):
+    """A comparison of drafting with plain decoding."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        prompts: Sequence[str],
-        sampling: Sequence[Sampling],
-        *,
-        max_tokens: int,
-        seed: int,
-        pictures: tuple[Picture, ...] = (),
-    ) -> None:
-        """Compare nothing yet; see `steps`. ``pictures`` are in front of every prompt."""
-        self._pictures = pictures
-        self._lab = Lab(runtime)
-        self._prompts = prompts
-        self._sampling = sampling
-        self._max_tokens = max_tokens
-        self._seed = seed
-        self._scorer = Scorer(runtime, pictures)
-        self._noise: list[float] = []
-        self._widths: Counter[int] = Counter()
-        self._comparisons: list[SettingComparison] = []
-
-    def steps(self) -> Iterator[SettingComparison]:
-        """Compare; the comparison at the current setting before its first prompt and after each.
-
-        Raises:
-            LocalspecError: a reply failed.
-        """
-        for setting in self._sampling:
-            self._comparisons.append(SettingComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
-            yield self._comparisons[-1]
-            for i, prompt in enumerate(self._prompts):
-                found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
-                self._comparisons[-1] = found
-                yield found
+    widths: Counter[int] = field(default_factory=Counter, init=False)
 
     def so_far(self) -> Verification:
         """The result of all steps until now; divergences are judged by all noise seen."""
-        worst = max(self._noise, default=0.0)
-        typical = statistics.median(self._noise) if self._noise else 0.0
-        comparisons = tuple(c.judged(worst) for c in self._comparisons if c.replies)
-        widths = dict(sorted(self._widths.items()))
-        return Verification(
-            worst, typical, comparisons, widths, bool(self._lab.runtime.info.strict)
-        )
+        widths = dict(sorted(self.widths.items()))
+        return Verification(*self._judged(), widths, bool(self.runtime.info.strict))
+
+    def _begun(self, temperature: float) -> SettingComparison:
+        return SettingComparison(temperature=temperature)
 
     def _compared(
-        self, before: SettingComparison, setting: Sampling, prompt: str, seed: int
+        self, before: SettingComparison, asked: ReplyRequest, prompt: str
     ) -> SettingComparison:
-        """One prompt more."""
-        lab, most = self._lab, self._max_tokens
+        lab, most = Lab(self.runtime), self.max_tokens
         passes = lab.borrow().target.widths
         passes.clear()
-        asked = request_of(prompt, setting, seed, most, draft=True, pictures=self._pictures)
-        plain = complete(lab.runtime.answer(replace(asked, draft=False)))
+        plain = complete(self.runtime.answer(replace(asked, draft=False)))
         drafted = complete(lab.exercise(asked))
-        new = [width for width in passes if width > 1 and width not in self._widths]
-        self._widths += passes
-        self._noise += self._scorer.batch_noise(self._prompts[:_NOISE_PROMPTS], most, new)
-        divergences = before.divergences
+        new = [width for width in passes if width > 1 and width not in self.widths]
+        self.widths += passes
+        self.noise += self.scorer.batch_noise(self.prompts[:_NOISE_PROMPTS], most, new)
+        found = None
         if plain.tokens != drafted.tokens:
-            worst = max(self._noise, default=0.0)
-            found = self._scorer.examine(prompt, plain, drafted, setting, worst)
-            divergences = (*divergences, found)
-        return SettingComparison(
-            temperature=setting.temperature,
-            replies=before.replies + 1,
-            identical=before.replies + 1 - len(divergences),
-            tokens=before.tokens + len(plain.tokens),
-            accepted=before.accepted + drafted.stats.accepted,
-            verified=before.verified + drafted.stats.verified,
-            rounds=before.rounds + drafted.stats.rounds,
-            divergences=divergences,
-        )
+            worst = max(self.noise, default=0.0)
+            found = self.scorer.examine(prompt, plain, drafted, asked.sampling, worst)
+        now = before.with_reply(plain, drafted, found)
+        return replace(now, rounds=before.rounds + drafted.stats.rounds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.lab import Lab
-from localspec.bench.speedup import Answered, answer
+from localspec.bench.speedup import Answered, acceptance_by_position, answer
 from localspec.bench.workloads import WORKLOADS
 from localspec.core.logits import Sampling
 from localspec.core.options import Options
@@ -77,11 +77,8 @@ def search(
 
 def _tried(layers: tuple[int, ...], replies: Sequence[Answered], curve: dict[int, float]) -> Tried:
     rounds = [r for a in replies for r in a.rounds if r.drafted]
-    positions = []
-    for i in range(max((r.verified for r in rounds), default=0)):
-        judged = [r for r in rounds if r.verified > i]
-        positions.append(sum(r.accepted > i for r in judged) / len(judged))
+    positions = acceptance_by_position(rounds)
     seconds = sum(a.reply.stats.draft_seconds for a in replies)
     cost = seconds / max(1, sum(r.drafted for r in rounds))
     gain, _ = best_fixed(positions, curve, cost)
-    return Tried(layers, tuple(positions), cost, gain)
+    return Tried(layers, positions, cost, gain)

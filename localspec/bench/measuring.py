@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from localspec.bench.workloads import Workload
+from localspec.bench.workloads import Step, Workload
 from localspec.core.errors import Interrupted, LocalspecError
 from localspec.core.events import Finished, Message, Token
 from localspec.core.reply_request import ReplyRequest
@@ -18,16 +18,6 @@ from localspec.core.sampling_params import Sampling
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.measured import RemoteMeasured, Timed, failed, measured
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Step:
-    """The reply that is made now."""
-
-    workload: str
-    temperature: float
-    prompt: int
-    prompts: int
 
 
 class RemoteMeasuring:

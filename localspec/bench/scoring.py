@@ -1,9 +1,14 @@
-"""Reads given tokens through the target and looks at its logits: near-ties and batch noise."""
+"""Comparisons of drafted with plain replies, and the target's own logits about what diverges: given
+tokens are read through it, for near-ties and batch noise.
+"""
 
 from __future__ import annotations
 
+import statistics
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
@@ -45,6 +50,50 @@ class Divergence:
     """The difference of the two in the target's logits: twice what every logit must be able to
     move for the other one to be chosen, in units of logits."""
     near_tie: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Replies at one temperature, compared with plain ones."""
+
+    temperature: float
+    replies: int = 0
+    tokens: int = 0
+    accepted: int = 0
+    verified: int = 0
+    divergences: tuple[Divergence, ...] = ()
+
+    @property
+    def identical(self) -> int:
+        """Replies without a divergence."""
+        return self.replies - len(self.divergences)
+
+    @property
+    def acceptance(self) -> float:
+        """accepted / verified."""
+        return self.accepted / self.verified if self.verified else 0.0
+
+    def with_reply(self, plain: Reply, drafted: Reply, found: Divergence | None) -> Self:
+        """The same and one reply more, with the divergence of a drafted one, if there is one."""
+        return replace(
+            self,
+            replies=self.replies + 1,
+            tokens=self.tokens + len(plain.tokens),
+            accepted=self.accepted + drafted.stats.accepted,
+            verified=self.verified + drafted.stats.verified,
+            divergences=self.divergences if found is None else (*self.divergences, found),
+        )
+
+    def judged(self, noise: float) -> Self:
+        """The same with each divergence judged by this noise."""
+        judged = tuple(replace(d, near_tie=d.gap <= SAFETY * noise) for d in self.divergences)
+        return replace(self, divergences=judged)
+
+
+def all_exact(comparisons: Sequence[Comparison], noise: float, *, strict: bool) -> bool:
+    """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
+    found = [d for c in comparisons for d in c.divergences]
+    return not (noise or found) if strict else all(d.near_tie for d in found)
 
 
 def request_of(
@@ -211,3 +260,54 @@ def _run(seq: int, tokens: Sequence[int]) -> Work:
         return Work(seq, pending, no_draft("verify"))
     ids, parents = np.array(rest, np.int32), chain_parents(len(rest))
     return Work(seq, pending, Draft(ids, parents, Proposal.DETERMINISTIC, None, "verify"))
+
+
+_Row = TypeVar("_Row", bound=Comparison)
+
+
+@dataclass
+class ComparingReplies(ABC, Generic[_Row]):
+    """A comparison with plain replies that goes on prompt by prompt; see `steps`."""
+
+    runtime: Runtime
+    prompts: Sequence[str]
+    sampling: Sequence[Sampling]
+    max_tokens: int = field(kw_only=True)
+    seed: int = field(kw_only=True)
+    pictures: tuple[Picture, ...] = field(default=(), kw_only=True)
+    """In front of every prompt that is compared."""
+    noise: list[float] = field(default_factory=list, init=False)
+    rows: list[_Row] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is compared yet."""
+        self.scorer = Scorer(self.runtime, self.pictures)
+
+    def steps(self) -> Iterator[_Row]:
+        """Compare; the comparison at the current setting before its first prompt and after each.
+
+        Raises:
+            LocalspecError: a reply failed.
+        """
+        for setting in self.sampling:
+            self.rows.append(self._begun(setting.temperature))
+            yield self.rows[-1]
+            for seed, prompt in enumerate(self.prompts, self.seed):
+                most, pictures = self.max_tokens, self.pictures
+                asked = request_of(prompt, setting, seed, most, draft=True, pictures=pictures)
+                self.rows[-1] = self._compared(self.rows[-1], asked, prompt)
+                yield self.rows[-1]
+
+    @abstractmethod
+    def _begun(self, temperature: float) -> _Row:
+        """A row without replies."""
+
+    @abstractmethod
+    def _compared(self, before: _Row, asked: ReplyRequest, prompt: str) -> _Row:
+        """One prompt more."""
+
+    def _judged(self) -> tuple[float, float, tuple[_Row, ...]]:
+        """The largest and the median noise that was seen, and all rows judged by the largest."""
+        worst = max(self.noise, default=0.0)
+        typical = statistics.median(self.noise) if self.noise else 0.0
+        return worst, typical, tuple(row.judged(worst) for row in self.rows if row.replies)

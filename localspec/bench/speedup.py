@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import collections
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from localspec.bench.lab import Lab
 from localspec.bench.scoring import message_of
-from localspec.bench.workloads import Workload
+from localspec.bench.workloads import Step, Workload
 from localspec.core.errors import Interrupted
 from localspec.core.events import Finished, Notice, Reply, Round
 from localspec.core.logits import Sampling
@@ -146,42 +146,6 @@ def answer(
     raise AssertionError("a reply ends with Finished")
 
 
-def bench(
-    runtime: Runtime,
-    workloads: Sequence[Workload],
-    temperatures: Sequence[float],
-    *,
-    max_tokens: int,
-    on_progress: Callable[[str], None] | None = None,
-) -> Bench:
-    """Measure; ``on_progress`` is told what is being measured.
-
-    Raises:
-        LocalspecError: a reply failed.
-    """
-    measuring = Measuring(runtime, workloads, temperatures, max_tokens=max_tokens)
-    for step in measuring.steps():
-        if on_progress is not None and step.prompt == 0:
-            on_progress(step.stage)
-    return measuring.so_far()
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The prompt that is measured next."""
-
-    workload: str
-    temperature: float
-    prompt: int
-    """Index within the workload."""
-    prompts: int
-
-    @property
-    def stage(self) -> str:
-        """In words, without the prompt."""
-        return f"{self.workload}, temperature {self.temperature:g}"
-
-
 class Measuring:
     """A benchmark that goes on prompt by prompt."""
 
@@ -285,7 +249,7 @@ def _measured(
     acceptance = sum(s.accepted for s in drafted) / verified if verified else 0.0
     seconds = sum(s.decode_seconds for s in drafted)
     inside = sum(s.draft_seconds + s.verify_seconds for s in drafted)
-    positions = _per_position(with_draft)
+    positions = acceptance_by_position(with_draft)
     cost = _mean_cost(with_draft, draft_costs)
     bound, length = best_fixed(positions, curve, cost) if len(curve) > 1 else (1.0, 0)
     mean_length = statistics.mean(r.drafted for r in with_draft) if with_draft else 0.0
@@ -315,7 +279,7 @@ def _measured(
     )
 
 
-def _per_position(rounds: Sequence[Round]) -> tuple[float, ...]:
+def acceptance_by_position(rounds: Sequence[Round]) -> tuple[float, ...]:
     """Acceptance of the i-th drafted token over all rounds that judged it."""
     deepest = max((r.verified for r in rounds), default=0)
     found = []

@@ -10,15 +10,13 @@ makes to the logits here.
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
+from localspec.bench.scoring import ComparingReplies, Comparison, all_exact, complete
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Reply
 from localspec.core.logits import Sampling
-from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.generation.reply_stream import ReplyStream
 from localspec.runtime import Runtime
@@ -33,31 +31,16 @@ _MEASURED = 6
 """Prompts on which the difference that company makes is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompanyComparison:
-    """One sampling setting over all prompts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanyComparison(Comparison):
+    """One sampling setting over all prompts, with two replies to each: with an empty and with a
+    used cache.
+    """
 
-    temperature: float
-    replies: int
-    """Compared replies: two of each prompt, with an empty and with a used cache."""
-    tokens: int
-    cached: int
+    cached: int = 0
     """Tokens of prompts that were in the KV cache."""
-    accepted: int
-    verified: int
-    shared: int
+    shared: int = 0
     """Others that began or ended while a reply ran, or ran beside it."""
-    divergences: tuple[Divergence, ...]
-
-    @property
-    def identical(self) -> int:
-        """Replies without a divergence."""
-        return self.replies - len(self.divergences)
-
-    @property
-    def acceptance(self) -> float:
-        """accepted / verified."""
-        return self.accepted / self.verified if self.verified else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +57,8 @@ class CompanyVerification:
 
     @property
     def exact(self) -> bool:
-        """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
-        found = [d for c in self.comparisons for d in c.divergences]
-        if self.strict and (self.noise or found):
-            return False
-        return all(d.near_tie for d in found)
+        """See `all_exact`."""
+        return all_exact(self.comparisons, self.noise, strict=self.strict)
 
 
 class Company:
@@ -135,97 +115,45 @@ def _last(stream: ReplyStream) -> Reply | None:
     return found
 
 
-class ComparingTogether:
-    """A comparison of replies in company with plain ones alone, step by step."""
+@dataclass
+class ComparingTogether(ComparingReplies[CompanyComparison]):
+    """A comparison of replies in company with plain ones alone. The runtime has at least
+    ``together`` sequences; those beside a reply have no pictures.
+    """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        prompts: Sequence[str],
-        sampling: Sequence[Sampling],
-        *,
-        together: int,
-        max_tokens: int,
-        seed: int,
-        pictures: tuple[Picture, ...] = (),
-    ) -> None:
-        """Compare nothing yet; see `steps`. The runtime has at least ``together`` sequences.
-        ``pictures`` are in front of the prompts that are compared, not of those beside them.
-        """
-        self._pictures = pictures
-        self._runtime = runtime
-        self._prompts = prompts
-        self._sampling = sampling
-        self._together = together
-        self._max_tokens = max_tokens
-        self._seed = seed
-        self._scorer = Scorer(runtime, pictures)
-        self._company = Company(runtime, prompts, together)
-        self._noise: list[float] = []
-        self._comparisons: list[CompanyComparison] = []
+    together: int = field(kw_only=True)
 
-    def steps(self) -> Iterator[CompanyComparison]:
-        """Compare; the comparison at the current setting before its first prompt and after each.
-
-        Raises:
-            LocalspecError: a reply failed.
-        """
-        for setting in self._sampling:
-            self._comparisons.append(CompanyComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
-            yield self._comparisons[-1]
-            for i, prompt in enumerate(self._prompts):
-                asked = request_of(
-                    prompt,
-                    setting,
-                    self._seed + i,
-                    self._max_tokens,
-                    draft=True,
-                    pictures=self._pictures,
-                )
-                self._comparisons[-1] = self._compared(self._comparisons[-1], asked, prompt)
-                yield self._comparisons[-1]
+    def __post_init__(self) -> None:
+        """Nothing is compared yet."""
+        super().__post_init__()
+        self._company = Company(self.runtime, self.prompts, self.together)
 
     def so_far(self) -> CompanyVerification:
         """The result of all steps until now; divergences are judged by all noise seen."""
-        worst = max(self._noise, default=0.0)
-        comparisons = tuple(
-            replace(c, divergences=tuple(_judged(d, worst) for d in c.divergences))
-            for c in self._comparisons
-            if c.replies
-        )
-        return CompanyVerification(
-            self._together,
-            worst,
-            statistics.median(self._noise) if self._noise else 0.0,
-            comparisons,
-            bool(self._runtime.info.strict),
-        )
+        return CompanyVerification(self.together, *self._judged(), bool(self.runtime.info.strict))
+
+    def _begun(self, temperature: float) -> CompanyComparison:
+        return CompanyComparison(temperature=temperature)
 
     def _compared(
         self, before: CompanyComparison, asked: ReplyRequest, prompt: str
     ) -> CompanyComparison:
         """One prompt more, with an empty cache and with a used one."""
-        self._runtime.forget()
-        plain = complete(self._runtime.answer(replace(asked, draft=False)))
+        self.runtime.forget()
+        plain = complete(self.runtime.answer(replace(asked, draft=False)))
         now = before
         for cached in (False, True):
             reply, shared = self._beside_others(asked, cached=cached)
-            found = now.divergences
+            found = None
             if reply.tokens != plain.tokens:
                 self._measure(prompt, plain)
-                setting = asked.sampling
-                found = (*found, self._scorer.examine(prompt, plain, reply, setting, 0.0))
-            now = CompanyComparison(
-                temperature=now.temperature,
-                replies=now.replies + 1,
-                tokens=now.tokens + len(plain.tokens),
+                found = self.scorer.examine(prompt, plain, reply, asked.sampling, 0.0)
+            now = replace(
+                now.with_reply(plain, reply, found),
                 cached=now.cached + reply.stats.cached_tokens,
-                accepted=now.accepted + reply.stats.accepted,
-                verified=now.verified + reply.stats.verified,
                 shared=now.shared + shared,
-                divergences=found,
             )
-        if prompt in self._prompts[:_MEASURED]:
+        if prompt in self.prompts[:_MEASURED]:
             self._measure(prompt, plain)
         return now
 
@@ -233,15 +161,15 @@ class ComparingTogether:
         """The reply, and how many others it had beside it. With its prompt ``cached`` it begins
         before the others, else after as many as run beside it.
         """
-        self._runtime.forget()
-        policy = self._runtime.pair.control.proof
+        self.runtime.forget()
+        policy = self.runtime.pair.control.proof
         try:
             if cached:
-                complete(self._runtime.answer(replace(asked, draft=False, max_tokens=1)))
-                stream = self._runtime.submit(asked, policy=policy)
+                complete(self.runtime.answer(replace(asked, draft=False, max_tokens=1)))
+                stream = self.runtime.submit(asked, policy=policy)
             self._company.gather()
             if not cached:
-                stream = self._runtime.submit(asked, policy=policy)
+                stream = self.runtime.submit(asked, policy=policy)
             self._company.queue()
             last = _last(stream)
         finally:
@@ -252,9 +180,5 @@ class ComparingTogether:
 
     def _measure(self, prompt: str, plain: Reply) -> None:
         """Add the difference that company makes to the logits of a reply."""
-        others = [p for p in self._prompts if p != prompt][: self._together - 1]
-        self._noise += self._scorer.company_noise(prompt, plain.tokens, others)
-
-
-def _judged(divergence: Divergence, noise: float) -> Divergence:
-    return replace(divergence, near_tie=divergence.gap <= SAFETY * noise)
+        others = [p for p in self.prompts if p != prompt][: self.together - 1]
+        self.noise += self.scorer.company_noise(prompt, plain.tokens, others)

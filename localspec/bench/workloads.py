@@ -78,6 +78,22 @@ class Workload:
         return self.requests or self.prompts
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The prompt that is measured next."""
+
+    workload: str
+    temperature: float
+    prompt: int
+    """Index within the workload."""
+    prompts: int
+
+    @property
+    def stage(self) -> str:
+        """In words, without the prompt."""
+        return f"{self.workload}, temperature {self.temperature:g}"
+
+
 _STORE = (
     "The harbour store opens at eight and closes at six. On Saturdays it closes at two, and on "
     "Sundays it stays shut. Ropes and lamps are on the left, paint is at the back, and the till is "

@@ -166,7 +166,6 @@ class Acting:
         from localspec.tools.folder import Folder
         from localspec.tools.permission import matches
         from localspec.tools.toolbox import RequestTools, Toolbox
-        from localspec.tools.trial import require
 
         wanted = {name.partition("/")[0] for name in names}
         specs = [spec for spec in servers_file.servers() if spec.name in wanted]
@@ -177,7 +176,7 @@ class Acting:
         self._loop = loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=loop.run_forever, daemon=True, name="tools")
         self._thread.start()
-        self.toolbox = box = Toolbox(specs, opened, check=require)
+        self.toolbox = box = Toolbox(specs, opened)
         self._wait(box.open())
         for server in box.servers:
             if server.state.phase != "ready":

@@ -72,8 +72,8 @@ def bench(
             shown = _show(measuring.results, shown, working, as_json=as_json)
             if as_json:
                 unfinished.hold(json_line(_report(measuring.results, facts, complete=False)))
-            where = f"{step.workload}, temperature {step.temperature:g}"
-            working.tell("measuring", f"{where}, prompt {step.prompt + 1} of {step.prompts}")
+            place = f"{step.stage}, prompt {step.prompt + 1} of {step.prompts}"
+            working.tell("measuring", place)
         _show(measuring.results, shown, working, as_json=as_json)
         working.clear()
         unfinished.hold("")

@@ -74,7 +74,6 @@ def _report(result: RemoteVerification, *, complete: bool = True) -> dict[str, A
         "complete": complete,
         "exact": result.exact if complete or not result.exact else None,
         **dataclasses.asdict(result),
-        "identical": result.identical,
     }
 
 

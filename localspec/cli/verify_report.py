@@ -25,6 +25,7 @@ def report(result: Verification, *, complete: bool = True) -> dict[str, Any]:
         "settings": [
             dataclasses.asdict(c)
             | {
+                "identical": c.identical,
                 "acceptance": c.acceptance,
                 "divergence_rate": len(c.divergences) / c.replies if c.replies else 0.0,
                 "divergences": [divergence_json(d) for d in c.divergences],
@@ -73,12 +74,12 @@ def closing_lines(result: Verification) -> list[str]:
     lines = [f"logits of {passes} differ by up to {noise}"]
     total = sum(c.replies for c in result.comparisons)
     diverged = sum(len(c.divergences) for c in result.comparisons)
-    if diverged == 0:
+    if not result.exact:
+        lines.append(NOT_EXACT)
+    elif diverged == 0:
         lines.append(f"exact: all {total} replies identical")
-    elif result.exact:
+    else:
         lines.append(
             f"exact up to near-ties: {diverged} of {total} replies ({diverged / total:.1%})"
         )
-    else:
-        lines.append(NOT_EXACT)
     return lines

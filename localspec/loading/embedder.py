@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -165,12 +164,7 @@ class Embedder:
         """Itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free it."""
         self.close()
 

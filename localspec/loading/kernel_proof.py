@@ -24,11 +24,11 @@ from localspec.core import codec
 from localspec.core.errors import LocalspecError
 from localspec.core.files import native, paths, whole_file
 from localspec.core.processes import neighbours
-from localspec.core.processes.children import ask, command
+from localspec.core.processes.children import ask
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.loading import soundness
-from localspec.loading.soundness import Prover
+from localspec.loading.soundness import prover_by
 
 _PRODUCTS, _MODELS, _SPEED = (
     "localspec.kernels.prove",
@@ -90,9 +90,9 @@ def prove(built: Built) -> Proved:
     failed = {}
     for unit in _units(built, folder):
         arguments = [str(built.path), str(folder), unit]
-        failed[unit] = _failure(_PRODUCTS, *arguments) or _failure(
-            _MODELS, "--own-kernels", *arguments
-        )
+        products = prover_by(_PRODUCTS, *arguments, patience=_PATIENCE_S)
+        models = prover_by(_MODELS, "--own-kernels", *arguments, patience=_PATIENCE_S)
+        failed[unit] = products.failure() or models.failure()
     return timed(built, Proved(failed, {}))
 
 
@@ -132,12 +132,6 @@ def _units(built: Built, libraries: Path) -> list[str]:
     """Asked in a process of its own, which may crash."""
     found = ask("localspec.kernels.library", str(built.path), str(libraries))
     return [str(name) for name in found]
-
-
-def _failure(module: str, *arguments: str) -> str:
-    line, environment = command(module, *arguments)
-    environment = environment | {"OPENBLAS_NUM_THREADS": "1"}
-    return Prover(tuple(line), environment, _PATIENCE_S).failure([])
 
 
 def _times(built: Built, libraries: Path, unit: str) -> dict[str, float]:
@@ -187,7 +181,7 @@ def identity(built: Built) -> str:
 
 
 def _saved(wanted: str) -> dict[str, object] | None:
-    for place in _places():
+    for place in soundness.places(_FILE):
         try:
             saved = json.loads(place.read_text(encoding="utf-8"))
             if saved["identity"] == wanted:
@@ -236,16 +230,9 @@ def _compiler() -> list[str]:
     return [*line, str(facts.st_size), str(facts.st_mtime_ns)]
 
 
-def _places() -> list[Path]:
-    places = [paths.cache_dir() / _FILE]
-    if sys.prefix != sys.base_prefix:
-        places.insert(0, Path(sys.prefix) / _FILE)
-    return places
-
-
 def save(facts: dict[str, object]) -> None:
     """Keep a result, where that is possible."""
-    for place in _places():
+    for place in soundness.places(_FILE):
         try:
             if not place.is_relative_to(sys.prefix):
                 paths.make_parent(place)

@@ -32,7 +32,7 @@ from localspec.llama.context import Context
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
 from localspec.llama.timing import compare, pass_seconds
-from localspec.loading.resources import Parts
+from localspec.loading.resources import Parts, unheard
 from localspec.models.gguf.shards import fingerprint
 
 SECONDS = 2.0
@@ -170,10 +170,10 @@ class Trials:
         cancelled = self.parts.cancelled
 
         def late() -> bool:
-            asked = cancelled is not None and cancelled()
-            return asked or time.perf_counter() - began > _LOAD_S
+            return cancelled() or time.perf_counter() - began > _LOAD_S
 
-        quietly = replace(self.parts, on_event=None, cancelled=late)  # one list of what is loaded
+        # They share the list of what is loaded.
+        quietly = replace(self.parts, on_event=unheard, cancelled=late)
         try:
             with library.listening():
                 return quietly.model(
@@ -183,7 +183,7 @@ class Trials:
                     extra_buffers=False,
                 )
         except Interrupted:
-            if cancelled is not None and cancelled():
+            if cancelled():
                 raise
             return None
 

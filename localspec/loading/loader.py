@@ -31,7 +31,7 @@ from localspec.loading import own_kernels, policy
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
 from localspec.loading.planning import Planning
 from localspec.loading.policy import Control
-from localspec.loading.resources import Parts, Progress
+from localspec.loading.resources import Parts, Progress, never, unheard
 from localspec.loading.selection import Selection, read_headers, select
 from localspec.loading.sight import ModelSight
 from localspec.loading.soundness import required
@@ -108,13 +108,16 @@ def load(
     Raises:
         LocalspecError: see `localspec.core.errors`; nothing stays loaded.
     """
+    on_event, cancelled = on_event or unheard, cancelled or never
+
+    def tell(what: str) -> None:
+        on_event(Loading(what, None))
+
     options = dataclasses.replace(options, offline=options.offline or is_offline())
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
-    build = required(on_start=lambda: _tell(on_event, "checking llama.cpp on this processor, once"))
-    own = own_kernels.engage(
-        options.kernels, lambda what: _tell(on_event, what), offline=options.offline
-    )
+    build = required(on_start=lambda: tell("checking llama.cpp on this processor, once"))
+    own = own_kernels.engage(options.kernels, tell, offline=options.offline)
     check_file(files.target.path)  # its message is the clearest for what is no model
     for adapter in options.adapters:
         _require_adapter(adapter.path, files.target)
@@ -122,7 +125,7 @@ def load(
         check_file(vector.path)
         require_fitting_vector(ModelFile(vector.path), files.target)
     selection = select(options, read_headers(files.target, files.draft))
-    remote = connected(options, on_event)
+    remote = connected(options, tell)
     try:
         return _Loader(
             files=files,
@@ -146,11 +149,6 @@ def _require_adapter(path: Path, target: ModelFile) -> None:
     require_fitting(ModelFile(path), target)
 
 
-def _tell(on_event: Progress | None, what: str) -> None:
-    if on_event is not None:
-        on_event(Loading(what, None))
-
-
 @dataclass(frozen=True, slots=True)
 class _Loader:
     """Loads one pair."""
@@ -158,8 +156,8 @@ class _Loader:
     files: Resolved
     selection: Selection
     earlier: EarlierTexts
-    on_event: Progress | None
-    cancelled: Callable[[], bool] | None
+    on_event: Progress
+    cancelled: Callable[[], bool]
     remeasure: bool
     """See `TargetLoading`."""
     own: own_kernels.Choice
@@ -253,9 +251,7 @@ class _Loader:
         owner = LlamaTarget(context, drafting.features, control.times)
         sight = ModelSight(self.files.target, owner, parts, options)
         if options.sees:
-            sight.encoder(
-                lambda what: _tell(self.on_event, what), self.cancelled or (lambda: False)
-            )
+            sight.encoder(lambda what: self.on_event(Loading(what, None)), self.cancelled)
         return LoadedPair(
             info=dataclasses.replace(
                 self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),

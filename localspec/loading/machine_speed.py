@@ -176,7 +176,7 @@ def measure(folder: Path) -> MachineSpeed:
     proof = soundness.recorded()
     extra = proof is None or proof.extra_buffers
     on_gpu = backend() != "cpu"
-    own = bool(own_kernels.engage(None, make=False).unit)
+    own = bool(own_kernels.engage(own_kernels.without_making(), make=False).unit)
     others = neighbours.Neighbours()
     host = {k: curve(folder, k, gpu_layers=0, extra_buffers=extra, own_kernels=own) for k in TYPES}
     gpu = {k: curve(folder, k, gpu_layers=99, extra_buffers=extra) for k in TYPES if on_gpu}

@@ -71,7 +71,7 @@ def engage(
     try:
         built, found = _ready(wanted, on_start, make=make, offline=offline)
         if found.slower and wanted is None:
-            return Choice("", f"ours take {found.times:.2f} times as long on this machine")
+            return Choice("", _slower(found))
         return Choice(_registered(built, found.units), "", asked=wanted == OWN)
     except LocalspecError as error:
         if wanted == OWN:
@@ -126,7 +126,8 @@ def _ready(
     if found is None:
         raise LocalspecError(f"they are not proved here; run {command_line()}")
     if not found.unit:
-        raise LocalspecError(_failures(found))
+        none = "the processor has none of their instruction sets"
+        raise LocalspecError("; ".join(_failures(found)) or none)
     return built, found
 
 
@@ -145,47 +146,51 @@ def _tell(on_start: Callable[[str], None] | None, what: str) -> None:
 
 def command_line() -> str:
     """The command that compiles and proves them."""
-    module = __name__ if __name__ != "__main__" else _MODULE
-    return f"`{shlex.quote(sys.executable)} -m {module}`"
+    return f"`{shlex.quote(sys.executable)} -m localspec.loading.own_kernels`"
 
 
-_MODULE = "localspec.loading.own_kernels"
+def _failures(found: Proved) -> list[str]:
+    return [f"{title(name)} failed: {why}" for name, why in found.failed.items() if why]
 
 
-def _failures(found: Proved) -> str:
-    if not found.failed:
-        return "the processor has none of their instruction sets"
-    return "; ".join(f"{title(name)} failed: {why}" for name, why in found.failed.items())
+def _slower(found: Proved) -> str:
+    return f"ours take {found.times:.2f} times as long on this machine"
+
+
+def _known() -> Proved:
+    """The proof of our kernels where they may compute; nothing is compiled or proved for it.
+
+    Raises:
+        LocalspecError: they may not, or there is none.
+    """
+    if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
+        raise LocalspecError("LOCALSPEC_KERNELS is llama")
+    return _ready(None, None, make=False)[1]
 
 
 def state() -> str:
     """One line about the kernels for ``doctor``; nothing is compiled or proved for it."""
     try:
-        if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
-            return "llama.cpp's kernels: LOCALSPEC_KERNELS is llama"
-        _, found = _ready(None, None, make=False)
+        found = _known()
     except LocalspecError as error:
         return f"llama.cpp's kernels: {error}"
     if found.slower:
-        return f"llama.cpp's kernels: ours take {found.times:.2f} times as long on this machine"
+        return f"llama.cpp's kernels: {_slower(found)}"
     text = f"own kernels, {title(found.unit)}, agree with numpy in every format and width"
     if found.of_width:
         each = ", ".join(f"{1 / t:.1f} for {width}" for width, t in found.of_width.items())
         text += f"; times the speed of llama.cpp's by tokens in a pass: {each}"
     elif found.untimed:
         text += f"; not timed beside llama.cpp's: {found.untimed}"
-    wrong = [f"{title(name)} failed: {why}" for name, why in found.failed.items() if why]
-    return "; ".join([text, *wrong])
+    return "; ".join([text, *_failures(found)])
 
 
 def gain() -> str:
     """What our kernels gain beside llama.cpp's on this machine, as a sentence; "" where they are
     not used, or were not timed.
     """
-    if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
-        return ""
     try:
-        _, found = _ready(None, None, make=False)
+        found = _known()
     except LocalspecError:
         return ""
     one, four = (found.of_width.get(width) for width in ("1", "4"))
@@ -201,10 +206,8 @@ def without_making() -> str | None:
     """What to ask `engage` for where nothing may be compiled or proved, as in a check that has a
     limit: our kernels only if they are there and wanted.
     """
-    if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
-        return LLAMA
     try:
-        _ready(None, None, make=False)
+        _known()
     except LocalspecError:
         return LLAMA
     return None
@@ -213,10 +216,10 @@ def without_making() -> str | None:
 def main() -> int:
     """Entry point for scripts/bootstrap.py and users: compile and prove; one line of the result."""
     try:
-        choice_of, found = _ready(OWN, None, make=True, offline=is_offline())
+        built, found = _ready(OWN, None, make=True, offline=is_offline())
         if found.times is None:
-            kernel_proof.timed(choice_of, found)
-        for name, why in choice_of.left_out.items():
+            kernel_proof.timed(built, found)
+        for name, why in built.left_out.items():
             sys.stderr.write(safe_line(f"left out {title(name)}: {why}") + "\n")
         sys.stdout.write(safe_line(state()) + "\n")
     except LocalspecError as error:

@@ -33,6 +33,15 @@ Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa | Projector
 
 
+def unheard(_: Loading) -> None:
+    """Progress that nobody follows."""
+
+
+def never() -> bool:
+    """Nobody cancels."""
+    return False
+
+
 @dataclass(slots=True)
 class Parts:
     """Loads parts for one plan of memory, and frees them all."""
@@ -42,8 +51,8 @@ class Parts:
     """Threads that the user named; None: measured for each context."""
     stop: StopFlag
     """Aborts a running pass of any of them."""
-    on_event: Progress | None = None
-    cancelled: Callable[[], bool] | None = None
+    on_event: Progress = unheard
+    cancelled: Callable[[], bool] = never
     own: Choice = NOT_WANTED
     """Whether our own kernels compute on the processor."""
     extra_buffers: bool = True
@@ -76,8 +85,7 @@ class Parts:
         """
 
         def progress(fraction: float) -> None:
-            if self.on_event is not None:
-                self.on_event(Loading(path.name, fraction))
+            self.on_event(Loading(path.name, fraction))
 
         is_target = share is not None and share is self.fit.target
         made = Model(

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from localspec.compiling import cxx
 from localspec.compiling.own_build import processor, rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
-from localspec.core.files import paths
+from localspec.core.files import paths, whole_file
 from localspec.core.processes.children import command
 
 PROOF = "localspec.llama.proof"
@@ -77,7 +77,7 @@ class Prover:
     """Runs proofs of the installed library, each in a separate process."""
 
     line: tuple[str, ...]
-    """Command line of a proof; ``--plain-buffers`` is appended."""
+    """Command line of a proof; ``--plain-buffers`` may be appended."""
     environment: dict[str, str]
     patience: float = PATIENCE_S
 
@@ -88,12 +88,12 @@ class Prover:
             LocalspecError: there is no result: killed from outside, no memory, no library.
         """
         began = time.monotonic()
-        failed = self.failure([])
-        failed_plain = self.failure(["--plain-buffers"]) if failed else ""
+        failed = self.failure()
+        failed_plain = self.failure("--plain-buffers") if failed else ""
         seconds = round(time.monotonic() - began, 2)
         return Soundness(not failed, failed, failed_plain, seconds)
 
-    def failure(self, arguments: Sequence[str]) -> str:
+    def failure(self, *arguments: str) -> str:
         """The failure of one proof; "" if it passed.
 
         Raises:
@@ -161,11 +161,11 @@ def _place(reports: list[dict[str, Any]]) -> str:
     return f"at {places[-1]}" if places else "before the first model"
 
 
-def usual_prover() -> Prover:
-    """A prover of the library that this Python has."""
-    line, environment = command(PROOF)
+def prover_by(module: str, *arguments: str, patience: float = PATIENCE_S) -> Prover:
+    """A prover whose proofs are made by ``module`` with the library that this Python has."""
+    line, environment = command(module, *arguments)
     # numpy's threads would only disturb each other for so little work.
-    return Prover(tuple(line), environment | {"OPENBLAS_NUM_THREADS": "1"})
+    return Prover(tuple(line), environment | {"OPENBLAS_NUM_THREADS": "1"}, patience)
 
 
 def identity() -> str:
@@ -222,12 +222,12 @@ def _library_folder() -> Path:
     return folder
 
 
-def _places() -> list[Path]:
-    """Files that may have the result; first that of the environment, where the library is."""
-    places = [paths.cache_dir() / _FILE]
+def places(name: str) -> list[Path]:
+    """Files that may have a result; first that of the environment, where the library is."""
+    found = [paths.cache_dir() / name]
     if sys.prefix != sys.base_prefix:
-        places.insert(0, Path(sys.prefix) / _FILE)
-    return places
+        found.insert(0, Path(sys.prefix) / name)
+    return found
 
 
 def recorded() -> Soundness | None:
@@ -237,7 +237,7 @@ def recorded() -> Soundness | None:
         LocalspecError: llama-cpp-python is not installed.
     """
     wanted = identity()
-    for place in _places():
+    for place in places(_FILE):
         with contextlib.suppress(KeyError, codec.CodecError):  # else the build is proved again
             found = codec.decode(Soundness, _saved(place)[wanted])
             if found.digest:
@@ -280,13 +280,11 @@ def _saved(place: Path) -> dict[str, Any]:
 
 def _record(soundness: Soundness, wanted: str) -> None:
     made = {wanted: codec.encode(soundness)}
-    for place in _places():
-        scratch = place.with_suffix(f".{os.getpid()}")
+    for place in places(_FILE):
         try:
             paths.make_parent(place)
             known = [*_saved(place).items()][-_MOST_PROOFS + 1 :]
-            scratch.write_text(json.dumps({"proofs": dict(known) | made}), encoding="utf-8")
-            scratch.replace(place)
+            whole_file.replace_shared(place, json.dumps({"proofs": dict(known) | made}))
         except OSError:  # another user's folder, or a full disk: proved at every start
             continue
         return
@@ -304,7 +302,7 @@ def proved(prover: Prover | None = None, on_start: Callable[[], None] | None = N
     if on_start is not None:
         on_start()
     wanted = identity()  # of before: the first use of a card makes its nodes
-    found = (prover or usual_prover()).soundness()
+    found = (prover or prover_by(PROOF)).soundness()
     found = dataclasses.replace(found, digest=_digest())
     _record(found, wanted)
     return found

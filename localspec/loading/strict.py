@@ -130,9 +130,8 @@ class StrictLoading:
         return max(SEQUENCES, self.parts.fit.wishes.sequences)
 
     def _progress(self, fraction: float) -> None:
-        if self.parts.on_event is not None:
-            name = f"strict mode, checked once for {self.target.name}"
-            self.parts.on_event(Loading(name, fraction))
+        name = f"strict mode, checked once for {self.target.name}"
+        self.parts.on_event(Loading(name, fraction))
 
     def _file(self, model: Model, recipe: Recipe) -> Path:
         share = self.parts.fit.target

@@ -5,11 +5,11 @@ the devices and workers that the options name.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.endpoint import endpoints
-from localspec.core.events import Loading
 from localspec.core.options import Options
 from localspec.llama import remote
 from localspec.llama.context import Context
@@ -19,7 +19,7 @@ from localspec.llama.model import Model
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.rpc import handshake, plugin
 from localspec.loading.kernels import NOT_COMPARED, OWN, Kernels, Trials
-from localspec.loading.resources import Parts, Progress, left_device
+from localspec.loading.resources import Parts, left_device
 from localspec.loading.selection import Selection
 from localspec.loading.strict import StrictLoading
 from localspec.models.compat.heads import carries_mtp
@@ -29,8 +29,9 @@ SOURCE = "LOCALSPEC_LLAMA_SOURCE"
 """Variable with a folder or archive of llama-cpp-python's source, to compile the plugin from."""
 
 
-def connected(options: Options, on_event: Progress | None) -> RemoteDevices | None:
-    """The devices of the workers; None where the options name none.
+def connected(options: Options, tell: Callable[[str], None]) -> RemoteDevices | None:
+    """The devices of the workers; None where the options name none. ``tell`` is told what takes
+    time.
 
     Raises:
         WorkerError: one of them cannot be used, or there is no plugin.
@@ -39,12 +40,12 @@ def connected(options: Options, on_event: Progress | None) -> RemoteDevices | No
     if not wanted:
         return None
 
-    def tell() -> None:
-        if on_event is not None:
-            on_event(Loading("compiling the plugin for other machines, once", None))
-
     given = os.environ.get(SOURCE)
-    made = plugin.obtain(Path(given) if given else None, offline=options.offline, on_start=tell)
+    made = plugin.obtain(
+        Path(given) if given else None,
+        offline=options.offline,
+        on_start=lambda: tell("compiling the plugin for other machines, once"),
+    )
     workers = [handshake.ask(endpoint, version=made.version) for endpoint in wanted]
     return remote.connect(made.path, workers, options.rpc_timeout)
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core import json_text
 from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError, RemoteError, UsageError
+from localspec.core.events import FinishReason
 from localspec.remote.address import Address
 from localspec.remote.faults import excerpt, message_in
 from localspec.remote.keys import Key
-from localspec.remote.reported import Reported, count, find, mapping, name, number
+from localspec.remote.reported import Reported, count, find, ids, mapping, name, number
 
 _HALVES = re.compile("[\ud800-\udfff]")
 """Half characters, which no file and no request can hold."""
@@ -21,15 +23,8 @@ DONE = b"[DONE]"
 """Data of the last event."""
 _SHOWN = 80
 """Characters of data that is none."""
-_ENDINGS = {
-    "stop": "stop",
-    "eos": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "max_tokens": "length",
-}
-
-
+_CUT = frozenset({"length", "max_tokens"})
+"""Reasons of engines for the end of a reply that reached its greatest length."""
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 
@@ -60,9 +55,11 @@ class Chunk:
     """Tokens of the prompt that are read, all of them, and those that were cached."""
 
     @property
-    def ends(self) -> str | None:
+    def ends(self) -> FinishReason | None:
         """The reason of the end in our words."""
-        return None if self.finish is None else _ENDINGS.get(self.finish, "stop")
+        if self.finish is None:
+            return None
+        return "length" if self.finish in _CUT else "stop"
 
 
 def parse(data: bytes, address: Address, key: Key, *, begun: bool = True) -> Chunk:
@@ -73,7 +70,7 @@ def parse(data: bytes, address: Address, key: Key, *, begun: bool = True) -> Chu
         RemoteError: the event is malformed, or reports an error of the server.
     """
     try:
-        event = json.loads(data, parse_constant=_refuse)
+        event = json.loads(data, parse_constant=json_text.finite)
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
@@ -102,10 +99,6 @@ def _failed(error: object, address: Address, key: Key, *, begun: bool) -> Locals
     return RemoteError(f"{address} refuses this request: {said}")
 
 
-def _refuse(name: str) -> float:
-    raise ValueError(name)
-
-
 def _figures_only(event: Mapping[str, Any]) -> bool:
     """Whether an event without choices is one that comes so: figures, progress, or the end."""
     names = ("usage", "timings", "metrics", "prompt_progress", "object")
@@ -127,7 +120,7 @@ def _chunk(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Chunk:
         text=_text(delta.get("content")) or _text(choice.get("text")),
         thought=_text(thought),
         finish=finish if isinstance(finish, str) else None,
-        tokens=_ids(choice.get("token_ids")),
+        tokens=ids(choice.get("token_ids")),
         origins=_origins(mapping(choice.get("localspec"))),
         prompt_tokens=_either(usage.get("prompt_tokens"), _prompt(timings)),
         cached_tokens=_either(details.get("cached_tokens"), timings.get("cache_n")),
@@ -147,13 +140,6 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         return ""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", value)
-
-
-def _ids(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, list):
-        return None
-    ids = tuple(count(one) for one in value)
-    return None if None in ids else tuple(id for id in ids if id is not None)  # noqa: A001
 
 
 def _origins(own: Mapping[str, Any]) -> tuple[tuple[Origin, str | None], ...]:

@@ -1,4 +1,4 @@
-"""A remote engine behind the interface of `localspec.engine.client.EngineClient`."""
+"""A server that speaks OpenAI's interface, as a `localspec.engine.port.Engine`."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class RemoteClient(ServerClient):
 
     async def _connect(self, on_loading: OnLoading | None) -> ModelInfo:
         self.found = await self._look(on_loading)
-        if self.found.speculation.state == "on":
-            self._left_out |= self.found.dialect.never_drafting
+        speculates = self.found.speculation.state == "on"
+        self._left_out = set(self.found.dialect.never_drafting) if speculates else set()
         return self._info(self.found)
 
     async def _look(self, on_loading: OnLoading | None) -> Found:

@@ -1,4 +1,4 @@
-"""A `localspec serve` elsewhere behind the interface of `localspec.engine.client.EngineClient`.
+"""A `localspec serve` elsewhere, as a `localspec.engine.port.Engine`.
 
 The lines of the engine protocol travel over HTTP (`localspec.serve.routes.native`), so all figures
 and the origin of every token arrive.
@@ -26,12 +26,13 @@ from localspec.engine.messages import (
     ReplyEvents,
 )
 from localspec.engine.port import OnLoading
+from localspec.engine.protocol import MAX_LINE
 from localspec.media.decoding import file_of
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection
-from localspec.remote.faults import excerpt
+from localspec.remote.faults import broken_off, excerpt
 from localspec.remote.keys import Key
-from localspec.remote.lines import MAX_LINE, Lines
+from localspec.remote.lines import Lines, content_type
 from localspec.remote.reply import RemoteReply, ServerClient
 
 _INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"
@@ -70,7 +71,7 @@ class NativeReply:
             self._body = _fields(ReplyCommand(0, seeing), "request")
         address, key = connection.address, connection.key
         async with connection.stream(_REPLY, self._body, waiting) as response:
-            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            kind = content_type(response)
             if kind != _LINES:
                 raise RemoteError(f"{address} answers with {excerpt(kind, key)}, not with a reply")
             async for line in Lines(response, connection):
@@ -82,8 +83,7 @@ class NativeReply:
                     yield event
                     if isinstance(event, Finished):
                         return
-        kept = "what had arrived is kept" if tally.begun else "nothing of it had arrived"
-        raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
+        raise broken_off(address, begun=tally.begun)
 
     def _count(self, event: ReplyEvent) -> None:
         """Refuse a reply without end: all of its events are kept until it ends.

@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 
 from localspec import __version__
+from localspec.core import json_text
 from localspec.core.errors import RemoteError
 from localspec.remote.address import Address
 from localspec.remote.faults import RetryableError, excerpt, may_pass, refused, unreachable
@@ -56,13 +57,9 @@ class Answer:
     def json(self) -> Any:
         """Its content; None where it is not JSON."""
         try:
-            return json.loads(self.body, parse_constant=_refuse)
+            return json.loads(self.body, parse_constant=json_text.finite)
         except (ValueError, RecursionError):
             return None
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(name)
 
 
 class Connection:
@@ -118,7 +115,7 @@ class Connection:
         Raises:
             RemoteError: there is none, or it is too large.
         """
-        return await self._short("GET", path, None)
+        return await self._short(path)
 
     async def ask(
         self, path: str, body: dict[str, Any] | None = None, *, seconds: float | None = None
@@ -129,7 +126,7 @@ class Connection:
         Raises:
             LocalspecError: there is no such answer.
         """
-        answer = await self._short("GET" if body is None else "POST", path, body, seconds)
+        answer = await self._short(path, body, seconds)
         if answer.status != 200:
             found = refused(self.address, answer.status, answer.headers, answer.body, self.key)
             raise found.error if isinstance(found, RetryableError) else found
@@ -143,12 +140,9 @@ class Connection:
         return data
 
     async def _short(
-        self,
-        method: str,
-        path: str,
-        body: dict[str, Any] | None,
-        seconds: float | None = None,
+        self, path: str, body: dict[str, Any] | None = None, seconds: float | None = None
     ) -> Answer:
+        method = "GET" if body is None else "POST"
         limit = max(self.patience.question, seconds or 0)
         try:
             async with (

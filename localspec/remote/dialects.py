@@ -21,8 +21,8 @@ class Dialect:
     name: str
     sampling: Mapping[str, str] = field(default_factory=dict)
     """Fields of `Sampling` that it takes beyond OpenAI's, by their name there."""
-    further: Mapping[str, str] = field(default_factory=dict)
-    """The same for what is sent only where it is not `Sampling`'s default."""
+    further: bool = False
+    """Whether it takes llama.cpp's further samplers, `localspec.core.sampler_settings.ROWS`."""
     no_top_k: int = 0
     """Its value of top_k for all tokens."""
     never_drafting: frozenset[str] = frozenset()
@@ -41,23 +41,13 @@ class Dialect:
 
 
 _SAMPLERS = {name: name for name in ("top_k", "min_p", "repeat_penalty")}
-_FURTHER = {
-    name: name
-    for name in (
-        *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
-        *("top_n_sigma", "typical_p", "xtc_probability", "xtc_threshold"),
-        *("dynatemp_range", "dynatemp_exponent", "mirostat", "mirostat_tau", "mirostat_eta"),
-        *("dry_sequence_breakers", "samplers"),
-    )
-}
-"""llama.cpp's further samplers; sent only where they are not the default."""
 _PENALTY = {"top_k": "top_k", "min_p": "min_p", "repeat_penalty": "repetition_penalty"}
 _ON = {"continue_final_message": True, "add_generation_prompt": False}
 
 LLAMA_SERVER = Dialect(
     "llama-server",
     sampling=_SAMPLERS | {"penalty_last_n": "repeat_last_n"},
-    further=_FURTHER,
+    further=True,
     always={"timings_per_token": True, "return_progress": True, "cache_prompt": True},
     continues={},
     thinking="template",
@@ -86,7 +76,7 @@ SGLANG = Dialect(
 LOCALSPEC = Dialect(
     "localspec",
     sampling=_SAMPLERS | {"penalty_last_n": "repeat_last_n"},
-    further=_FURTHER,
+    further=True,
     always={"return_token_ids": True, "localspec": {"origins": True}},
     continues={},
     thinking="template",

@@ -56,6 +56,8 @@ class RemoteVerification:
 
     way: Way
     replies: int
+    identical: int
+    """Replies without a divergence."""
     tokens: int
     drafted: int | None
     accepted: int | None
@@ -69,11 +71,6 @@ class RemoteVerification:
     def exact(self) -> bool:
         """Whether every divergence is a near-tie."""
         return all(d.near_tie for d in self.divergences)
-
-    @property
-    def identical(self) -> int:
-        """Replies without a divergence."""
-        return self.replies - len({d.prompt for d in self.divergences})
 
 
 class RemoteComparing:
@@ -93,7 +90,7 @@ class RemoteComparing:
         self._max_tokens = max_tokens
         self._noise: float | None = None
         self._found: list[RemoteDivergence] = []
-        self._replies = self._tokens = 0
+        self._replies = self._identical = self._tokens = 0
         self._drafted: int | None = 0
         self._accepted: int | None = 0
 
@@ -110,6 +107,7 @@ class RemoteComparing:
             LocalspecError: a server refuses.
         """
         for prompt in self._prompts:
+            before = len(self._found)
             reply = self._engine.call(greedy(self._engine.client, prompt, self._max_tokens))
             if self._plain is None:
                 self._score(prompt, reply)
@@ -117,6 +115,7 @@ class RemoteComparing:
                 other = self._plain.call(greedy(self._plain.client, prompt, self._max_tokens))
                 self._compare(prompt, reply, other)
             self._replies += 1
+            self._identical += len(self._found) == before
             self._tokens += max(len(reply.ids), len(reply.places))
             self._drafted = _sum(self._drafted, reply.drafted)
             self._accepted = _sum(self._accepted, reply.accepted)
@@ -129,6 +128,7 @@ class RemoteComparing:
         return RemoteVerification(
             self.way,
             self._replies,
+            self._identical,
             self._tokens,
             self._drafted,
             self._accepted,

@@ -70,6 +70,12 @@ def unreachable(address: Address, error: Exception, key: Key) -> RemoteError:
     return RemoteError(said)
 
 
+def broken_off(address: Address, *, begun: bool) -> RemoteError:
+    """A reply ended without its last event; ``begun`` is whether any text had come."""
+    kept = "what had arrived is kept" if begun else "nothing of it had arrived"
+    return RemoteError(f"{address} broke the reply off in the middle; {kept}")
+
+
 def may_pass(error: Exception) -> bool:
     """Whether a request failed before any of its answer arrived, for a reason that may pass."""
     if any(isinstance(cause, ssl.SSLError | socket.gaierror) for cause in _causes(error)):

@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator
 import httpx2
 
 from localspec.core.errors import RemoteError
+from localspec.engine.protocol import MAX_LINE
 from localspec.remote.connection import Connection
 from localspec.remote.faults import unreachable
-
-MAX_LINE = 16 * 1024 * 1024
-"""Bytes of the longest line that is read: that of the engine protocol."""
 
 
 class Lines(AsyncIterator[bytes]):
@@ -73,6 +71,12 @@ class Lines(AsyncIterator[bytes]):
         except httpx2.HTTPError as error:
             raise unreachable(self._address, error, self._key) from None
         self._seconds = self._later
+
+
+def content_type(response: httpx2.Response) -> str:
+    """Its media type without parameters, in lower case; "" where it states none."""
+    stated: str = response.headers.get("Content-Type", "")
+    return stated.partition(";")[0].strip().lower()
 
 
 async def whole(lines: AsyncIterator[bytes]) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.core.events import Clock, Stats
 
@@ -122,11 +122,7 @@ def measured(workload: str, temperature: float, pairs: Sequence[Pair]) -> Remote
 
 def failed(workload: str, temperature: float, pairs: Sequence[Pair], error: str) -> RemoteMeasured:
     """The figures of a workload that ended with an error, as far as it came."""
-    so_far = measured(workload, temperature, pairs)
-    return RemoteMeasured(**{name: getattr(so_far, name) for name in _NAMES} | {"error": error})
-
-
-_NAMES = tuple(RemoteMeasured.__dataclass_fields__)
+    return replace(measured(workload, temperature, pairs), error=error)
 
 
 def _seconds(replies: Sequence[Timed], clock: Clock) -> float:

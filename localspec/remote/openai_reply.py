@@ -17,8 +17,8 @@ from localspec.core.picture import Picture, is_sound, picture_type
 from localspec.media.decoding import called, file_of
 from localspec.remote.chunk import DONE, parse
 from localspec.remote.connection import Connection
-from localspec.remote.faults import excerpt
-from localspec.remote.lines import Lines, server_sent, whole
+from localspec.remote.faults import broken_off, excerpt
+from localspec.remote.lines import Lines, content_type, server_sent, whole
 from localspec.remote.reported import difference, read_counters
 from localspec.remote.tally import Tally
 
@@ -172,7 +172,7 @@ class OpenAIReply:
         connection, tally = self._connection, self._tally
         address, key = connection.address, connection.key
         lines = Lines(response, connection)
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        kind = content_type(response)
         if kind == _JSON:  # a server, or a proxy, that does not stream
             for event in tally.take(parse(await whole(lines), address, key, begun=tally.begun)):
                 yield event
@@ -190,5 +190,4 @@ class OpenAIReply:
             for event in tally.take(parse(data, address, key, begun=tally.begun)):
                 yield event
         if not done and tally.finish_reason is None:
-            kept = "what had arrived is kept" if tally.begun else "nothing of it had arrived"
-            raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
+            raise broken_off(address, begun=tally.begun)

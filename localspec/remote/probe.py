@@ -168,7 +168,7 @@ def _context(entry: Mapping[str, Any]) -> int:
 async def _slots(connection: Connection) -> tuple[int, Speculation]:
     """llama-server: requests at a time, and whether it was started with speculation."""
     props = await _optional(connection, "/props")
-    parallel = min(max(count(props.get("total_slots")) or 1, 1), 32)
+    parallel = _at_a_time(props.get("total_slots"))
     try:
         slots = await connection.ask("/slots")
     except LocalspecError:
@@ -198,7 +198,12 @@ def _own(entry: Mapping[str, Any]) -> tuple[int, Speculation]:
     speculation = NOT_REPORTED
     if state in {"on", "parked", "off"}:
         speculation = Speculation(state, safe_line(reason) if isinstance(reason, str) else None)
-    return min(max(count(entry.get("parallel")) or 1, 1), 32), speculation
+    return _at_a_time(entry.get("parallel")), speculation
+
+
+def _at_a_time(told: object) -> int:
+    """Requests to make at a time to a server that tells how many it answers."""
+    return min(count(told) or 1, 32)
 
 
 async def _vllm(connection: Connection) -> tuple[bool, Speculation]:

@@ -70,17 +70,15 @@ class RemoteReply(AsyncIterator[ReplyEvent]):
         Raises:
             LocalspecError: why the reply failed; what had arrived was delivered before.
         """
-        while not self._events:
-            if self._over or self._task.done():
-                raise StopAsyncIteration
+        while not (self._over or self._events or self._task.done()):
             self._changed.clear()
             await self._changed.wait()
+        if self._over or not self._events:
+            raise StopAsyncIteration
         event = self._events.popleft()
+        self._over = isinstance(event, Finished | BaseException)
         if isinstance(event, BaseException):
-            self._over = True
             raise event
-        if isinstance(event, Finished):
-            self._over = True
         return event
 
     def interrupt(self) -> None:

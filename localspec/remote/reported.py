@@ -52,6 +52,12 @@ def number(value: object) -> float | None:
     return float(value) if 0 <= value < _MOST and math.isfinite(value) else None
 
 
+def ids(value: object) -> tuple[int, ...] | None:
+    """Ids of tokens; None if the value is no list of them."""
+    found = [count(one) for one in value] if isinstance(value, list) else [None]
+    return None if None in found else tuple(one for one in found if one is not None)
+
+
 def mapping(value: object) -> Mapping[str, Any]:
     """An object; empty if the value is none."""
     return value if isinstance(value, dict) else {}
@@ -84,10 +90,12 @@ class Reported:
 
 def in_timings(timings: Mapping[str, Any]) -> Reported | None:
     """llama.cpp's ``timings``; None where nothing was drafted."""
-    drafted, accepted = count(timings.get("draft_n")), count(timings.get("draft_n_accepted"))
-    if not drafted or accepted is None or accepted > drafted:
-        return None
-    return Reported(drafted, accepted)
+    return _sums(timings.get("draft_n"), timings.get("draft_n_accepted"))
+
+
+def _sums(drafted: object, accepted: object) -> Reported | None:
+    of, kept = count(drafted), count(accepted)
+    return Reported(of, kept) if of and kept is not None and kept <= of else None
 
 
 def in_metrics(metrics: Mapping[str, Any]) -> Reported | None:
@@ -199,11 +207,7 @@ def _first(values: Mapping[str, Any], *names: str) -> int | None:
 
 def in_stats(stats: Mapping[str, Any]) -> Reported | None:
     """LM Studio's ``stats``; None where nothing was drafted."""
-    drafted = count(stats.get("total_draft_tokens_count"))
-    accepted = count(stats.get("accepted_draft_tokens_count"))
-    if not drafted or accepted is None or accepted > drafted:
-        return None
-    return Reported(drafted, accepted)
+    return _sums(stats.get("total_draft_tokens_count"), stats.get("accepted_draft_tokens_count"))
 
 
 def find(event: Mapping[str, Any]) -> Reported | None:

@@ -159,11 +159,10 @@ def _further(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
         for spec in sampler_settings.ROWS
         if getattr(sampling, spec.name) != getattr(Sampling(), spec.name)
     ]
-    unknown = [name for name in changed if name not in dialect.further]
-    if unknown:
-        raise UsageError(f"{dialect.name} takes no {', '.join(unknown)}; leave it out")
+    if changed and not dialect.further:
+        raise UsageError(f"{dialect.name} takes no {', '.join(changed)}; leave it out")
     lists = {"samplers": list(sampling.order), "dry_sequence_breakers": list(sampling.breakers)}
-    return {dialect.further[name]: lists.get(name, getattr(sampling, name)) for name in changed}
+    return {name: lists.get(name, getattr(sampling, name)) for name in changed}
 
 
 def _continued(dialect: Dialect) -> dict[str, Any]:

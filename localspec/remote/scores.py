@@ -9,7 +9,7 @@ from typing import Any
 from localspec.core.errors import RemoteError
 from localspec.remote.client import RemoteClient
 from localspec.remote.faults import excerpt
-from localspec.remote.reported import count, difference, find, mapping, read_counters
+from localspec.remote.reported import difference, find, ids, mapping, read_counters
 
 _ANSWER_SECONDS = 600.0
 _TOP = 20
@@ -91,8 +91,8 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
     return GreedyReply(
         text=text,
         places=_places(mapping(choice.get("logprobs"))),
-        ids=_ids(choice.get("token_ids")),
-        prompt_ids=_ids(data.get("prompt_token_ids") or choice.get("prompt_token_ids")),
+        ids=ids(choice.get("token_ids")) or (),
+        prompt_ids=ids(data.get("prompt_token_ids") or choice.get("prompt_token_ids")) or (),
         drafted=reported.drafted if reported is not None else nothing,
         accepted=reported.accepted if reported is not None else nothing,
     )
@@ -107,10 +107,10 @@ async def prompt_ids(client: RemoteClient, prompt: str) -> tuple[int, ...]:
     assert client.found is not None
     body = {"model": client.found.model, "messages": [{"role": "user", "content": prompt}]}
     data = await client.connection.ask("/tokenize", body)
-    return _ids(mapping(data).get("tokens"))
+    return ids(mapping(data).get("tokens")) or ()
 
 
-async def scored(client: RemoteClient, ids: tuple[int, ...]) -> tuple[Score | None, ...]:
+async def scored(client: RemoteClient, tokens: tuple[int, ...]) -> tuple[Score | None, ...]:
     """The scores of all tokens, in one request (vLLM's ``prompt_logprobs``); () where the server
     does not have that.
 
@@ -121,7 +121,7 @@ async def scored(client: RemoteClient, ids: tuple[int, ...]) -> tuple[Score | No
     path = client.connection.address.path
     body = {
         "model": client.found.model,
-        "prompt": list(ids),
+        "prompt": list(tokens),
         "max_tokens": 1,
         "temperature": 0,
         "prompt_logprobs": 1,
@@ -130,9 +130,9 @@ async def scored(client: RemoteClient, ids: tuple[int, ...]) -> tuple[Score | No
     choices = mapping(data).get("choices")
     choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
     given = choice.get("prompt_logprobs") or mapping(data).get("prompt_logprobs")
-    if not isinstance(given, list) or len(given) < len(ids):
+    if not isinstance(given, list) or len(given) < len(tokens):
         return ()
-    return tuple(_score(place, id) for place, id in zip(given, ids, strict=False))  # noqa: A001
+    return tuple(_score(place, token) for place, token in zip(given, tokens, strict=False))
 
 
 def _score(place: object, id: int) -> Score | None:  # noqa: A002
@@ -180,13 +180,6 @@ def _logprob(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(max(value, _LOWEST)) if value <= 0 else 0.0
-
-
-def _ids(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        return ()
-    ids = tuple(count(one) for one in value)
-    return () if None in ids else tuple(id for id in ids if id is not None)  # noqa: A001
 
 
 def _malformed(client: RemoteClient, data: object) -> RemoteError:

@@ -115,8 +115,7 @@ class Tally:
         self._note(chunk)
         if text or count:
             events += self._emit(text, count, chunk)
-        if chunk.ends is not None:
-            self.finish_reason = "length" if chunk.ends == "length" else "stop"
+        self.finish_reason = chunk.ends or self.finish_reason
         return events
 
     def _shown(self, chunk: Chunk) -> str:
@@ -142,8 +141,10 @@ class Tally:
         """Take over the figures of a chunk."""
         if chunk.emitted is not None:
             self._emitted = chunk.emitted
-        self._prompt = self._prompt if chunk.prompt_tokens is None else chunk.prompt_tokens
-        self._cached = self._cached if chunk.cached_tokens is None else chunk.cached_tokens
+        if chunk.prompt_tokens is not None:
+            self._prompt = chunk.prompt_tokens
+        if chunk.cached_tokens is not None:
+            self._cached = chunk.cached_tokens
         if chunk.prompt_seconds is not None:
             self._prompt_seconds = chunk.prompt_seconds
         if chunk.decode_seconds is not None:
@@ -235,10 +236,15 @@ class Tally:
     @property
     def held_back(self) -> bool:
         """Whether the reply came all at once, although it was asked for as a stream."""
-        count, span = max(self._emitted, len(self._ids)), self._arrivals.span
+        span = self._arrivals.span
         if self._decode_seconds is not None:
             return self._decode_seconds > _LONG_SECONDS and span < _SQUEEZED * self._decode_seconds
-        return count >= _FEWEST and span * _FASTEST < count
+        return self._count >= _FEWEST and span * _FASTEST < self._count
+
+    @property
+    def _count(self) -> int:
+        """Tokens so far, by the engine or by what arrived, whichever are more."""
+        return max(self._emitted, len(self._ids))
 
     @property
     def begun(self) -> bool:
@@ -259,7 +265,7 @@ class Tally:
         return Finished(reply)
 
     def _stats(self) -> Stats:
-        emitted = max(self._emitted, 0 if self._emitted else len(self._ids))
+        emitted = self._emitted or len(self._ids)
         reported, state = self.reported, self._state(final=True)
         accepted = min(reported.accepted, emitted) if reported is not None else 0
         told = self._told and reported is not None
@@ -297,7 +303,7 @@ class Tally:
             return "request", self._clock() - arrivals.began, 0.0
         if self.held_back or arrivals.decoding is None:
             whole = arrivals.last - arrivals.began
-            known = max(self._emitted, len(self._ids)) <= _IMPOSSIBLE * whole
+            known = self._count <= _IMPOSSIBLE * whole
             return "request", 0.0, whole if known else 0.0
         return "arrivals", arrivals.first - arrivals.began, arrivals.decoding
 
@@ -305,7 +311,7 @@ class Tally:
         """Seconds of decoding by the engine's clock; None where it tells none, has timed too few
         tokens, or tells what cannot be.
         """
-        seconds, tokens = self._decode_seconds, max(self._emitted, len(self._ids))
+        seconds, tokens = self._decode_seconds, self._count
         if seconds is None or tokens < _FEWEST_TIMED:
             return None
         if self._first_untimed:

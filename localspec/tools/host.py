@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -123,7 +122,7 @@ class Host:
         commands = asyncio.create_task(self._commands(client, reader))
         changes = asyncio.create_task(self._changes(client))
         hears = asyncio.create_task(self._hear(client))
-        gone = asyncio.create_task(self._gone())
+        gone = asyncio.create_task(self._ending.known.wait())
         done, waiting = await asyncio.wait(
             (commands, changes, gone), return_when=asyncio.FIRST_COMPLETED
         )
@@ -131,10 +130,6 @@ class Host:
             task.cancel()
         for task in done:
             task.result()
-
-    async def _gone(self) -> None:
-        """Until the transport knows that the connection ended."""
-        await self._ending.known.wait()
 
     async def _hear(self, client: Client) -> None:
         """Ask to be told of other tools, as the protocol wants it since 2026-07-28; servers of
@@ -167,14 +162,12 @@ class Host:
                 if (task := self._tasks.get(command["cancel"])) is not None:
                     task.cancel()
                 continue
-            number = command["id"]
-            task = asyncio.create_task(self._answer(client, command))
-            self._tasks[number] = task
-            task.add_done_callback(functools.partial(self._over, number))
+            self._begin(client, command)
 
-    def _over(self, number: int, task: asyncio.Task[None]) -> None:
-        del task
-        self._tasks.pop(number, None)
+    def _begin(self, client: Client, command: dict[str, Any]) -> None:
+        number, task = command["id"], asyncio.create_task(self._answer(client, command))
+        self._tasks[number] = task
+        task.add_done_callback(lambda _: self._tasks.pop(number, None))
 
     async def _answer(self, client: Client, command: dict[str, Any]) -> None:
         number, begun = command["id"], time.monotonic()

@@ -32,9 +32,9 @@ _LONGEST_NAME = 200
 _GRACE = 3.0
 """Seconds for the process to end by itself."""
 _PATIENCE = 10.0
+"""Seconds beyond its own limit for the process to tell that a call takes too long."""
 _AT_ONCE = 8
 """Calls of one server at a time; more wait."""
-"""Seconds beyond its own limit for the process to tell that a call takes too long."""
 
 
 def _named(listed: Mapping[str, str]) -> dict[str, str]:
@@ -132,7 +132,8 @@ class ServerProcess:
             if self.state.phase != "ready":
                 await self.open()
             if self.state.phase != "ready":
-                raise ToolError(f"the server {self.spec.name} does not run: {self._why_not}")
+                why = self.state.error or "it is switched off"
+                raise ToolError(f"the server {self.spec.name} does not run: {why}")
             return await self._answer(command)
 
     async def _answer(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,10 +158,6 @@ class ServerProcess:
             raise ToolError(safe_line(str(answer["error"])))
         return answer
 
-    @property
-    def _why_not(self) -> str:
-        return self.state.error or "it is switched off"
-
     async def close(self) -> None:
         """End the process and all that it started."""
         self._ended += 1
@@ -182,11 +179,7 @@ class ServerProcess:
         """End the process at once, where nobody waits for it any more."""
         process = self._process
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if hasattr(os, "killpg"):
-                    os.killpg(process.pid, signal.SIGKILL)
-                else:
-                    process.kill()
+            _kill_group(process)
 
     async def _end(self) -> None:
         self._told.set()  # nobody waits for a start that was ended
@@ -200,11 +193,7 @@ class ServerProcess:
             process.stdin.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _GRACE)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal.SIGKILL)  # also what the host has left behind
-            else:
-                process.kill()
+        _kill_group(process)  # also what the host has left behind
         await process.wait()
         self._fail_calls("it was ended")
 
@@ -221,6 +210,8 @@ class ServerProcess:
                 message = json.loads(line)
                 over = message.get("over", over)
                 self._take(message)
+        except json.JSONDecodeError:
+            over = ""  # it was ended while it wrote
         except ValueError:
             over = f"it sent more than {_LARGEST_LINE >> 20} MB at once"
         self.kill()
@@ -283,3 +274,11 @@ class ServerProcess:
     def _become(self, state: ServerState) -> None:
         self.state = state
         self._changed()
+
+
+def _kill_group(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

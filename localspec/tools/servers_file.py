@@ -151,7 +151,7 @@ def _spec(name: str, entry: Any) -> ServerSpec:
         _filled(name, command),
         tuple(_filled(name, one) for one in args),
         _texts(name, entry, "env"),
-        _text(name, entry, "cwd") or None,
+        _filled(name, _text(name, entry, "cwd")) or None,
         url,
         _texts(name, entry, "headers"),
         entry.get("disabled") is True,

@@ -30,15 +30,10 @@ class Toolbox:
         servers: Iterable[ServerSpec] = (),
         folder: Folder | None = None,
         changed: Callable[[], None] = lambda: None,
-        check: Callable[[GrammarSpec], None] | None = None,
     ) -> None:
-        """``changed`` is called when what is offered has changed. ``check`` tries out a grammar and
-        raises where it cannot be followed: a tool with such a schema is left out, or it would
-        stop the calls of all others.
-        """
+        """``changed`` is called when what is offered has changed."""
         self.folder = folder
         self._changed = changed
-        self._check = check
         self._fit: dict[str, str] = {}
         """By the JSON of a tool: why calls of it cannot be followed, or ""."""
         self._judging = asyncio.Lock()
@@ -62,7 +57,7 @@ class Toolbox:
         async with self._judging:
             while fresh := self._fresh():
                 for tool in fresh:
-                    self._fit[_key(tool)] = await asyncio.to_thread(self._why_unfit, tool)
+                    self._fit[_key(tool)] = await asyncio.to_thread(_why_unfit, tool)
                 self._changed()
 
     def _fresh(self) -> list[OfferedTool]:
@@ -73,17 +68,6 @@ class Toolbox:
         self._changed()
         if self._fresh() and (self._later is None or self._later.done()):
             self._later = asyncio.get_running_loop().create_task(self.judge())
-
-    def _why_unfit(self, tool: OfferedTool) -> str:
-        from localspec.grammar import tools  # slow to import
-
-        try:
-            spec = tools.spec([tool.as_openai])
-            if self._check is not None:
-                self._check(spec)
-        except LocalspecError as error:
-            return str(error)
-        return ""
 
     def _all(self) -> list[OfferedTool]:
         own = list(self.folder.tools) if self.folder is not None else []
@@ -143,10 +127,10 @@ class Toolbox:
         return self.folder
 
     def _server(self, name: str) -> ServerProcess:
-        found = next((one for one in self.servers if one.spec.name == name), None)
-        if found is None or found.state.phase == "off":
-            raise ToolError(f"the server {name} is not there any more")
-        return found
+        for one in self.servers:
+            if one.spec.name == name and one.state.phase != "off":
+                return one
+        raise ToolError(f"the server {name} is not there any more")
 
     def named(self, name: str) -> ServerProcess:
         """The server of that name.
@@ -154,11 +138,11 @@ class Toolbox:
         Raises:
             UsageError: there is none.
         """
-        found = next((one for one in self.servers if one.spec.name == name), None)
-        if found is None:
-            known = ", ".join(one.spec.name for one in self.servers) or "none"
-            raise UsageError(f"there is no server {name!r}; there are: {known}")
-        return found
+        known = {one.spec.name: one for one in self.servers}
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"there is no server {name!r}; there are: {names}")
+        return known[name]
 
     async def close(self) -> None:
         """End all servers."""
@@ -201,6 +185,21 @@ class RequestTools:
 
         given = [tool.as_openai for tool in tools]
         return cls(tuple(tools), json.dumps(given), grammar_tools.spec(given))
+
+
+def _why_unfit(tool: OfferedTool) -> str:
+    """Why calls of a tool cannot be followed by a grammar, which would stop those of all others;
+    "" where they can. Blocks; a process with limits computes.
+    """
+    from localspec.grammar import tools  # slow to import
+    from localspec.grammar.checking import Checker
+    from localspec.grammar.tool_families import FAMILIES
+
+    try:
+        Checker().checked(tools.spec([tool.as_openai]), next(iter(FAMILIES)))
+    except LocalspecError as error:
+        return str(error)
+    return ""
 
 
 def _key(tool: OfferedTool) -> str:

@@ -64,7 +64,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave, as the model reads it: text that went through the door for foreign text."""
+    """The result of a call, as the model reads it: made harmless by `quoted`."""
 
     text: str
     failed: bool = False

@@ -12,7 +12,7 @@ from conftest import Files
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
-from localspec.cli.verify_report import report
+from localspec.cli.verify_report import NOT_EXACT, closing_lines, report
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -78,10 +78,19 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
 
 def test_an_infinite_gap_is_valid_json() -> None:
     apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
-    compared = SettingComparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
+    compared = SettingComparison(
+        temperature=0.0, replies=1, tokens=4, rounds=4, divergences=(apart,)
+    )
     found = report(Verification(0.0, 0.0, (compared,), {1: 4}))
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
+
+
+def test_strict_mode_whose_logits_differ_is_not_exact_whatever_the_replies() -> None:
+    same = SettingComparison(temperature=0.0, replies=2, tokens=8, rounds=8)
+    assert NOT_EXACT in closing_lines(Verification(1e-6, 0.0, (same,), {1: 8}, strict=True))
+    said = closing_lines(Verification(1e-6, 0.0, (same,), {1: 8}))
+    assert said[-1] == "exact: all 2 replies identical"
 
 
 def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:

@@ -12,7 +12,7 @@ from conftest import Files
 
 from localspec import GREEDY, Options, Runtime, cli
 from localspec.bench import history
-from localspec.bench.speedup import Bench, Measured, answer, bench
+from localspec.bench.speedup import Bench, Measured, Measuring, answer
 from localspec.bench.tool_workloads import TOOL_WORKLOADS
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli import bench_report
@@ -44,9 +44,10 @@ BENCH = Bench((MEASURED,), 0.03, {1: 0.03, 4: 0.05}, {"model": 0.002})
 
 def test_every_prompt_is_measured_at_every_temperature(files: Files) -> None:
     options = Options(model=str(files.target), draft=str(files.draft), draft_max=3)
-    told: list[str] = []
     with Runtime.open(options) as runtime:
-        found = bench(runtime, [SHORT], (0.0, 1.0), max_tokens=24, on_progress=told.append)
+        measuring = Measuring(runtime, [SHORT], (0.0, 1.0), max_tokens=24)
+        told = [step.stage for step in measuring.steps() if step.prompt == 0]
+        found = measuring.so_far()
     assert told == ["short, temperature 0", "short, temperature 1"]
     assert [m.temperature for m in found.results] == [0.0, 1.0]
     for m in found.results:
@@ -179,7 +180,9 @@ def test_there_is_nothing_to_tune_without_a_drafter(
 def test_a_call_that_the_grammar_forces_is_counted_apart_and_the_same_text_as_plain() -> None:
     calls, results = TOOL_WORKLOADS
     with Runtime.open(Options(threads=1)) as runtime:
-        found = bench(runtime, [calls, results], (0.0,), max_tokens=48)
+        measuring = Measuring(runtime, [calls, results], (0.0,), max_tokens=48)
+        list(measuring.steps())
+        found = measuring.so_far()
         plain, drafted = (
             answer(runtime, calls.questions[0], GREEDY, 0, 48, draft=draft).reply
             for draft in (False, True)

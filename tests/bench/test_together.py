@@ -60,7 +60,7 @@ def test_a_reply_that_a_batch_changed_is_found(
         def changed(self, asked, *, cached):  # type: ignore[no-untyped-def]
             reply, shared = usual(self, asked, cached=cached)
             text = runtime.encode(asked.messages)
-            row = found._scorer._rows(text, list(reply.tokens[:3]), 1)[-1]
+            row = found.scorer._rows(text, list(reply.tokens[:3]), 1)[-1]
             tokens = (*reply.tokens[:2], int(np.argmin(row)), *reply.tokens[3:])
             return dataclasses.replace(reply, tokens=tokens), shared
 

@@ -95,10 +95,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
     writer.add_name(POISON)
     writer.add_license(POISON)
     writer.add_tensor(f"{POISON[:9]}", np.ones(32, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_tools.written(writer)
     value = json.dumps(POISON).replace("\x7f", "\\u007f").replace("\x9b", "\\u009b")
     value = value.replace("\u202e", "\\u202e")
     (home / "config" / "models.toml").write_text(

@@ -198,7 +198,6 @@ class Witness:
         self.evidence: list[Evidence] = []
 
     def expects_drafts(self, state: RequestState) -> bool:
-        del state
         return False
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
@@ -206,7 +205,6 @@ class Witness:
         return Fixed(3).plan(states)
 
     def speculation_of(self, seq: int) -> Speculation:
-        del seq
         return Speculation("on")
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:

@@ -56,7 +56,6 @@ class Broad:
         return [self._plan] * len(states)
 
     def speculation_of(self, seq: int) -> Speculation:
-        del seq
         return Speculation("on")
 
     def learn(self, outcomes: object, evidence: object) -> None:

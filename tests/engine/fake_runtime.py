@@ -77,7 +77,6 @@ class FakeRuntime:
         yield Finished(Reply("".join(tokens), ids, origins, reason, stats, seed or 0))
 
     def tokenize(self, request, *, special, bos, interrupt):
-        del special, bos
         print(f"splits {request.prompt}", flush=True)  # noqa: T201 - seen in the log
         while not interrupt.is_set():
             time.sleep(0.001)

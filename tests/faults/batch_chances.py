@@ -63,11 +63,10 @@ class BatchChances(Search):
     """Chi-square of every request against its exact distribution."""
 
     def __init__(self, folder: Path) -> None:
-        del folder
+        super().__init__(folder)
         self._looks: list[float] = []
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         v = rng.choice([3, 4, 6])
         return Case(
@@ -82,7 +81,6 @@ class BatchChances(Search):
         )
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         found = p_values(case, _DRAWS, 0)
         self._looks += found
         doubtful = [i for i, p in enumerate(found) if p < _DOUBTFUL / len(found)]
@@ -94,7 +92,6 @@ class BatchChances(Search):
         return f"p = {wrong} of {_AGAIN * _DRAWS} draws" if wrong else None
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         for i in range(len(case.wishes)):
             if len(case.wishes) > 1:
                 yield replace(case, wishes=(*case.wishes[:i], *case.wishes[i + 1 :]))
@@ -104,7 +101,6 @@ class BatchChances(Search):
             yield replace(case, nodes=case.nodes // 2)
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         known = [p for p in self._looks if p < 1.0]  # of more than one outcome
         if known:
             least, n = min(known), len(known)

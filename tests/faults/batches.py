@@ -62,11 +62,10 @@ class Batches(Search):
     """Every reader gets the tokens of plain decoding, as far as the reply goes."""
 
     def __init__(self, folder: Path) -> None:
-        del folder
+        super().__init__(folder)
         self._tokens = self._accepted = self._failed = self._interrupted = 0
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         v = rng.choice([3, 8, 20, 31])
         return Case(
@@ -85,7 +84,6 @@ class Batches(Search):
         )
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         table = tables.random_table(case.seed, case.v, case.sharpness)
         other = tables.random_table(case.seed + 1, case.v, case.sharpness)
         target = TableTarget(spoilt(table, case.spoilt), case.capacity, sequences=case.sequences)
@@ -104,7 +102,6 @@ class Batches(Search):
         return None
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         for i in range(len(case.wishes)):
             if len(case.wishes) > 1:
                 yield replace(case, wishes=(*case.wishes[:i], *case.wishes[i + 1 :]))
@@ -127,7 +124,6 @@ class Batches(Search):
                     yield replace(case, wishes=(*case.wishes[:i], less, *case.wishes[i + 1 :]))
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         yield (
             f"{self._tokens} tokens, {self._accepted} drafted ones accepted, "
             f"{self._failed} requests that failed, {self._interrupted} interrupted"

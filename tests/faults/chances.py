@@ -6,7 +6,6 @@ import collections
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import tables
@@ -46,11 +45,7 @@ class Case:
 class Chances(Search):
     """Chi-square against the exact distribution of the target."""
 
-    def __init__(self, folder: Path) -> None:
-        del folder
-
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         v = rng.choice([3, 5, 7])
         warm = sampling(rng, range(v))
@@ -76,7 +71,6 @@ class Chances(Search):
         return f"p = {p:.2g} of {_AGAIN * _DRAWS} draws" if p < bound else None
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         if len(case.drafters) > 1:
             for kind in case.drafters:
                 yield replace(case, drafters=(kind,))

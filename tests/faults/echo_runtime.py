@@ -68,5 +68,4 @@ def create(
     options: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
 ) -> Echo:
     """Open it."""
-    del options, on_event, cancelled
     return Echo()

@@ -89,7 +89,6 @@ async def _ask(script: Path, folder: Path) -> str | None:
     async def spawn(
         log: Path, runtime: str | None, interval: float | None
     ) -> asyncio.subprocess.Process:
-        del log, runtime, interval
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-S", "-E", "-c", _ENGINE, str(script)),
             stdin=subprocess.PIPE,

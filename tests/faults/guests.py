@@ -141,32 +141,25 @@ class Failing(Ruled):
             raise ValueError("this matcher fails")
 
     def mask(self, before: Sequence[int]) -> TokenMask | None:
-        """See `Constraint`."""
         self._call("mask", before)
         return super().mask(before)
 
     def forced(self, before: Sequence[int]) -> list[int]:
-        """See `Constraint`."""
         self._call("forced", before)
         return super().forced(before)
 
     def legal(self, before: Sequence[int], tokens: Sequence[int]) -> int:
-        """See `Constraint`."""
         self._call("legal", before)
         return super().legal(before, tokens)
 
     def over(self, before: Sequence[int]) -> bool:
-        """See `Constraint`."""
         self._call("over", before)
         return super().over(before)
 
     def expect(self, before: Sequence[int], draft: Draft) -> None:
-        """See `Constraint`."""
-        del draft
         self._call("expect", before)
 
     def take(self, before: Sequence[int]) -> bool:
-        """See `Constraint`."""
         self._call("take", before)
         self.complete = super().over(before)
         return self.complete

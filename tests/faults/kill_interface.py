@@ -64,7 +64,6 @@ class KillInterface(Search):
         self._replies = _replies()
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         victim = ("interface", "engine")[seed % 2]
         starting = rng.random() < 0.15
@@ -72,7 +71,6 @@ class KillInterface(Search):
         return Case(seed, victim, rng.random() < 0.6, starting, seconds)
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         self._number += 1
         home = self._folder / str(self._number)
         home.mkdir(mode=0o700)
@@ -91,7 +89,6 @@ class KillInterface(Search):
         return what
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         yield f"interface {self._kills['interface']} times killed, engine {self._kills['engine']}"
         yield f"{self._words} messages and words that were on the screen looked for"
 

@@ -101,7 +101,6 @@ class KillWindows(Search):
         self._texts = 0
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         windows = rng.randint(2, 4)
         kinds = rng.choices(list(_KINDS), list(_KINDS.values()), k=rng.randint(10, 40))
@@ -109,7 +108,6 @@ class KillWindows(Search):
         return Case(seed, windows, tuple(steps))
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         size = len(case.steps) // 2
         while size:
             for start in range(0, len(case.steps), size):
@@ -118,7 +116,6 @@ class KillWindows(Search):
             size //= 2
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         self._number += 1
         home = self._folder / str(self._number)
         home.mkdir(mode=0o700)
@@ -135,7 +132,6 @@ class KillWindows(Search):
         return None
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         taken = ", ".join(f"{kind} {count}" for kind, count in sorted(self._taken.items()))
         yield f"{taken}; {self._texts} texts looked for"
 

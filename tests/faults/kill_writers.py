@@ -20,9 +20,9 @@ from localspec.core.processes.children import command
 class Writer(ABC):
     """One kind of process that writes files of the user."""
 
-    @abstractmethod
     def prepare(self, folder: Path) -> None:
         """Make the files before the kill; ``folder`` is empty and holds the home as ``home``."""
+        return
 
     @abstractmethod
     def line(self, folder: Path) -> list[str]:
@@ -96,11 +96,9 @@ class Import(Writer):
         assert self.run(folder, "chats", "import", str(folder / "one.json")) is None
 
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
         return _localspec("chats", "import", str(folder / "many.json"))
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         path = folder / "home/data/chats.db"
         if wrong := database_wrong(path) or self.run(folder, "chats", "show", "last"):
             return wrong
@@ -123,11 +121,9 @@ class Export(Writer):
         assert self.run(folder, "chats", "import", str(folder / "many.json")) is None
 
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
         return _localspec("chats", "export", "--all", "-o", str(folder / "out.json"))
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         path = folder / "out.json"
         if not path.exists():
             return "it is not there" if finished else None
@@ -147,12 +143,9 @@ class Erase(Writer):
         assert self.run(folder, "chats", "import", str(folder / "some.json")) is None
 
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
-        del folder
         return _localspec("chats", "rm", "--for-good", "--yes", "last")
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         path = folder / "home/data/chats.db"
         if wrong := database_wrong(path) or self.run(folder, "chats", "search", "text"):
             return wrong
@@ -180,12 +173,9 @@ class Settings(Writer):
         (place / "config.toml").write_text('# mine\nmodel = "demo"\n[presets.brief]\nseed = 0\n')
 
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
-        del folder
         return [sys.executable, "-P", "-c", _SETTINGS, "60"]
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         import tomllib
 
         text = (folder / "home/config/config.toml").read_text("utf-8")
@@ -227,16 +217,10 @@ for saved in found:
 class States(Writer):
     """KV states are saved: each is whole, or not there."""
 
-    def prepare(self, folder: Path) -> None:
-        """Nothing is there."""
-
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
-        del folder
         return [sys.executable, "-P", "-c", _STATES]
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         if finished and not [*(folder / "home").rglob("*.state")]:
             return "no state is there"
         done = subprocess.run(
@@ -259,20 +243,13 @@ class Pull(Writer):
         self._hub.repo(self._name, {self._file: self._data})
         self._hub.rate = 1e6
 
-    def prepare(self, folder: Path) -> None:
-        """Nothing is there."""
-
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
-        del folder
         return _localspec("pull", self._name, "--draft", "none")
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """See `Writer`."""
         return super().environment(folder) | {"HF_ENDPOINT": self._hub.url, "NO_PROXY": "*"}
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         wrong = self._whole(folder, must_be_there=finished)
         if wrong or finished:
             return wrong
@@ -280,7 +257,6 @@ class Pull(Writer):
         return again or self._whole(folder, must_be_there=True)
 
     def close(self) -> None:
-        """See `Writer`."""
         self._hub.close()
 
     def _whole(self, folder: Path, *, must_be_there: bool) -> str | None:
@@ -300,12 +276,10 @@ class MakeDraft(Writer):
         shutil.copy(Path(localspec.__file__).parent / "demo/target.gguf", folder / "target.gguf")
 
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
         target, out = str(folder / "target.gguf"), str(folder / "out.gguf")
         return _localspec("make-draft", target, "--layers", "0", "-o", out)
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
         import localspec
 
         target = Path(localspec.__file__).parent / "demo/target.gguf"
@@ -333,17 +307,10 @@ class MakeDraft(Writer):
 class Reply(Writer):
     """A reply on the command line, which keeps measurements: the next one runs without a word."""
 
-    def prepare(self, folder: Path) -> None:
-        """Nothing is there."""
-
     def line(self, folder: Path) -> list[str]:
-        """See `Writer`."""
-        del folder
         return _localspec("run", "Hello.", "-n", "40", "--threads", "1", "--seed", "1")
 
     def wrong(self, folder: Path, *, finished: bool) -> str | None:
-        """See `Writer`."""
-        del finished
         line = _localspec("run", "Hello.", "-n", "4", "--threads", "1", "--seed", "1")
         done = subprocess.run(
             line, env=self.environment(folder), capture_output=True, timeout=120, check=False

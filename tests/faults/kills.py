@@ -45,12 +45,10 @@ class Kills(Search):
         self._number = 0
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         return Case(seed, WRITERS[seed % len(WRITERS)].__name__, rng.random())
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         if case.writer not in self._writers:
             (kind,) = (w for w in WRITERS if w.__name__ == case.writer)
             self._writers[case.writer] = kind()
@@ -59,13 +57,11 @@ class Kills(Search):
         return self._run(case.writer, case.moment)
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         for name, count in sorted(self._kills.items()):
             yield f"{name}: {count} killed, {self._seconds[name]:.1f} s where nobody kills it"
         yield f"{self._late} had finished before they could be killed"
 
     def close(self) -> None:
-        """See `faults.runner.Search`."""
         for writer in self._writers.values():
             writer.close()
 

@@ -161,10 +161,7 @@ def _split(seed: int) -> tuple[bytes, ...]:
             for i, tensor in enumerate(reader.tensors):
                 if i % 3 == number:
                     writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-            writer.close()
+            gguf_tools.written(writer)
             found.append(path.read_bytes())
         return tuple(found)
 

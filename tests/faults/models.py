@@ -97,7 +97,6 @@ class Models(Search):
         search.Moving.seconds = lambda *_: 0.0  # type: ignore[method-assign]
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         memory = rng.choice([*memory_files.KINDS])
         letters = sampling(rng, _LETTERS)
@@ -114,13 +113,11 @@ class Models(Search):
         )
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         self._cases += 1
         with contextlib.ExitStack() as closing:
             return _Conversation(self, case, closing).wrong()
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         for i in range(len(case.steps)):
             rest = (*case.steps[:i], *case.steps[i + 1 :])
             if rest:
@@ -218,7 +215,6 @@ class _Conversation:
 
     def _round(self, number: int) -> None:
         """Before each round of the drafting runtime."""
-        del number
         if self._interrupt is not None:
             self._interrupt -= 1
             if self._interrupt < 0:

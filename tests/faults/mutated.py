@@ -24,17 +24,14 @@ class Mutated(Search):
     """Every damaged input ends in a result or in a documented error of one line."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        del folder
         self._name = name
         self._process = Limited(name)
         self._changes: dict[Case, int] = {}
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         return Case(self._name, seed)
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         what, changes = self._process.run(case.seed, case.left_out)
         if what is None:
             return None
@@ -42,7 +39,6 @@ class Mutated(Search):
         return f"{what} [{'; '.join(changes)}]" if changes else what
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         number = self._changes.get(case, 0)
         if number - len(case.left_out) > 1:
             for i in range(number):
@@ -50,5 +46,4 @@ class Mutated(Search):
                     yield replace(case, left_out=(*case.left_out, i))
 
     def close(self) -> None:
-        """See `faults.runner.Search`."""
         self._process.close()

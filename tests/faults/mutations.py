@@ -6,7 +6,7 @@ import copy
 import json
 import random
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 NUMBERS = (0, 1, 2, 7, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 33, (1 << 63) - 1)
@@ -41,7 +41,6 @@ class Chance(random.Random):
 
     def __new__(cls, seed: str, left_out: Collection[int] = ()) -> Chance:  # noqa: PYI034
         """`random.Random` takes one argument."""
-        del left_out
         return super().__new__(cls, seed)
 
     def makes(self, change: str) -> bool:
@@ -52,9 +51,6 @@ class Chance(random.Random):
             return False
         self.changes.append(change[:120])
         return True
-
-
-Mutator = Callable[[bytes, Chance], bytes]
 
 
 def in_bytes(raw: bytes, chance: Chance) -> bytes:

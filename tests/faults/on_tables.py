@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import tables
 
@@ -66,11 +65,7 @@ def drafter_of(kind: str, table: Table, favoured: Proposal) -> Drafter:
 class OnTables(Search):
     """Every drafted reply is the plain one, token for token."""
 
-    def __init__(self, folder: Path) -> None:
-        del folder
-
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         v = rng.choice([3, 8, 20, 60])
         prompt = len(tables.PROMPT)
@@ -90,7 +85,6 @@ class OnTables(Search):
         )
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         table = tables.random_table(case.seed, case.v, case.sharpness)
         other = tables.random_table(case.seed + 1, case.v, case.sharpness)
         draft = tables.blend(table, other, case.likeness)
@@ -104,7 +98,6 @@ class OnTables(Search):
         return None
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         if len(case.drafters) > 1:
             for kind in case.drafters:
                 yield replace(case, drafters=(kind,))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,7 +58,6 @@ class Curve:
         self._sums = np.cumsum(steps).tolist()
 
     def verify(self, n: int) -> float:
-        """See `PassTimes`."""
         times = {
             "flat": EveryPassEqual().verify(n),
             "rows": float(n),
@@ -109,7 +107,6 @@ class _Counting(Context):
 
     @property
     def widest(self) -> int:
-        """See `Context`."""
         return self._widest
 
     def length(self, seq: int) -> int:
@@ -121,7 +118,6 @@ class _Counting(Context):
         self._lengths[seq] = min(length, self._lengths[seq])
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:
-        del states
         if n > self.n_batch or outputs > self._outputs:
             raise DecodeError(f"{n} rows, {outputs} of them with logits")
         self.passes.append(n)
@@ -140,11 +136,7 @@ class _CountingStrict(_Counting, StrictContext):
 class Passes(Search):
     """No pass is refused, and each request gets its rows."""
 
-    def __init__(self, folder: Path) -> None:
-        del folder
-
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         strict = rng.random() < 0.5
         batch = STRICT_BATCH if strict else BATCH
@@ -161,7 +153,6 @@ class Passes(Search):
         )
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         rng = random.Random(case.seed)
         context = (_CountingStrict if case.strict else _Counting)(case, rng)
         times: PassTimes = Curve(case.curve, rng)
@@ -183,7 +174,6 @@ class Passes(Search):
         return None
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         if case.rounds > 1:
             yield replace(case, rounds=case.rounds // 2)
         if case.sequences > 1:

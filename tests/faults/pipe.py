@@ -41,23 +41,19 @@ class Pipe(Search):
         self._number = 1000
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         return Case(seed)
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         self._number += 1
         lines = [line for i, line in enumerate(_handful(case.seed)) if i not in case.left_out]
         return self._loop.run(self._wrong(lines))
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         for i in range(_HANDFUL):
             if i not in case.left_out:
                 yield replace(case, left_out=(*case.left_out, i))
 
     def close(self) -> None:
-        """See `faults.runner.Search`."""
         self._loop.run(self._end())
         self._loop.close()
 

@@ -61,7 +61,6 @@ class Workers(Search):
         self._ends: collections.Counter[str] = collections.Counter()
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         count = rng.randint(1, _MOST_WORKERS)
         way, which = rng.choice(_WAYS), rng.randrange(count)
@@ -69,14 +68,12 @@ class Workers(Search):
         return Case(seed, way, count, which, moment, rng.random() < 0.7)
 
     def smaller(self, case: Case) -> Iterator[Case]:
-        """See `faults.runner.Search`."""
         if case.workers > 1:
             yield replace(case, workers=1, which=0)
         if case.drafted:
             yield replace(case, drafted=False)
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         while len(self._machines) < case.workers:
             self._machines.append(_Machine(self._folder, self._environment))
         machines = self._machines[: case.workers]
@@ -113,12 +110,10 @@ class Workers(Search):
         return None
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         for name, count in sorted(self._ends.items()):
             yield f"{name} {count}"
 
     def close(self) -> None:
-        """See `faults.runner.Search`."""
         for machine in self._machines:
             machine.close()
 

@@ -23,6 +23,10 @@ _TOLD = 10
 class Search(ABC):
     """One kind of search."""
 
+    def __init__(self, folder: Path | None = None) -> None:
+        """``folder`` is for files of the search; most have none."""
+        return
+
     @abstractmethod
     def case(self, seed: int) -> Any:
         """The case of this seed: a frozen dataclass, which prints as what it is."""
@@ -33,7 +37,6 @@ class Search(ABC):
 
     def smaller(self, case: Any) -> Iterator[Any]:
         """Cases that are a little smaller."""
-        del case
         yield from ()
 
     def figures(self) -> Iterator[str]:

@@ -20,8 +20,6 @@ from localspec.core.plan import (
     RequestState,
 )
 
-DEFAULT = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-
 
 def sampling(rng: random.Random, ids: Sequence[int]) -> Sampling:
     """Any sampling; biases are on some of ``ids``."""
@@ -70,12 +68,10 @@ class Chance:
 
     def speculation_of(self, seq: int) -> Speculation:
         """On."""
-        del seq
         return Speculation("on")
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Yes or no at random."""
-        del state
         return self._rng.random() < 0.5
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:

@@ -75,13 +75,11 @@ class Soak(Search):
         self._pulled = 0
 
     def case(self, seed: int) -> Case:
-        """See `faults.runner.Search`."""
         rng = random.Random(seed)
         rare = ("new chat", "switch", "pull", "restart", "size", "size", "stop")
         return Case(seed, tuple(rng.choice(("ask", "ask", *rare)) for _ in range(6)))
 
     def wrong(self, case: Case) -> str | None:
-        """See `faults.runner.Search`."""
         start = time.monotonic()
         rng = random.Random(case.seed)
         try:
@@ -104,7 +102,6 @@ class Soak(Search):
         return self._grown()
 
     def figures(self) -> Iterator[str]:
-        """See `faults.runner.Search`."""
         done = ", ".join(f"{name} {count}" for name, count in sorted(self._counts.items()))
         yield f"{self._seconds / 60:.1f} minutes, {len(self._samples)} cases: {done}"
         if len(self._samples) > _WARM:
@@ -113,7 +110,6 @@ class Soak(Search):
                 yield f"{field.name}: {_middle(early, field.name)} → {_middle(late, field.name)}"
 
     def close(self) -> None:
-        """See `faults.runner.Search`."""
         self._stop()
         if self._hub is not None:
             self._hub.close()
@@ -165,7 +161,6 @@ class Soak(Search):
         terminal.read(0.3)
 
     def _new(self, terminal: Terminal, rng: random.Random) -> None:
-        del rng
         terminal.type("/close\r")
         terminal.read(0.5)
 
@@ -176,7 +171,6 @@ class Soak(Search):
         self._engine(terminal, before, mark)
 
     def _restart(self, terminal: Terminal, rng: random.Random) -> None:
-        del rng
         before, mark = terminal.engine(), terminal.mark()
         if before is not None:
             before.kill()

@@ -57,7 +57,6 @@ def boundless(
     most: int,
 ) -> dict[int, int]:
     """Pads as far as the streams have room, as it was once."""
-    del most
     return padded(rows, room, times, idle, most=1 << 30)
 
 

@@ -120,7 +120,6 @@ def test_a_grammar_is_tried_out_once_also_where_it_is_refused(scheduler, desk) -
 
 
 def test_a_reply_that_takes_too_long_to_follow_ends_alone(scheduler, desk, monkeypatch) -> None:
-    del desk
     burst = matching.GrammarMatcher._mask
 
     def slow(self: Any, before: Any) -> Any:
@@ -136,7 +135,6 @@ def test_a_reply_that_takes_too_long_to_follow_ends_alone(scheduler, desk, monke
 
 
 def test_matchers_have_a_budget_of_memory_and_give_it_back(desk) -> None:
-    del desk
     made = grammars.Grammars(Spelled())
     first = made.constraint(CHEAP, [1], None)
     made._size += grammars._MATCHERS

@@ -41,7 +41,6 @@ from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed, TableModel
 
 ROWS = tables.random_table(51, v=V)
-NEVER_ENDS = ((0, float("-inf")),)
 GONE = 60.0
 """Seconds after which a thread that should have ended is lost."""
 

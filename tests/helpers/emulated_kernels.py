@@ -34,7 +34,6 @@ class Kernels:
         self, unit: str, ggml_type: int, weights: NDArray[np.uint8], x: Floats, m: int
     ) -> Floats:
         """See `KernelLibrary`; the program has one unit."""
-        del unit
         return self._of_rows(_PRODUCT, ggml_type, weights, x, m)
 
     def rows_product(self, ggml_type: int, a: NDArray[np.uint8], x: Floats, m: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
+import gguf_tools
 import numpy as np
 
 
@@ -33,8 +34,4 @@ def write_mtp_block(
         matrix(f"ffn_gate_{part}", *one, hidden, width)
         matrix(f"ffn_up_{part}", *one, hidden, width)
         matrix(f"ffn_down_{part}", *one, width, hidden)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return gguf_tools.written(writer)

@@ -21,6 +21,25 @@ FILLING = (
 """Control tokens of Qwen's coders for a text with a gap."""
 
 
+MATRICES = {
+    "blk.0.attn_q.weight": (64, 64),
+    "blk.0.ffn_down.weight": (64, 128),
+    "blk.1.attn_v.weight": (32, 64),
+    "blk.1.ffn_up.weight": (128, 64),
+}
+"""Some matrices of `write_llama`, for adapters."""
+
+
+def written(writer: gguf.GGUFWriter) -> Path:
+    """The file of a writer, which is whole now."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert writer.path is not None
+    return writer.path
+
+
 def byte_vocabulary(extra: int = 0) -> list[str]:
     """Three control tokens, the 256 bytes in GPT-2's spelling, and ``extra`` unused words."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -133,11 +152,7 @@ def write_llama(
         matrix(f"blk.{i}.ffn_down.weight", width, 2 * width)
     for name, bias in (biases or {}).items():
         writer.add_tensor(name, bias)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
 def write_lora(
@@ -166,10 +181,7 @@ def write_lora(
             if half in halves:
                 writer.add_tensor(f"{name}.{half}", tensor)
         added[name] = alpha / rank * (b @ a)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    written(writer)
     return added
 
 
@@ -181,11 +193,7 @@ def write_control_vector(
     writer.add_string("controlvector.model_hint", "llama")
     for layer, direction in directions.items():
         writer.add_tensor(f"direction.{layer}", direction)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
 def write_spm(path: Path, template: str, words: Sequence[str] = ()) -> Path:
@@ -220,11 +228,7 @@ def write_spm(path: Path, template: str, words: Sequence[str] = ()) -> Path:
     sizes = {"token_embd": len(pieces), **{f"blk.0.{name}": width for name in layer}}
     for name, out in sizes.items():
         writer.add_tensor(f"{name}.weight", rng.normal(0, 0.1, (out, width)).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
 def write_mamba(path: Path, *, width: int = 32, layers: int = 2) -> Path:
@@ -260,11 +264,7 @@ def write_mamba(path: Path, *, width: int = 32, layers: int = 2) -> Path:
         writer.add_tensor(f"blk.{i}.ssm_a", -np.ones((inner, state), np.float32))
         writer.add_tensor(f"blk.{i}.ssm_d", np.ones(inner, np.float32))
         tensor(f"blk.{i}.ssm_out.weight", width, inner)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
 def write_unknown_architecture(path: Path) -> Path:
@@ -272,11 +272,7 @@ def write_unknown_architecture(path: Path) -> Path:
     writer = gguf.GGUFWriter(path, "abacus")
     writer.add_block_count(1)
     writer.add_tensor("beads", np.ones(8, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
 def write_bert(path: Path) -> Path:
@@ -314,14 +310,10 @@ def write_bert(path: Path) -> Path:
     tensor("blk.0.ffn_up.bias", 2 * width)
     tensor("blk.0.ffn_down.weight", width, 2 * width)
     tensor("blk.0.ffn_down.bias", width)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
-def write_embedder(  # noqa: PLR0915 - one line a key or tensor
+def write_embedder(
     path: Path, *, pooling: int = 1, seed: int = 0, context: int = 128, rerank: str | None = None
 ) -> Path:
     """A BERT of random weights whose words are letters; pooling 4 has a head that ranks, with a
@@ -381,8 +373,4 @@ def write_embedder(  # noqa: PLR0915 - one line a key or tensor
     if pooling == gguf.PoolingType.RANK:
         linear("cls", width, width)
         linear("cls.output", 1, width)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)

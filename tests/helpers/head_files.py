@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_tools import add_vocabulary, byte_vocabulary
+from gguf_tools import add_vocabulary, byte_vocabulary, written
 
 WIDTH, HEADS, HEADS_KV, HIDDEN = 64, 2, 1, 128
 
@@ -83,11 +83,7 @@ class Maker:
 
     def done(self) -> Path:
         """Write it."""
-        self.writer.write_header_to_file()
-        self.writer.write_kv_data_to_file()
-        self.writer.write_tensors_to_file()
-        self.writer.close()
-        return self.path
+        return written(self.writer)
 
 
 def write_mtp(
@@ -171,10 +167,7 @@ def split(whole: Path, trunk: Path, beside: Path) -> None:
             at = layer(tensor)
             if at is None or (at < layers - ahead) == (path is trunk):
                 writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        written(writer)
 
 
 def write_eagle(
@@ -472,11 +465,7 @@ def write_medusa(
             writer.add_tensor(f"medusa.{k}.output.weight", outputs[k])
         elif k in own:
             matrix(f"medusa.{k}.output.weight", n_vocab, 2.0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return written(writer)
 
 
 def write_dflash(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
+import gguf_tools
 import numpy as np
 
 from localspec.core.files.paths import DEMO_DIR
@@ -59,11 +60,7 @@ def write_moe(path: Path, architecture: str, size: Size | None = None, seed: int
     tensors.matrix("output", vocabulary, size.width)
     for i in range(size.layers):
         _layer(tensors, f"blk.{i}.", architecture, size)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return gguf_tools.written(writer)
 
 
 @dataclass(frozen=True)

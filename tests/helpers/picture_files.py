@@ -8,7 +8,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_tools import add_vocabulary, byte_vocabulary, write_llama
+from gguf_tools import add_vocabulary, byte_vocabulary, write_llama, written
 from head_files import HEADS, HEADS_KV, HIDDEN, WIDTH, Maker
 from PIL import Image, ImageDraw
 
@@ -168,11 +168,7 @@ def write_projector(  # noqa: C901, PLR0912, PLR0915 - one line a key or tensor
         norm("v.deepstack.0.norm", 4 * _V)
         matrix("v.deepstack.0.fc1", 4 * _V, 4 * _V)
         matrix("v.deepstack.0.fc2", width, 4 * _V)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    return path
+    return written(w)
 
 
 def drawn(seed: int = 0, width: int = 96, height: int = 64) -> Image.Image:

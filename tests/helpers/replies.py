@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from localspec import Finished, Message, Reply, Runtime, Sampling
+from localspec import Finished, Message, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Speculation, Stats
 from localspec.core.interrupt import Interrupt
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
@@ -90,6 +90,17 @@ def last(events: Iterable[object]) -> Reply:
     *_, end = events
     assert isinstance(end, Finished)
     return end.reply
+
+
+def cold_and_warm(runtime: Runtime, *, draft: bool) -> list[tuple[int, ...]]:
+    """The tokens of two replies without end, at the temperatures 0 and 0.9."""
+    found = []
+    for temperature in (0.0, 0.9):
+        sampling = Sampling(temperature=temperature, logit_bias=ENDLESS)
+        more = {"seed": 4, "max_tokens": 40, "draft": draft}
+        request = ReplyRequest(prompt="The rain", sampling=sampling, **more)
+        found.append(runtime.answer(request).tokens)
+    return found
 
 
 def exact(runtime: Runtime, sampling: Sampling, max_tokens: int = 48, seed: int = 7) -> Reply:

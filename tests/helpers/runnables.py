@@ -117,7 +117,6 @@ class Costs:
     error: OSError | None = None
 
     def policy_for(self, blend: Blend) -> Policy:
-        del blend
         return self.policy
 
     def save(self) -> None:

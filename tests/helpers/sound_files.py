@@ -8,7 +8,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf_tools import write_llama
+from gguf_tools import write_llama, written
 from head_files import WIDTH
 from picture_files import Seeing
 
@@ -87,11 +87,7 @@ def _projector(  # noqa: C901 - one line a key or tensor
         norm("mm.a.norm_mid", _HIDDEN, bias=False)
     else:
         matrix("mm.a.fc", WIDTH, _E)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
-    return path
+    return written(w)
 
 
 def wav(seconds: float = 1.0, pitch: float = 440.0, rate: int = 22_050, channels: int = 2) -> bytes:

@@ -247,7 +247,6 @@ class Looking(Fixed):
         return [DraftPlan((DraftStep(ANY, Budget(0, 0, 0), probe=True),)) for _ in states]
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        del outcomes
         self._seen += evidence
 
 

@@ -54,11 +54,7 @@ def altered(
         data = np.array(tensor.data) if change is None else change(np.array(tensor.data))
         if data is not None:
             writer.add_tensor(tensor.name, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return goal
+    return gguf_tools.written(writer)
 
 
 def cut(path: Path, goal: Path, kept: float = 0.7) -> Path:

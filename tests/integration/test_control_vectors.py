@@ -5,22 +5,20 @@ part of the key of all that is saved.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import contexts
 import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
-from replies import ENDLESS
+from replies import cold_and_warm
 
-from localspec import Options, ReplyRequest, Runtime, Sampling
+from localspec import Options, Runtime
 from localspec.core.adapter_list import Adapter, read_vectors
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
-from localspec.llama.context import Context
 from localspec.llama.control_vectors import ControlVectors
-from localspec.llama.model import Model
 from localspec.loading import policy
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
@@ -54,15 +52,7 @@ def steered(tmp_path_factory: pytest.TempPathFactory) -> Steered:
 
 
 def logits(path: Path, *chosen: Adapter) -> np.ndarray:
-    model = Model(path, gpu_layers=0, vectors=ControlVectors(chosen))
-    context = Context(model, n_ctx=128, threads=1)
-    try:
-        (rows,) = context.forward([(0, TOKENS, len(TOKENS))])
-        found: np.ndarray = rows.copy()
-        return found
-    finally:
-        context.close()
-        model.close()
+    return contexts.logits(path, TOKENS, gpu_layers=0, vectors=ControlVectors(chosen))
 
 
 def test_two_vectors_at_their_scales_are_biases_of_the_layers(steered: Steered) -> None:
@@ -85,28 +75,16 @@ def options(steered: Steered, files: Files, *listed: str, **more: Any) -> Option
     )
 
 
-def texts(runtime: Runtime, *, draft: bool) -> Iterator[tuple[int, ...]]:
-    for temperature in (0.0, 0.9):
-        asked = ReplyRequest(
-            prompt="The rain",
-            sampling=Sampling(temperature=temperature, logit_bias=ENDLESS),
-            seed=4,
-            max_tokens=40,
-            draft=draft,
-        )
-        yield runtime.answer(asked).tokens
-
-
 @pytest.mark.parametrize("strict", [False, True])
 def test_drafted_replies_are_the_plain_ones(
     steered: Steered, files: Files, *, strict: bool
 ) -> None:
     with Runtime.open(options(steered, files, str(steered.one), strict=strict)) as runtime:
-        plain = [*texts(runtime, draft=False)]
-        assert [*texts(runtime, draft=True)] == plain
+        plain = cold_and_warm(runtime, draft=False)
+        assert cold_and_warm(runtime, draft=True) == plain
         assert any("control vector one.gguf at 1" in told for told in runtime.info.notices)
     with Runtime.open(options(steered, files, strict=strict)) as runtime:
-        assert [*texts(runtime, draft=False)] != plain
+        assert cold_and_warm(runtime, draft=False) != plain
 
 
 def test_what_is_saved_is_kept_apart_by_file_and_scale(steered: Steered, files: Files) -> None:

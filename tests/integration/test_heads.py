@@ -14,6 +14,7 @@ import gguf_tools
 import head_files
 import numpy as np
 import pytest
+from contexts import opened
 from head_pairs import Pair, loaded
 from heads.compose import compose_mtp
 from replies import ENDLESS, HELLO, WARM, exact, last
@@ -307,30 +308,23 @@ def test_a_hybrid_target_is_exact_whether_states_are_kept_or_put_back(
     options = head_pairs["mtp on a hybrid"].options(drafter=tuple(drafter.split(",")), draft_max=k)
     with Runtime.open(options) as runtime:
         for sampling in (GREEDY, WARM):
-            plain = last(
-                runtime.reply(HELLO, sampling=sampling, seed=4, max_tokens=60, draft=False)
-            )
-            drafted = last(runtime.reply(HELLO, sampling=sampling, seed=4, max_tokens=60))
-            assert list(drafted.tokens) == list(plain.tokens)
+            exact(runtime, sampling, 60, 4)
 
 
 def test_a_target_without_any_attention_is_drafted_for_too(tmp_path: Path) -> None:
     gguf_tools.write_mamba(tmp_path / "mamba.gguf")
     options = Options(str(tmp_path / "mamba.gguf"), drafter=("suffix",), draft_max=4)
     with Runtime.open(options) as runtime:
-        plain = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=60, draft=False))
-        drafted = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=60))
-    assert list(drafted.tokens) == list(plain.tokens)
-    assert drafted.stats.drafted
+        assert exact(runtime, GREEDY, 60).stats.drafted
 
 
 def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
     head_pairs: dict[str, Pair],
 ) -> None:
     """llama.cpp would do it and go on from another state."""
-    model = Model(head_pairs["mtp on a hybrid"].target)
-    context = Context(model, n_ctx=256, n_batch=64, threads=1, rollback=ROLLBACK)
-    try:
+    with opened(
+        Model(head_pairs["mtp on a hybrid"].target), n_ctx=256, n_batch=64, rollback=ROLLBACK
+    ) as context:
         context.forward([(0, prompt(20), 0)])
         context.forward([(0, [7], 1)])
         with pytest.raises(DecodeError, match="taken back"):
@@ -339,18 +333,15 @@ def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
         context.truncate(0, 22)
         with pytest.raises(DecodeError, match="taken back"):  # once
             context.truncate(0, 21)
-    finally:
-        context.close()
-        model.close()
 
 
 def test_a_snapshot_that_stays_on_the_device_is_put_back_like_one_on_the_host(
     head_pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The processor's buffers stand in for a device's: llama.cpp copies them by the same code."""
-    model = Model(head_pairs["mtp on a hybrid"].target)
-    context = Context(model, n_ctx=256, n_seq=2, threads=1, rollback=ROLLBACK)
-    try:
+    with opened(
+        Model(head_pairs["mtp on a hybrid"].target), n_ctx=256, n_seq=2, rollback=ROLLBACK
+    ) as context:
         rows = []
         for seq, on_device in enumerate((False, True)):
             monkeypatch.setattr(Context, "on_device", on_device)
@@ -361,18 +352,15 @@ def test_a_snapshot_that_stays_on_the_device_is_put_back_like_one_on_the_host(
             assert context.length(seq) == 30
             rows.append(context.forward([(seq, prompt(9, seed=2), 9)])[0].copy())
         np.testing.assert_array_equal(*rows)
-    finally:
-        context.close()
-        model.close()
 
 
 def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
     head_pairs: dict[str, Pair],
 ) -> None:
     """A short reply is tried again whose last draft was long and rejected."""
-    model = Model(head_pairs["mtp on a hybrid"].target)
-    context = Context(model, n_ctx=256, threads=1, rollback=ROLLBACK)
-    try:
+    with opened(
+        Model(head_pairs["mtp on a hybrid"].target), n_ctx=256, rollback=ROLLBACK
+    ) as context:
         context.read(0, prompt(30))
         before = state.snapshot(context, 0)
         context.forward([(0, prompt(12, seed=1), 1)])
@@ -380,9 +368,6 @@ def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
         assert context.length(0) == 30
         with pytest.raises(DecodeError, match="taken back"):
             context.truncate(0, 28)
-    finally:
-        context.close()
-        model.close()
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 40])

@@ -9,14 +9,14 @@ import gguf_heads
 import gguf_tools
 import numpy as np
 import pytest
+from contexts import logits
 from heads.compose import compose_mtp, value
 
 from localspec.core.files.paths import DEMO_DIR
-from localspec.llama.context import Context
-from localspec.llama.model import Model
 
 TARGET = DEMO_DIR / "target.gguf"
 HEADS = Path(__file__).parents[1] / "data" / "heads"
+TEXT = "The same text for both files: 12 and 30 is 42."
 FILES = ("eagle3.gguf", "mtp-block.gguf", "medusa.gguf")
 
 
@@ -26,16 +26,6 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     block = gguf_heads.write_mtp_block(folder / "block.gguf")
     compose_mtp(TARGET, block, folder / "mtp.gguf")
     return folder / "mtp.gguf"
-
-
-def logits(path: Path, text: str = "The same text for both files: 12 and 30 is 42.") -> np.ndarray:
-    model = Model(path)
-    context = Context(model, n_ctx=128, threads=1)
-    tokens = model.tokenize(text)
-    rows = context.forward([(0, tokens, len(tokens))])[0].copy()
-    context.close()
-    model.close()
-    return rows
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -95,11 +85,11 @@ def test_the_composed_trunk_computes_what_the_target_computes(tmp_path: Path) ->
     small = gguf_tools.write_llama(tmp_path / "small.gguf", seed=4)
     block = gguf_heads.write_mtp_block(tmp_path / "block.gguf", layer=2, width=64, hidden=32)
     compose_mtp(small, block, tmp_path / "mtp.gguf")
-    assert np.abs(logits(small) - logits(tmp_path / "mtp.gguf")).max() < 1e-2
+    assert np.abs(logits(small, TEXT) - logits(tmp_path / "mtp.gguf", TEXT)).max() < 1e-2
 
 
 def test_the_composed_demo_target_says_what_the_demo_target_says(composed: Path) -> None:
-    want, got = logits(TARGET), logits(composed)
+    want, got = logits(TARGET, TEXT), logits(composed, TEXT)
     assert (want.argmax(1) == got.argmax(1)).mean() > 0.9
 
 

@@ -9,31 +9,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+import contexts
 import gguf
 import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
-from replies import ENDLESS
+from gguf_tools import MATRICES
+from replies import cold_and_warm
 
-from localspec import Options, ReplyRequest, Runtime, Sampling, cli
+from localspec import Options, Runtime, cli
 from localspec.core.adapter_list import Adapter, adapters, read
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError, UsageError
 from localspec.llama.adapters import Adapters
-from localspec.llama.context import Context
-from localspec.llama.model import Model
 from localspec.loading import policy
 from localspec.models.catalog.resolve import resolve
 from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
-MATRICES = {
-    "blk.0.attn_q.weight": (64, 64),
-    "blk.0.ffn_down.weight": (64, 128),
-    "blk.1.attn_v.weight": (32, 64),
-    "blk.1.ffn_up.weight": (128, 64),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,15 +52,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Adapted:
 
 
 def logits(path: Path, chosen: tuple[Adapter, ...] = (), **more: Any) -> np.ndarray:
-    model = Model(path, gpu_layers=0, adapters=Adapters(chosen), **more)
-    context = Context(model, n_ctx=128, threads=1)
-    try:
-        (rows,) = context.forward([(0, TOKENS, len(TOKENS))])
-        found: np.ndarray = rows.copy()
-        return found
-    finally:
-        context.close()
-        model.close()
+    return contexts.logits(path, TOKENS, gpu_layers=0, adapters=Adapters(chosen), **more)
 
 
 def test_two_adapters_at_their_scales_are_the_model_with_its_weights_changed(
@@ -112,32 +98,18 @@ def options(files: Files, *listed: str, **more: Any) -> Options:
     )
 
 
-def texts(runtime: Runtime, *, draft: bool) -> list[tuple[int, ...]]:
-    found = []
-    for temperature in (0.0, 0.9):
-        asked = ReplyRequest(
-            prompt="The rain",
-            sampling=Sampling(temperature=temperature, logit_bias=ENDLESS),
-            seed=4,
-            max_tokens=40,
-            draft=draft,
-        )
-        found.append(runtime.answer(asked).tokens)
-    return found
-
-
 def test_drafted_replies_are_the_plain_ones_and_drafts_are_accepted(
     files: Files, adapted: Adapted
 ) -> None:
     with Runtime.open(options(files, f"{adapted.one}:0.3")) as runtime:
-        plain = texts(runtime, draft=False)
-        assert texts(runtime, draft=True) == plain
+        plain = cold_and_warm(runtime, draft=False)
+        assert cold_and_warm(runtime, draft=True) == plain
     with Runtime.open(options(files)) as runtime:
-        assert texts(runtime, draft=False) != plain
+        assert cold_and_warm(runtime, draft=False) != plain
     with Runtime.open(options(files, f"{adapted.one}:0")) as runtime:
-        bare = texts(runtime, draft=False)
+        bare = cold_and_warm(runtime, draft=False)
     with Runtime.open(options(files)) as runtime:
-        assert texts(runtime, draft=False) == bare
+        assert cold_and_warm(runtime, draft=False) == bare
 
 
 def test_what_is_saved_is_kept_apart_by_file_and_scale(files: Files, adapted: Adapted) -> None:
@@ -231,10 +203,7 @@ def test_adapters_of_another_way_are_refused(files: Files, tmp_path: Path) -> No
     writer.add_type("adapter")
     writer.add_string("adapter.type", "dora")
     writer.add_tensor("x", np.zeros((2, 2), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_tools.written(writer)
     with pytest.raises(UsageError, match="of the kind dora"):
         require_fitting(ModelFile(path), ModelFile(files.target))
 

@@ -13,6 +13,8 @@ import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
+from contexts import logits, opened
+from gguf_tools import MATRICES
 from replies import ENDLESS
 
 from localspec import Options, ReplyRequest, Runtime, Sampling
@@ -20,17 +22,10 @@ from localspec.core.adapter_list import Adapter, AdapterUse, Blend, read
 from localspec.core.errors import ModelNotFoundError, UsageError
 from localspec.core.interrupt import Interrupt
 from localspec.llama.adapters import Adapters
-from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.policy.controller import Controller
 
 TOKENS = np.random.default_rng(5).integers(5, 250, 24).tolist()
-MATRICES = {
-    "blk.0.attn_q.weight": (64, 64),
-    "blk.0.ffn_down.weight": (64, 128),
-    "blk.1.attn_v.weight": (32, 64),
-    "blk.1.ffn_up.weight": (128, 64),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,35 +118,21 @@ def test_what_was_read_with_other_adapters_is_not_reused(files: Files, adapted: 
 def test_a_context_that_changes_adapters_computes_the_bits_of_one_that_began_with_them(
     files: Files, adapted: Adapted
 ) -> None:
-    def fresh(*chosen: Adapter) -> tuple[Model, Context]:
-        model = Model(files.target, gpu_layers=0, adapters=Adapters(chosen))
-        return model, Context(model, n_ctx=128, threads=1)
-
-    def rows(context: Context) -> np.ndarray:
-        context.truncate(0, 0)
-        (found,) = context.forward([(0, TOKENS, len(TOKENS))])
-        return found.copy()
-
     one, other = Adapter(adapted.one, 0.5), Adapter(adapted.other, 0.0)
-    model, context = fresh(one, other)
+    model = Model(files.target, gpu_layers=0, adapters=Adapters((one, other)))
     blends = [
         model.adapters.usual,
         model.adapters.blend([AdapterUse(str(adapted.other), 0.7)]),
         model.adapters.blend([]),
     ]
     starts = [(one,), (Adapter(adapted.other, 0.7),), ()]
-    try:
+    with opened(model, n_ctx=128) as context:
         for blend, chosen in [*zip(blends, starts, strict=True)] * 2:
             context.adapt(blend)
-            own_model, own = fresh(*chosen)
-            try:
-                assert np.array_equal(rows(context), rows(own))
-            finally:
-                own.close()
-                own_model.close()
-    finally:
-        context.close()
-        model.close()
+            context.truncate(0, 0)
+            (rows,) = context.forward([(0, TOKENS, len(TOKENS))])
+            fresh = logits(files.target, TOKENS, gpu_layers=0, adapters=Adapters(chosen))
+            assert np.array_equal(rows, fresh)
 
 
 def test_acceptance_is_measured_apart_for_each_blend(files: Files, adapted: Adapted) -> None:

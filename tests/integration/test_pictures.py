@@ -184,7 +184,6 @@ def test_a_prompt_cut_anywhere_gives_the_same_reply(seeing: Seeing) -> None:
             found: list[int] = []
 
             def cut(free: object, place: int = place, found: list[int] = found) -> None:
-                del free
                 prefill = runtime._scheduler.prefill
                 cache = runtime._scheduler.prefix_cache
                 cache.restore(0, [], tokens[: place + 1], "")
@@ -408,7 +407,6 @@ def test_compiling_is_told_in_the_reply(tmp_path: Path, monkeypatch: pytest.Monk
     obtain = mtmd_library.obtain
 
     def slow(*, offline: bool = False, on_unit: object = None) -> Path:
-        del offline
         assert callable(on_unit)
         for part in (0.0, 0.0, 0.0, 0.1, 0.5, 0.5):  # asked for while the first unit is compiled
             on_unit(part)

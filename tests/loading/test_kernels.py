@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import contexts
 import pytest
 from conftest import Files
 
@@ -330,12 +331,9 @@ def test_a_draft_on_a_device_has_other_costs_than_one_on_the_host(files: Files) 
 
 
 def test_a_context_knows_what_llama_cpp_resolved(files: Files) -> None:
-    model = Model(files.target)
-    context = Context(model, n_ctx=64, threads=1)
-    assert context.flash_attention in {"enabled", "disabled"}
-    assert model.gpu_layers <= model.n_layer + 1
-    context.close()
-    model.close()
+    with contexts.opened(Model(files.target), n_ctx=64) as context:
+        assert context.flash_attention in {"enabled", "disabled"}
+        assert context.model.gpu_layers <= context.model.n_layer + 1
 
 
 @pytest.mark.parametrize(("layers", "on_host"), [(0, True), (2, True), (3, False)])

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 from conftest import Files
+from contexts import opened
 
 from localspec.core.drafter_registry import Branching
 from localspec.core.plan import RequestState
@@ -43,11 +44,8 @@ def test_so_do_all_drafts_whoever_chose_their_length(
 ) -> None:
     """Forced tokens and a length that the user chose are limited by the target alone."""
     monkeypatch.setattr(contexts, "has_matrix_library", lambda: library)
-    model = Model(files.target)
-    context = Context(model, n_ctx=256, n_batch=64, threads=1)
-    assert LlamaTarget(context).deepest(1) == longest
-    context.close()
-    model.close()
+    with opened(Model(files.target), n_ctx=256, n_batch=64) as context:
+        assert LlamaTarget(context).deepest(1) == longest
 
 
 @pytest.mark.parametrize(("widest", "nodes"), [(63, 45), (31, 30)])

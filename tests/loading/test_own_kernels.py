@@ -19,7 +19,8 @@ from localspec.core.options import Options
 from localspec.kernels import build
 from localspec.kernels.build import Built
 from localspec.llama import own_kernels as registered
-from localspec.loading import kernel_proof, loader, own_kernels
+from localspec.llama import weight_speed
+from localspec.loading import kernel_proof, loader, machine_speed, own_kernels
 from localspec.loading.kernel_proof import Proved
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results go to a place of the test's own, and nothing is measured."""
-    monkeypatch.setattr(kernel_proof, "_places", lambda: [tmp_path / "own-kernels.json"])
+    monkeypatch.setattr(kernel_proof.soundness, "places", lambda name: [tmp_path / name])
     monkeypatch.setattr(kernel_proof, "_times", lambda *_: {})
     monkeypatch.setattr(build, "impossible", lambda: "")
 
@@ -316,3 +317,27 @@ def test_the_flag_takes_three_names() -> None:
     assert Options(kernels="own").kernels == "own"
     with pytest.raises(UsageError, match="no kernels called 'best'; there are: own, llama"):
         Options(kernels="best")
+
+
+@pytest.mark.usefixtures("_alone")
+def test_a_machine_is_measured_without_our_kernels_where_replies_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(monkeypatch, tmp_path / "library")
+    monkeypatch.setattr(kernel_proof, "recorded", lambda _: Proved({"avx2": ""}, {}))
+    monkeypatch.setattr(own_kernels, "_registered", lambda *_: "avx2")
+    monkeypatch.setattr(machine_speed, "keeps_holes", lambda _: True)
+    used: set[bool] = set()
+
+    def curve(*_: object, own_kernels: bool = False, **more: object) -> dict[int, float]:
+        if more["gpu_layers"] == 0:
+            used.add(own_kernels)
+        return {1: 1.0}
+
+    monkeypatch.setattr(weight_speed, "curve", curve)
+    machine_speed.measure(tmp_path)
+    assert used == {True}
+    monkeypatch.setenv("LOCALSPEC_KERNELS", "llama")
+    used.clear()
+    machine_speed.measure(tmp_path)
+    assert used == {False}

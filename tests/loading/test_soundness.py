@@ -77,7 +77,7 @@ def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_library_here_agrees_with_numpy() -> None:
-    found = soundness.usual_prover().soundness()
+    found = soundness.prover_by(soundness.PROOF).soundness()
     assert found.extra_buffers, found.failed
     assert found.sound
 
@@ -85,7 +85,7 @@ def test_the_library_here_agrees_with_numpy() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGILL", "SIGSEGV", "SIGABRT", "NaN", "wrong"])
 def test_a_library_that_breaks_is_unsound_and_the_place_is_named(how: str) -> None:
-    failed = prover(BROKEN, how, "always").failure([])
+    failed = prover(BROKEN, how, "always").failure()
     expected = {"NaN": "not numbers", "wrong": "standard deviations"}.get(how, how)
     assert expected in failed
     assert PLACE in failed
@@ -102,7 +102,7 @@ def test_a_proof_that_crashes_leaves_no_models_behind(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert "SIGABRT" in prover(BROKEN, "SIGABRT", "always").failure([])
+    assert "SIGABRT" in prover(BROKEN, "SIGABRT", "always").failure()
     assert not any(tmp_path.iterdir())
 
 
@@ -111,12 +111,12 @@ def test_what_breaks_either_way_is_not_sound() -> None:
 
 
 def test_a_library_that_hangs_is_unsound() -> None:
-    assert "no answer within" in prover(HANGS, patience=0.5).failure([])
+    assert "no answer within" in prover(HANGS, patience=0.5).failure()
 
 
 def test_a_step_that_hangs_ends_by_its_own_alarm() -> None:
     program = "import os, signal; os.kill(os.getpid(), signal.SIGALRM)"
-    assert "no answer for 60 s" in prover(program).failure([])
+    assert "no answer for 60 s" in prover(program).failure()
 
 
 def test_a_device_that_compiles_kernels_has_ten_minutes_for_a_step(
@@ -131,7 +131,7 @@ def test_a_device_that_compiles_kernels_has_ten_minutes_for_a_step(
     assert alarms == [60, 600]
     program = 'import os, signal; print(\'{"at": "x", "limit": 600}\', flush=True)'
     program += "; os.kill(os.getpid(), signal.SIGALRM)"
-    assert "no answer for 600 s" in prover(program).failure([])
+    assert "no answer for 600 s" in prover(program).failure()
 
 
 @pytest.mark.parametrize(

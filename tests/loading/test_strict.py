@@ -35,7 +35,6 @@ class SelfTests:
 
         class Fake:
             def __init__(self, context: object) -> None:
-                del context
                 tests.made += 1
 
             def differences(self, on_progress: Callable[[float], None]) -> Iterator[Difference]:

@@ -24,6 +24,7 @@ def pull(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[
     out, err = capfd.readouterr()
     assert found == code, err
     assert "Traceback" not in err
+    assert "defect" not in err
     return out, err
 
 

@@ -23,7 +23,6 @@ from localspec.models.memory import fit
 from localspec.models.memory.machine import Memory
 
 ROOT = Path(__file__).parent.parent.parent
-SHA = "a" * 64
 
 
 def test_the_shipped_catalogue_is_sound() -> None:

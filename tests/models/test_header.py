@@ -66,10 +66,7 @@ def test_quantized_tensors_have_their_bytes(tmp_path: Path) -> None:
     for kind in kinds:
         data = gguf.quants.quantize(weights, kind)
         writer.add_tensor(kind.name, data, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_tools.written(writer)
     header = read_header(tmp_path / "q.gguf")
     assert [t.n_bytes for t in header.tensors] == [6 * 8 * 34, 6 * 8 * 18]
     assert [t.shape for t in header.tensors] == [(256, 6)] * 2

@@ -23,11 +23,11 @@ from hub_server import (
     TARGET_FILE,
     Fault,
     Hub,
-    Repo,
     own_catalogue,
     sha256,
 )
 from huggingface_hub.utils import _shared_blobs
+from pulling import Pair, pull
 from waiting import until
 
 from localspec import cli
@@ -51,16 +51,6 @@ from localspec.models.hub.listings import valid_entries
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
 ONE, FILE = "org/One-GGUF", "one-Q4_0.gguf"
-Pair = tuple[Repo, Repo]
-
-
-def pull(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[str, str]:
-    found = cli.call(["pull", *args])
-    out, err = capfd.readouterr()
-    assert found == code, err
-    assert "Traceback" not in err
-    assert "defect" not in err
-    return out, err
 
 
 def pulled(capfd: pytest.CaptureFixture[str], *args: str) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The client of OpenAI-compatible servers against a server that plays answers and faults."""
 
+import asyncio
 import base64
 import json
 import sys
@@ -21,6 +22,8 @@ from played_server import (
     models,
     said,
 )
+from replies import STATS
+from waiting import turn, until_so
 
 from localspec.core.emitted import Origin
 from localspec.core.errors import (
@@ -31,7 +34,7 @@ from localspec.core.errors import (
     RemoteError,
     UsageError,
 )
-from localspec.core.events import Finished, Message, Notice, Round, Token
+from localspec.core.events import Finished, Message, Notice, Reply, Round, Token
 from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
@@ -40,6 +43,7 @@ from localspec.remote.address import parse
 from localspec.remote.client import RemoteClient
 from localspec.remote.connection import Patience
 from localspec.remote.keys import Key
+from localspec.remote.reply import RemoteReply
 
 CHAT = "/v1/chat/completions"
 HURRIED = Patience(connect=5, question=5, first=20, later=20, attempts=3, pause=0.001)
@@ -311,6 +315,25 @@ async def test_a_reply_interrupted_before_it_was_sent_ends_too():
         (last,) = await collect(reply)
         assert last.reply.finish_reason == "interrupt"
         await engine.close()
+
+
+async def test_a_whole_reply_stays_one_when_it_is_interrupted_while_its_connection_closes():
+    closing = asyncio.Event()
+
+    class Whole:
+        async def events(self, waiting):
+            yield Finished(Reply("all", (), (), "stop", STATS, 1))
+            await closing.wait()
+
+        def interrupted(self):
+            return Finished(Reply("all", (), (), "interrupt", STATS, 1))
+
+    reply = RemoteReply(Whole())
+    await until_so(lambda: reply._events, pause=turn)
+    reply.interrupt()
+    await asyncio.wait([reply._task])
+    await turn(0)
+    assert [one.reply.finish_reason for one in await collect(reply)] == ["stop"]
 
 
 BROKEN = [

@@ -98,6 +98,20 @@ async def test_the_noise_of_two_passes_is_what_a_near_tie_may_bridge():
     assert [d.near_tie for d in far.divergences] == [False]
 
 
+async def test_a_prompt_that_is_asked_twice_counts_twice():
+    routes = {"/v1/models": models("m", owner="llamacpp"), CHAT: SAID}
+    other = routes | {CHAT: reply(("a", -0.1), ("c", -0.2))}
+    async with PlayedServer(routes) as one, PlayedServer(other) as two:
+
+        def both():
+            with opened(one.url) as engine, opened(two.url) as plain:
+                comparing = RemoteComparing(engine, ["Hi", "Hi"], max_tokens=4, plain=plain)
+                return [*comparing.steps()][-1]
+
+        result = await asyncio.to_thread(both)
+    assert (result.replies, result.identical) == (2, 0)
+
+
 async def test_without_scores_a_plain_server_is_wanted():
     for answer in (SAID, reply(("a", -0.1))):
         routes = {"/v1/models": VLLM, CHAT: answer, TEXT: http(200, {"choices": [{}]})}

@@ -59,6 +59,19 @@ async def test_a_refused_default_is_left_out_where_nothing_told_that_the_server_
     assert ["min_p" in one.json for one in server.asked_for(CHAT)] == [True, False, False]
 
 
+async def test_what_one_server_refused_is_sent_to_the_next_one_at_its_address():
+    async with PlayedServer({CHAT: (MIN_P, WHOLE), "/v1/models": VLLM}) as server:
+        engine = client(server)
+        await engine.open()
+        await collect(engine.reply(HI))
+        server.routes["/v1/models"] = models("m", owner="localspec")
+        info = await engine.open()
+        assert not any("min_p" in notice for notice in info.notices)
+        await collect(engine.reply(HI))
+        await engine.close()
+    assert ["min_p" in one.json for one in server.asked_for(CHAT)] == [True, False, True]
+
+
 async def test_a_setting_that_was_asked_for_is_not_left_out_silently():
     routes = {CHAT: (MIN_P, WHOLE), "/v1/models": VLLM}
     with pytest.raises(UsageError, match=r"refuses this request \(400\): The min_p"):

@@ -8,20 +8,9 @@ import gguf_tools
 import numpy as np
 import pytest
 from benches import make_pair
+from contexts import logits
 
 from localspec.core.errors import UsageError
-from localspec.llama.context import Context
-from localspec.llama.model import Model
-
-
-def logits(path: Path) -> np.ndarray:
-    model = Model(path)
-    context = Context(model, n_ctx=64, threads=1)
-    tokens = model.tokenize("the same text for both")
-    rows = context.forward([(0, tokens, len(tokens))])[0].copy()
-    context.close()
-    model.close()
-    return rows
 
 
 @pytest.mark.parametrize("megabytes", [4, 20])
@@ -31,7 +20,8 @@ def test_the_grown_model_has_the_size_asked_for_and_equal_logits(
     small = gguf_tools.write_llama(tmp_path / "small.gguf", seed=4)
     large = make_pair.make(small, tmp_path / "large.gguf", megabytes / 1000)
     assert large.stat().st_size == pytest.approx(megabytes * 1e6, rel=0.15)
-    assert np.abs(logits(small) - logits(large)).max() < 1e-3
+    text = "the same text for both"
+    assert np.abs(logits(small, text) - logits(large, text)).max() < 1e-3
     assert not list(tmp_path.glob("*.partial"))
 
 

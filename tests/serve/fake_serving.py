@@ -196,7 +196,6 @@ class World:
         return self.slots.present
 
     async def beside(self, options):
-        del options
         return self.fits
 
     def engine(self, options, on_death):

@@ -110,12 +110,6 @@ while True:
     sys.stdout.write("x" * 65536)
     sys.stdout.flush()
 """
-STDERR = """
-import sys
-while True:
-    sys.stderr.write("words " * 1000 + "\\n")
-"""
-
 LATER = """
 from mcp.server.mcpserver import Context, MCPServer
 server = MCPServer("later", log_level="CRITICAL")

@@ -31,10 +31,11 @@ def test_without_a_file_there_are_no_servers():
 
 def test_servers_of_claude_desktop_s_form_are_read(home, monkeypatch):
     monkeypatch.setenv("TOKEN", "secret")
-    write(home, {"git": {"command": "uvx", "args": ["mcp-git"], "env": {"KEY": "${env:TOKEN}"}}})
+    git = {"command": "uvx", "args": ["mcp-git"], "env": {"KEY": "${env:TOKEN}"}}
+    write(home, {"git": git | {"cwd": "/of/${env:TOKEN}"}})
     (spec,) = servers_file.servers()
     assert (spec.name, spec.command, spec.args) == ("git", "uvx", ("mcp-git",))
-    assert spec.env == {"KEY": "secret"}
+    assert (spec.env, spec.cwd) == ({"KEY": "secret"}, "/of/secret")
 
 
 def test_servers_of_vs_code_s_form_are_read(home):

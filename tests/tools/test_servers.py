@@ -18,7 +18,6 @@ from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.toolbox import Toolbox
-from localspec.tools.trial import require
 from localspec.tools.values import OfferedTool
 
 
@@ -37,7 +36,7 @@ async def open_box():
     boxes = []
 
     async def make(*specs):
-        box = Toolbox(specs, check=require)
+        box = Toolbox(specs)
         boxes.append(box)
         await box.open()
         return box
@@ -156,6 +155,12 @@ async def test_a_program_that_is_not_there_is_named(open_box):
 async def test_the_last_words_of_a_server_that_ends_are_told(spec, open_box):
     box = await open_box(spec("import sys; sys.exit('the key is missing')"))
     assert box.servers[0].state.error == "it ended (exit status 1): the key is missing"
+
+
+async def test_a_server_that_writes_much_to_stderr_is_not_stopped_by_a_full_pipe(spec, open_box):
+    wordy = "import sys\nsys.stderr.write('words ' * 100_000)\nsys.stderr.flush()\n"
+    box = await open_box(spec(wordy + GOOD))
+    assert (await called(box, "tester__add", a=1, b=2)).text == "the sum is 3"
 
 
 @pytest.mark.slow
@@ -359,6 +364,17 @@ async def test_a_server_can_be_switched_off_while_it_starts_and_on_again(monkeyp
     await server.close()
     await asyncio.wait_for(again, 10)
     assert server.state.phase == "waiting"
+
+
+async def test_a_process_that_ends_in_the_middle_of_a_line_is_not_said_to_have_sent_too_much(
+    monkeypatch,
+):
+    ends = [sys.executable, "-c", "print('{', end='')"]
+    monkeypatch.setattr(server_module.children, "command", lambda *_: (ends, None))
+    server = ServerProcess(ServerSpec("slow", command="sleep"))
+    await server.open()
+    assert server.state.error == "its process ended"
+    await server.close()
 
 
 async def test_a_disabled_server_is_not_started(spec, open_box):

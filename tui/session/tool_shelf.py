@@ -96,9 +96,8 @@ class ToolShelf:
     def _opened(self) -> Toolbox:
         if self.toolbox is None:
             from localspec.tools.toolbox import Toolbox
-            from localspec.tools.trial import require
 
-            self.toolbox = Toolbox(changed=self._changed, check=require)
+            self.toolbox = Toolbox(changed=self._changed)
         return self.toolbox
 
     async def open_folder(self, path: Path) -> Path:
