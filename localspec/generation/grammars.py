@@ -15,7 +15,8 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.grammar.tool_families import Family, family_of
 
 if TYPE_CHECKING:
-    from localspec.grammar.checking import Checked, Checker
+    from localspec.grammar.checking import Checker
+    from localspec.grammar.rehearsal import Rehearsed
 
 _LARGE = 32768
 """Tokens of a vocabulary from which its preparation is worth a notice."""
@@ -67,7 +68,7 @@ class Grammars:
         self._model = model
         self._prepared = False
         self._lock = threading.RLock()
-        self._kept: dict[tuple[GrammarSpec, str | None], Checked | str] = {}
+        self._kept: dict[tuple[GrammarSpec, str | None], Rehearsed | str] = {}
         """Grammars that can be followed, and the reasons why others cannot; the one used last at
         the end."""
         self._size = 0
@@ -164,7 +165,7 @@ class Grammars:
 
     def _checked(
         self, spec: GrammarSpec, family: Family | None, cancelled: Callable[[], bool]
-    ) -> Checked:
+    ) -> Rehearsed:
         """The grammar in the library's own form.
 
         Raises:
@@ -192,7 +193,7 @@ class Grammars:
         family = family or family_of(self._model.template)
         return spec, family.name if family is not None else None
 
-    def _keep(self, key: tuple[GrammarSpec, str | None], found: Checked | str) -> None:
+    def _keep(self, key: tuple[GrammarSpec, str | None], found: Rehearsed | str) -> None:
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > 1 and (
@@ -208,7 +209,7 @@ class Grammars:
         return tokens[0] if alone else None
 
 
-def _characters(kept: tuple[tuple[GrammarSpec, str | None], Checked | str]) -> int:
+def _characters(kept: tuple[tuple[GrammarSpec, str | None], Rehearsed | str]) -> int:
     (spec, _), found = kept
     return len(spec.text) + (len(found) if isinstance(found, str) else len(found.grammar))
 
