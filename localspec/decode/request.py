@@ -113,6 +113,11 @@ class Request:
         """Position of the first token that the next round may emit."""
         return len(self.tokens)
 
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.tokens) - len(self.emitted)
+
     def state(self, *, unread: int, batch: int = 1) -> RequestState:
         """The request as the policy sees it. ``unread`` and ``batch``: see `RequestState`."""
         emitted = len(self.emitted)
@@ -162,7 +167,7 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             reads=step.reads,
-            prompt=len(self.tokens) - len(self.emitted),
+            prompt=self.prompt,
             room=self._room(target, batch) if guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,

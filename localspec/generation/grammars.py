@@ -6,12 +6,13 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from localspec.core.constraint import Constraint
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.generation.runnable import RunnableModel
 from localspec.grammar.tool_families import Family, family_of
 
 if TYPE_CHECKING:
@@ -30,33 +31,6 @@ _MATCHERS = 512 << 20
 """Bytes of all matchers of grammars that are followed or wait."""
 
 
-class GrammarModel(Protocol):
-    """A target model, as far as grammars need it."""
-
-    @property
-    def template(self) -> str | None:
-        """Source of the chat template; None where the file has none."""
-        ...
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """Tokens that end a reply."""
-        ...
-
-    @property
-    def n_vocab(self) -> int:
-        """Tokens of its vocabulary."""
-        ...
-
-    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
-        """Ids of a text; with ``special``, control tokens are recognised in it."""
-        ...
-
-    def grammar_vocabulary(self) -> Any:
-        """An ``llguidance.LLTokenizer`` of its vocabulary."""
-        ...
-
-
 class Grammars:
     """Makes the constraints of one model's replies. The vocabulary is prepared for the first.
 
@@ -64,7 +38,7 @@ class Grammars:
     what came of it is kept: an agent sends the same tools with each request.
     """
 
-    def __init__(self, model: GrammarModel) -> None:
+    def __init__(self, model: RunnableModel) -> None:
         self._model = model
         self._prepared = False
         self._lock = threading.RLock()

@@ -28,7 +28,7 @@ from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
 from localspec.generation.reply_stream import Mailbox, ReplyStream
 from localspec.generation.runnable import RunnablePair
-from localspec.generation.tokenizing import Tokenizing
+from localspec.generation.tokenizing import tokenized
 from localspec.generation.turns import PassStop
 from localspec.policy import Plain, Policy
 from localspec.prefix_cache.cache import PrefixCache
@@ -133,7 +133,7 @@ class Scheduler:
         """
         if not request.drafts:
             policy = Plain("switched off for this reply")
-        job = Job(request, policy, interrupt, self, mailbox)
+        job = Job(request, policy, interrupt, self._wake, mailbox)
         with self._lock:
             self._jobs = {known for known in self._jobs if not known.over}
             waiting = sum(known.waiting for known in self._jobs)
@@ -179,11 +179,6 @@ class Scheduler:
         """See `localspec.generation.prompt_thread.TakesPrompts`."""
         self._messages.put(ready)
 
-    def wake(self) -> None:
-        """See `localspec.generation.reply_job.Wakes`."""
-        self._stop.look()
-        self._messages.put(None)
-
     def interrupt(self) -> None:
         """End all replies, those that wait too."""
         for job in list(self._jobs):
@@ -205,6 +200,11 @@ class Scheduler:
         if thread is not None:
             thread.join()
             atexit.unregister(self.close)
+
+    def _wake(self) -> None:
+        """A request must end: look at once."""
+        self._stop.look()
+        self._messages.put(None)
 
     def _start(self) -> None:
         """Start the thread with the first task.
@@ -308,14 +308,17 @@ class Scheduler:
         """See `localspec.generation.tokenizing`; not held up by replies.
 
         Raises:
-            UsageError: closed, or as `Tokenizing.tokenized`.
-            Interrupted: as that.
+            UsageError: closed, or as that.
+            Interrupted: ``cancelled`` returned true.
         """
-        known = self.preparation
-        tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
-        return self.prepare(
-            request, lambda: tokenizing.tokenized(request, cancelled, special=special, bos=bos)
-        )
+        known, model = self.preparation, self._pair.target_model
+
+        def work() -> Tokenized:
+            return tokenized(
+                request, model, known.prompts, known.infills, cancelled, special=special, bos=bos
+            )
+
+        return self.prepare(request, work)
 
     def prepare(self, request: ReplyRequest, work: Callable[[], _T]) -> _T:
         """Do something with a request's prompt where prompts are made, and return what it returns.

@@ -35,7 +35,7 @@ from localspec.grammar.tool_families import FAMILIES
 BUILD_SECONDS = 1.0
 """Seconds of computing to make a matcher: whoever answers makes another one."""
 STEP_SECONDS = 0.1
-"""Seconds of computing for one mask or one token: twice what llguidance's limits of a step allow."""
+"""Seconds of computing for one mask or one token: twice what llguidance allows a step here."""
 MOST_BYTES = 64 << 20
 """Bytes of a matcher after some tokens."""
 _WALKS = 2
