@@ -85,10 +85,10 @@ class Scheduler:
             sight=pair.sight,
             remembers=pair.draft_memory > 0,
         )
-        self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
         self._stop = PassStop(pair.stop)
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._prompts = PromptThread(self.preparation, lambda: self._closed, self._messages.put)
         self._lock = threading.Lock()  # guards the three below
         self._thread: threading.Thread | None = None
         self._jobs: set[Job] = set()
@@ -174,10 +174,6 @@ class Scheduler:
     def warm_grammars(self) -> None:
         """Prepare for grammars in a thread of its own: a server would stall its replies later."""
         self._prompts.warm_grammars()
-
-    def ready(self, ready: Ready) -> None:
-        """See `localspec.generation.prompt_thread.TakesPrompts`."""
-        self._messages.put(ready)
 
     def interrupt(self) -> None:
         """End all replies, those that wait too."""
