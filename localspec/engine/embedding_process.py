@@ -25,7 +25,7 @@ _MAX_LINE = 1 << 28
 """Bytes of a line."""
 _END_S = 5.0
 _PART_TEXTS, _PART_LENGTH = 64, 16_384
-"""Of a message that are sent together: texts, and characters or tokens of them unless one text has
+"""Most texts that are sent together, and most of their characters or tokens unless one text has
 more."""
 
 
