@@ -20,7 +20,7 @@ from localspec.drafters.base import Committed, Drafter
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.prefix_cache.states import Nothing, Restored
+from localspec.prefix_cache.states import Restored
 
 _BEHIND = 32
 """Tokens that a drafter may have missed: its next draft reads them without a pause."""
@@ -358,7 +358,7 @@ class Prefill:
 
     def _restore(
         self, seq: int, prompt: list[int], owner: str, blend: Blend, *, waited_for: bool = False
-    ) -> Restored | Nothing:
+    ) -> Restored:
         self._audit(seq)
         cached, cached_by = self.cached.get(seq, []), blend.owner(owner)
         restored = self._prefix_cache.restore(seq, cached, prompt, cached_by, waited_for=waited_for)

@@ -32,7 +32,6 @@ from localspec.prefix_cache.states import (
     NONE,
     Checkpoint,
     Conversation,
-    Nothing,
     Restored,
     State,
     TokenIds,
@@ -115,7 +114,7 @@ class PrefixCache:
         owner: str = "",
         *,
         waited_for: bool = False,
-    ) -> Restored | Nothing:
+    ) -> Restored:
         """Make the sequence hold the longest beginning of the prompt that is worth it, without the
         last token of the prompt. While it is ``waited_for`` by other requests, nothing is moved
         that takes longer than `MOST_PAUSE`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
@@ -18,13 +19,7 @@ from localspec.prefix_cache.sources import (
     Source,
     from_disk,
 )
-from localspec.prefix_cache.states import (
-    NO_CUT,
-    TokenIds,
-    cut_of_sequence,
-    cut_of_state,
-    shared,
-)
+from localspec.prefix_cache.states import NO_CUT, TokenIds, cut_of_state, cut_where, shared
 
 MEMORY_BYTES_PER_SECOND = 1e9
 """Assumed speed of copying a state into the KV cache, until one was copied."""
@@ -46,11 +41,6 @@ class Rate:
         """Record a measurement."""
         self._units = _WEIGHT * self._units + units
         self._seconds = _WEIGHT * self._seconds + max(seconds, 1e-9)
-
-    @property
-    def known(self) -> bool:
-        """Whether anything was measured."""
-        return self._seconds > 0
 
     @property
     def per_second(self) -> float:
@@ -147,7 +137,8 @@ class Search:
         """The sequence itself."""
         if live.owner != owner:
             return InPlace(NO_CUT)
-        cut = cut_of_sequence(self._target, seq, live.tokens, live.checkpoints, prompt)
+        can_cut = partial(self._target.can_truncate, seq)
+        cut = cut_where(can_cut, live.tokens, live.checkpoints, prompt)
         return InPlace(cut, live.checkpoints)
 
     def _sources(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Iterator[Source]:
