@@ -56,6 +56,10 @@ class Generation:
         self.request.seq, self.request.policy = seq, job.policy
         self.reading = True
         """Whether a part of its prompt is unread."""
+        self.checkpoints: list[int] = []
+        """Positions of its prompt, see `PrefixCache.positions`."""
+        self.waits_since: float | None = None
+        """Since when a picture of it waits until others are done; None where none does."""
         self.forgotten = False
         """Whether its sequence must be emptied when it ends."""
         self.defect: Exception | None = None

@@ -321,29 +321,16 @@ class RunningReplies:
 
     # -- adapters ------------------------------------------------------------------------------
 
-    def load_adapter(self, path: Path) -> None:
-        """Load an adapter for requests to come, or again where its file has changed; none that
-        runs may use it.
+    def adapt(self, path: Path, change: Callable[[Path], None]) -> None:
+        """Have the target load or unload an adapter, which no running reply may use; sequences at
+        rest that it was used for are emptied.
 
         Raises:
-            UsageError, ModelFileError: as `AdaptsSequences.load_adapter`.
+            UsageError, ModelFileError: as ``change``.
         """
-        self._rid(path)
-        self._pair.target.load_adapter(path)
-
-    def unload_adapter(self, path: Path) -> None:
-        """Free an adapter, which no running reply may use.
-
-        Raises:
-            UsageError: it was loaded with the model.
-        """
-        self._rid(path)
-        self._pair.target.unload_adapter(path)
-
-    def _rid(self, path: Path) -> None:
-        """Empty the sequences at rest that an adapter is used for."""
         for seq in self._pair.target.adapted(path):
             self._prefill.forget(seq)
+        change(path)
 
     def use(self, path: Path) -> bool:
         """Whether running replies use an adapter."""

@@ -334,21 +334,23 @@ class Scheduler:
         self.call(lambda _free: self.replies.forget())
 
     def load_adapter(self, path: Path) -> None:
-        """See `RunningReplies.load_adapter`.
+        """Load an adapter for requests to come, or again where its file has changed.
 
         Raises:
-            UsageError: closed, or as that.
+            UsageError: closed, or as `AdaptsSequences.load_adapter`.
             ModelFileError: as that.
         """
-        self.call(lambda _free: self.replies.load_adapter(path), without=path)
+        load = self._pair.target.load_adapter
+        self.call(lambda _free: self.replies.adapt(path, load), without=path)
 
     def unload_adapter(self, path: Path) -> None:
-        """See `RunningReplies.unload_adapter`.
+        """Free an adapter.
 
         Raises:
-            UsageError: closed, or as that.
+            UsageError: closed, or it was loaded with the model.
         """
-        self.call(lambda _free: self.replies.unload_adapter(path), without=path)
+        unload = self._pair.target.unload_adapter
+        self.call(lambda _free: self.replies.adapt(path, unload), without=path)
 
     def use_disk(self, store: KvStore) -> None:
         """Use saved states of earlier sessions from now on, and save new ones in `rest`.
