@@ -67,8 +67,8 @@ def learn(
 
 
 def _by_policy(shared: Policy, requests: Sequence[Request]) -> list[tuple[Policy, list[int]]]:
-    """Every policy in use, with the places of its requests."""
-    if all(r.policy is None for r in requests):
+    """Every policy in use, with the places of its requests; none where there is no request."""
+    if requests and all(r.policy is None for r in requests):
         return [(shared, [*range(len(requests))])]
     found: dict[int, tuple[Policy, list[int]]] = {}
     for i, r in enumerate(requests):
