@@ -364,6 +364,3 @@ class Prefill:
         self.cached[seq] = prompt[: restored.length]
         self._target.adapt(seq, blend)  # what the sequence held before may have been saved
         return restored
-
-
-__all__ = ["PART", "Prefill"]

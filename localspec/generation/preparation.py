@@ -58,15 +58,13 @@ class Preparation:
         """
         self._drafters = frozenset(drafters) - {OFF}
         self._model = model
-        self._capacity = capacity = target.capacity
-        self._cuts_anywhere = target.cuts_anywhere
         self._target = target
         self._prefix_cache = prefix_cache
         self._judge = judge
         self._grammars = Grammars(model)
-        self.prompts = PromptBuilder(model, capacity, sight)
+        self.prompts = PromptBuilder(model, target.capacity, sight)
         self.processing = Processing(model)
-        self.infills = InfillPrompts(model, capacity)
+        self.infills = InfillPrompts(model, target.capacity)
         self.suggestions = Suggestions() if remembers else None
 
     def prepared(
@@ -87,7 +85,7 @@ class Preparation:
             _require_a_beginning(request)
         prompt, conversation, stable = self.prompt(request, cancelled, tell)
         if conversation is not None:
-            if not self._cuts_anywhere:
+            if not self._target.cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
                 # Without a template, stop texts end the turns; a grammar may require them.
@@ -95,7 +93,7 @@ class Preparation:
             if conversation.dropped:
                 notices.append(
                     Notice(
-                        f"the context of {self._capacity} tokens is full: the "
+                        f"the context of {self._target.capacity} tokens is full: the "
                         f"{conversation.dropped} {LEFT_OUT}"
                     )
                 )
@@ -103,7 +101,7 @@ class Preparation:
             notices += self._grammars.prepare()
         constraint = self.constraint(request, prompt, conversation, cancelled)
         form = self._format(request, conversation) if request.markers else ReplyFormat()
-        room = self._capacity - len(prompt) + 1
+        room = self._target.capacity - len(prompt) + 1
         noise = Noise(new_seed() if request.seed is None else request.seed)
         limits = LineLimits.of(request.infill)
         ending = StopCondition(self._model, stop, self._shown(form), limits)
@@ -176,9 +174,9 @@ class Preparation:
             prediction = self._expected(request)
         if prediction is None:
             return DraftRules(frozenset(may - {PREDICTION}), request.draft_max, recalls=recalls)
-        within = prediction[: _LONGEST_TOKEN * self._capacity]
+        within = prediction[: _LONGEST_TOKEN * self._target.capacity]
         tokens = self._model.tokenize(within, special=False, bos=False)
-        predicted = PredictedText(tokens, start, self._capacity)
+        predicted = PredictedText(tokens, start, self._target.capacity)
         return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
 
     def _expected(self, request: ReplyRequest) -> str | None:

@@ -17,7 +17,8 @@ from localspec.core.errors import AuditError, DecodeError
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DAMAGED, DiskStates
-from localspec.prefix_cache.files import DamagedError, KvStore
+from localspec.prefix_cache.file_format import DamagedError
+from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.memory import MemoryStates
 from localspec.prefix_cache.search import Rates, Search
 from localspec.prefix_cache.sources import (

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.prefix_cache.files import DamagedError, KvStore, Saved
+from localspec.prefix_cache.file_format import DamagedError, Saved
+from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
 
 DAMAGED = "a saved state of an earlier chat was damaged and is ignored; it is read again"

@@ -11,7 +11,7 @@ from localspec.core.errors import DecodeError
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DiskStates
-from localspec.prefix_cache.files import Saved
+from localspec.prefix_cache.file_format import Saved
 from localspec.prefix_cache.states import (
     NOTHING_SAID,
     Checkpoint,
