@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from localspec.core.emitted import Origin, TokenLogprobs
@@ -205,26 +206,22 @@ class Request:
         the request has then failed, alone. It may also have failed after some of the tokens: they
         are emitted as plain decoding would have emitted them.
         """
-        return self.attempt(lambda: self._verified(draft, scores))
-
-    def _verified(self, draft: Draft, scores: Scores) -> Judged:
         p, began = self.rows(draft, scores), time.thread_time()
-        try:
-            return self._judged_by(p, draft, scores)
-        finally:
-            known = self.judging / self._rows_judged if self._rows_judged else math.inf
-            self.judging, self._rows_judged = time.thread_time() - began, max(1, p.computed)
-            self.row_seconds = min(known, self.judging / self._rows_judged)
+        judged = self.attempt(partial(self._judged, draft, scores, p))
+        known = self.judging / self._rows_judged if self._rows_judged else math.inf
+        self.judging, self._rows_judged = time.thread_time() - began, max(1, p.computed)
+        self.row_seconds = min(known, self.judging / self._rows_judged)
+        return judged
 
-    def _judged_by(self, p: CachedRows, draft: Draft, scores: Scores) -> Judged:
-        verdict, emitted = self._take(draft, self._judged(draft, p), scores, p)
+    def _judged(self, draft: Draft, scores: Scores, p: CachedRows) -> Judged:
+        verdict, emitted = self._take(draft, self._verdict(draft, p), scores, p)
         if self.processor.moves:
             rows = (0, *(1 + node for node in verdict.path))
             for row, one in zip(rows, emitted, strict=False):
                 self.processor = self.processor.after(p(row), one.token)
         return Judged(verdict, emitted, p.along(verdict.path))
 
-    def _judged(self, draft: Draft, p: CachedRows) -> Verdict:
+    def _verdict(self, draft: Draft, p: CachedRows) -> Verdict:
         """The verdict; up to the last accepted token where nothing can follow it. The reply may end
         with that token or before it, and plain decoding would not have looked further.
 
