@@ -80,7 +80,7 @@ class Request:
     tokens: list[int]
     """Prompt and emitted tokens; the last is pending. Never empty."""
     processor: LogitsProcessor
-    """That of the next token; only what was emitted moves it on."""
+    """The processing of the next token; only what was emitted moves it on."""
     noise: Noise
     limit: int
     """Most tokens to emit."""
@@ -98,7 +98,7 @@ class Request:
     judging: float = 0.0
     """Seconds of computing that its rows took in the last round."""
     row_seconds: float = 0.0
-    """The same of one row, the less of the last two rounds: a moment is no rule."""
+    """Seconds of one row, the less of the last two rounds: a moment is no rule."""
     _rows_judged: int = 0
     finish: FinishReason | None = None
     error: Exception | None = None

@@ -75,7 +75,7 @@ class FillTokens:
 
     @classmethod
     def of(cls, special: Mapping[str, int]) -> FillTokens:
-        """Those among ``special``, by the names of `localspec.llama.vocabulary`.
+        """The marks among ``special``, by the names of `localspec.llama.vocabulary`.
 
         Raises:
             UsageError: there are none.

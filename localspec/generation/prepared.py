@@ -29,7 +29,7 @@ class Prepared:
     request: Request
     """Its prompt and the rules of its reply."""
     ending: StopCondition
-    """That of ``request``."""
+    """Its end, as ``request`` has it, with the text so far."""
     opening: tuple[ReplyEvent, ...] = ()
     """The first events of the reply."""
     conversation: Prompt | None = None

@@ -44,12 +44,7 @@ class PromptBuilder:
 
     def _new_transcript(self) -> Transcript:
         model, bos, quoting, pictures = self._model, self._bos, self._quoting, self._pictures
-
-        def continued(text: str, *, bos: bool) -> list[int]:
-            del bos
-            return quoting.continued(text)
-
-        rest = continued if self._begins_spaced else quoting.tokens
+        rest = quoting.continued if self._begins_spaced else quoting.tokens
         return Transcript(
             lambda text: pictures.tokens(
                 text,

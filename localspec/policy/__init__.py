@@ -69,7 +69,7 @@ class FixedLength(Policy):
 
     @property
     def costs(self) -> Costs:
-        """Those of its passes."""
+        """The costs that its passes are recorded in."""
         return self._costs
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:

@@ -124,7 +124,7 @@ def cut_where(
     checkpoints: Sequence[Checkpoint],
     prompt: TokenIds,
 ) -> Cut:
-    """The same of tokens that ``can_cut`` to a length, or to that of a checkpoint."""
+    """How much of the prompt these tokens serve, cut where they ``can_cut``, or at a checkpoint."""
     length = min(shared(tokens, prompt), len(prompt) - 1)
     if can_cut(length):
         return Cut(length)
