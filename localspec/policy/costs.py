@@ -152,8 +152,8 @@ class Costs:
         return min(1.0, float(wide / one - 1) / extra) if extra > 0 else 1.0
 
     def draft_doubt(self, source: str) -> float:
-        """Standard deviation of the logarithm of what a drafted token costs in plain passes; 0 where
-        none was measured.
+        """Standard deviation of the logarithm of what a drafted token costs in plain passes; 0
+        where none was measured.
         """
         if source in self._answers or source not in self._drafts:
             return 0.0
