@@ -10,7 +10,7 @@ import contextlib
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from localspec.grammar.reply_parts import CallArguments, CallBegin, CallEnd, Content, Part
@@ -93,11 +93,15 @@ class _JSONScan:
             self.over = self._depth == 0
 
 
-class _ScannedCalls(CallReader):
+class ScannedCalls(CallReader):
     """Calls whose arguments stand in the reply as JSON."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, header: Callable[[str], tuple[str | None, str]]) -> None:
+        """``header`` gives the name of the next call in a text, None where its header is not whole,
+        and the rest of the text.
+        """
         super().__init__(prefix)
+        self._header = header
         self._scan: _JSONScan | None = None
 
     def feed(self, text: str) -> list[Part]:
@@ -106,7 +110,7 @@ class _ScannedCalls(CallReader):
         found: list[Part] = []
         while True:
             if self._scan is None:
-                name = self._header()
+                name, self._held = self._header(self._held)
                 if name is None:
                     return found
                 found.append(self._begin(name))
@@ -119,37 +123,22 @@ class _ScannedCalls(CallReader):
             found.append(self._end())
             self._scan = None
 
-    @abc.abstractmethod
-    def _header(self) -> str | None:
-        """The name of the next call, with what is held after its header; None where that is not
-        whole.
-        """
-
 
 _HEADER = re.compile(r'\{"name": "([^"]*)", "(?:arguments|parameters)": ')
 
 
-class ObjectCalls(_ScannedCalls):
-    """Calls that are JSON objects of a name and arguments."""
-
-    def _header(self) -> str | None:
-        found = _HEADER.search(self._held)
-        if found is None:
-            self._held = self._held[max(0, self._held.find("{")) :] if "{" in self._held else ""
-            return None
-        self._take(found.end())
-        return found[1]
+def _in_object(text: str) -> tuple[str | None, str]:
+    """The header of a call that is a JSON object of a name and arguments."""
+    found = _HEADER.search(text)
+    if found is None:
+        return None, text[text.find("{") :] if "{" in text else ""
+    return found[1], text[found.end() :]
 
 
-class NamedCalls(_ScannedCalls):
-    """Calls of a name, ``[ARGS]`` and the arguments, each after ``[TOOL_CALLS]``."""
-
-    def _header(self) -> str | None:
-        name, marker, rest = self._held.partition("[ARGS]")
-        if not marker:
-            return None
-        self._held = rest
-        return name.rpartition("[TOOL_CALLS]")[2]
+def _before_arguments(text: str) -> tuple[str | None, str]:
+    """The header of a call of a name, ``[ARGS]`` and arguments, each after ``[TOOL_CALLS]``."""
+    name, marker, rest = text.partition("[ARGS]")
+    return (name.rpartition("[TOOL_CALLS]")[2], rest) if marker else (None, text)
 
 
 class TaggedCalls(CallReader):
@@ -309,8 +298,8 @@ def _reader(family: Family, tools: Sequence[Tool], prefix: str) -> CallReader:
         case "qwen3-coder":
             return TaggedCalls(prefix, tools)
         case "mistral-args":
-            return NamedCalls(prefix)
-    return ObjectCalls(prefix)
+            return ScannedCalls(prefix, _before_arguments)
+    return ScannedCalls(prefix, _in_object)
 
 
 def held_back(text: str, *markers: str) -> int:
