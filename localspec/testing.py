@@ -12,12 +12,12 @@ import numpy as np
 
 from localspec.core.adapter_list import AS_LOADED, AdapterUse, Blend
 from localspec.core.errors import DecodeError, UsageError
-from localspec.core.events import FinishReason, Speculation
-from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
+from localspec.core.events import FinishReason
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
 from localspec.decode.request import StopRule
-from localspec.policy.costs import Costs
+from localspec.policy import Policy
 
 Table = Callable[[Tokens], Logits]
 """Logits (V,) after the given tokens."""
@@ -220,30 +220,15 @@ class TableModel:
         del self.cache.setdefault(seq, [])[length:]
 
 
-class Fixed:
-    """A `Policy` of the same draft length every round, for whichever drafter comes first."""
-
-    costs: Costs | None = None
+class Fixed(Policy):
+    """The same draft length every round, for whichever drafter comes first."""
 
     def __init__(self, k: int) -> None:
         self._plan = DraftPlan((DraftStep(ANY, Budget.chain(k)),))
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """Always: it drafts from the first round on."""
-        del state
-        return True
-
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same plan for every request."""
         return [self._plan] * len(states)
-
-    def speculation_of(self, seq: int) -> Speculation:
-        """On."""
-        del seq
-        return Speculation("on")
-
-    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Nothing to learn."""
 
 
 class StopAt(StopRule):

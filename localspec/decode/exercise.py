@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from localspec.core.drafter_registry import Branching
-from localspec.core.events import Speculation
-from localspec.core.plan import (
-    NOTHING,
-    PLAIN,
-    Budget,
-    DraftPlan,
-    DraftStep,
-    Evidence,
-    Outcome,
-    RequestState,
-)
+from localspec.core.plan import NOTHING, PLAIN, Budget, DraftPlan, DraftStep, RequestState
+from localspec.policy import Policy
 
 _DEPTHS = (4, 2, 7, 1, 12, 3, 31, 5, 62, 20)
 """Tokens one after the other, round by round."""
@@ -25,14 +16,12 @@ _REST_EVERY = 16
 """One round in this many drafts nothing; every second one of these probes."""
 
 
-class Exercise:
+class Exercise(Policy):
     """Plans everything that `localspec.policy.controller.Controller` may plan, whether it pays.
 
     The order of drafters, the depth and the breadth vary from round to round and do not depend on
     measured times, so the same reply is drafted in the same way on every machine.
     """
-
-    costs = None
 
     def __init__(
         self, sources: Sequence[str], branching: Mapping[str, Branching], nodes: int
@@ -45,23 +34,10 @@ class Exercise:
         self._nodes = nodes
         self._round = 0
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """Always: it drafts from the first round on."""
-        del state
-        return True
-
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same plan for every request."""
         at, self._round = self._round, self._round + 1
         return [self._plan(at)] * len(states)
-
-    def speculation_of(self, seq: int) -> Speculation:
-        """Always on."""
-        del seq
-        return Speculation("on")
-
-    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Nothing to learn."""
 
     def _plan(self, at: int) -> DraftPlan:
         if at % _REST_EVERY == _REST_EVERY - 1:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from localspec.core.emitted import Origin, TokenLogprobs
@@ -79,7 +80,7 @@ class Request:
     tokens: list[int]
     """Prompt and emitted tokens; the last is pending. Never empty."""
     processor: LogitsProcessor
-    """That of the next token; only what was emitted moves it on."""
+    """The processing of the next token; only what was emitted moves it on."""
     noise: Noise
     limit: int
     """Most tokens to emit."""
@@ -97,7 +98,7 @@ class Request:
     judging: float = 0.0
     """Seconds of computing that its rows took in the last round."""
     row_seconds: float = 0.0
-    """The same of one row, the less of the last two rounds: a moment is no rule."""
+    """Seconds of one row, the less of the last two rounds: a moment is no rule."""
     _rows_judged: int = 0
     finish: FinishReason | None = None
     error: Exception | None = None
@@ -112,6 +113,11 @@ class Request:
     def position(self) -> int:
         """Position of the first token that the next round may emit."""
         return len(self.tokens)
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.tokens) - len(self.emitted)
 
     def state(self, *, unread: int, batch: int = 1) -> RequestState:
         """The request as the policy sees it. ``unread`` and ``batch``: see `RequestState`."""
@@ -162,7 +168,7 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             reads=step.reads,
-            prompt=len(self.tokens) - len(self.emitted),
+            prompt=self.prompt,
             room=self._room(target, batch) if guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
@@ -200,26 +206,22 @@ class Request:
         the request has then failed, alone. It may also have failed after some of the tokens: they
         are emitted as plain decoding would have emitted them.
         """
-        return self.attempt(lambda: self._verified(draft, scores))
-
-    def _verified(self, draft: Draft, scores: Scores) -> Judged:
         p, began = self.rows(draft, scores), time.thread_time()
-        try:
-            return self._judged_by(p, draft, scores)
-        finally:
-            known = self.judging / self._rows_judged if self._rows_judged else math.inf
-            self.judging, self._rows_judged = time.thread_time() - began, max(1, p.computed)
-            self.row_seconds = min(known, self.judging / self._rows_judged)
+        judged = self.attempt(partial(self._judged, draft, scores, p))
+        known = self.judging / self._rows_judged if self._rows_judged else math.inf
+        self.judging, self._rows_judged = time.thread_time() - began, max(1, p.computed)
+        self.row_seconds = min(known, self.judging / self._rows_judged)
+        return judged
 
-    def _judged_by(self, p: CachedRows, draft: Draft, scores: Scores) -> Judged:
-        verdict, emitted = self._take(draft, self._judged(draft, p), scores, p)
+    def _judged(self, draft: Draft, scores: Scores, p: CachedRows) -> Judged:
+        verdict, emitted = self._take(draft, self._verdict(draft, p), scores, p)
         if self.processor.moves:
             rows = (0, *(1 + node for node in verdict.path))
             for row, one in zip(rows, emitted, strict=False):
                 self.processor = self.processor.after(p(row), one.token)
         return Judged(verdict, emitted, p.along(verdict.path))
 
-    def _judged(self, draft: Draft, p: CachedRows) -> Verdict:
+    def _verdict(self, draft: Draft, p: CachedRows) -> Verdict:
         """The verdict; up to the last accepted token where nothing can follow it. The reply may end
         with that token or before it, and plain decoding would not have looked further.
 

@@ -67,8 +67,8 @@ def learn(
 
 
 def _by_policy(shared: Policy, requests: Sequence[Request]) -> list[tuple[Policy, list[int]]]:
-    """Every policy in use, with the places of its requests."""
-    if all(r.policy is None for r in requests):
+    """Every policy in use, with the places of its requests; none where there is no request."""
+    if requests and all(r.policy is None for r in requests):
         return [(shared, [*range(len(requests))])]
     found: dict[int, tuple[Policy, list[int]]] = {}
     for i, r in enumerate(requests):
@@ -111,7 +111,7 @@ def propose(
                     drafts[i] = _probed(draft) if probe else _beside(drafts[i].probed, draft)
     for i, r in enumerate(requests):
         if r.guided and r.processor.constraint is not None:
-            found = r.attempt(partial(_guided, r, drafts[i], target, batch))
+            found = r.attempt(partial(guided, drafts[i], r.ask(_NO_STEP, target, batch)))
             drafts[i] = drafts[i] if found is None else found  # it may be empty
     return [
         draft if not len(draft) or draft.tokens.min() >= 0 else _of_text(draft) for draft in drafts
@@ -122,22 +122,23 @@ def _of_text(draft: Draft) -> Draft:
     """The part of a draft without rows of pictures, which a drafter that copies has met in the
     text: nothing but tokens can be emitted.
     """
-    kept: dict[int, int] = {ROOT: ROOT}
+    kept: list[int] = []
     for node, parent in enumerate(draft.parents.tolist()):
-        if draft.tokens[node] >= 0 and parent in kept:
-            kept[node] = len(kept) - 1
-    nodes = [*kept][1:]
+        if draft.tokens[node] >= 0 and parent in (ROOT, *kept):
+            kept.append(node)
+    return _only(draft, kept)
+
+
+def _only(draft: Draft, nodes: Sequence[int]) -> Draft:
+    """The draft without all but these nodes; the parent of each is among them, or the root."""
+    place = {node: i for i, node in enumerate(nodes)} | {ROOT: ROOT}
     return replace(
         draft,
         tokens=draft.tokens[nodes],
-        parents=np.array([kept[int(draft.parents[node])] for node in nodes], np.int32),
+        parents=np.array([place[int(draft.parents[node])] for node in nodes], np.int32),
         probs=None if draft.probs is None else tuple(draft.probs[node] for node in nodes),
-        forced=frozenset(kept[node] for node in draft.forced if node in kept),
+        forced=frozenset(place[node] for node in draft.forced if node in place),
     )
-
-
-def _guided(r: Request, draft: Draft, target: Target, batch: int) -> Draft:
-    return guided(draft, r.ask(_NO_STEP, target, batch))
 
 
 def _proposed(member: Drafter, requests: Sequence[Request], asks: Sequence[Ask]) -> list[Draft]:
@@ -224,14 +225,7 @@ def _legal(draft: Draft, ask: Ask) -> Draft:
     else:
         kept = []
         for node, parent in enumerate(draft.parents.tolist()):
-            above = draft.prefix(parent)
-            if parent in (-1, *kept) and ask.legal((*above, int(draft.tokens[node]))) > len(above):
+            path = (*draft.prefix(parent), int(draft.tokens[node]))
+            if parent in (ROOT, *kept) and ask.legal(path) == len(path):
                 kept.append(node)
-    if len(kept) == len(draft):
-        return draft
-    place = {node: i for i, node in enumerate(kept)} | {-1: -1}
-    return replace(
-        draft,
-        tokens=draft.tokens[kept],
-        parents=np.array([place[int(draft.parents[node])] for node in kept], np.int32),
-    )
+    return draft if len(kept) == len(draft) else _only(draft, kept)

@@ -7,6 +7,7 @@ far a token is from being chosen, in units of logits.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Container
 from typing import Protocol
@@ -64,7 +65,43 @@ class Verifier(Protocol):
         ...
 
 
-class Match:
+class _Walk(abc.ABC):
+    """Walks down a draft while one of the siblings at a place is accepted."""
+
+    def __call__(
+        self,
+        draft: Draft,
+        rows: TargetRows,
+        noise: Noise,
+        position: int,
+        ends: Container[int] = (),
+    ) -> Verdict:
+        """See `Verifier`."""
+        node, verified = ROOT, 0
+        path: list[int] = []
+        below = draft.siblings()
+        while True:
+            siblings = below[1 + node]
+            here = position + len(path)
+            hit, token = self._judge(draft, siblings, rows(node + 1), noise, here)
+            if hit is None:
+                return Verdict(tuple(path), token, verified + len(siblings))
+            verified += 1 + siblings.index(hit)
+            path.append(hit)
+            node = hit
+            if token in ends:
+                return Verdict(tuple(path), token, verified)
+
+    @abc.abstractmethod
+    def _judge(
+        self, draft: Draft, siblings: list[int], p: Distribution, noise: Noise, here: int
+    ) -> tuple[int | None, int]:
+        """The first of ``siblings`` that is accepted and its token; None and the target's own token
+        where none is. ``p`` is the target's distribution for the position ``here``.
+        """
+
+
+class Match(_Walk):
     """Token for token what plain decoding gives, for equal logits.
 
     At each node the target draws y = argmax(log p + gumbel(position)), or argmax p at temperature
@@ -76,35 +113,17 @@ class Match:
     proposals = frozenset(Proposal)
     favours = Proposal.COUPLED
 
-    def __call__(
-        self,
-        draft: Draft,
-        rows: TargetRows,
-        noise: Noise,
-        position: int,
-        ends: Container[int] = (),
-    ) -> Verdict:
-        """Walk down to the child that holds the target's choice, while there is one."""
-        node, verified = ROOT, 0
-        path: list[int] = []
-        tokens, siblings = draft.tokens.tolist(), draft.siblings()
-        while True:
-            y = noise.draw(rows(node + 1), position + len(path), Stream.SAMPLE)
-            hit = None
-            for child in siblings[1 + node]:
-                verified += 1
-                if tokens[child] == y:
-                    hit = child
-                    break
-            if hit is None:
-                return Verdict(tuple(path), y, verified)
-            path.append(hit)
-            node = hit
-            if y in ends:
-                return Verdict(tuple(path), y, verified)
+    def _judge(
+        self, draft: Draft, siblings: list[int], p: Distribution, noise: Noise, here: int
+    ) -> tuple[int | None, int]:
+        y = noise.draw(p, here, Stream.SAMPLE)
+        for child in siblings:
+            if draft.tokens[child] == y:
+                return child, y
+        return None, y
 
 
-class Rejection:
+class Rejection(_Walk):
     """Accept x with probability min(1, p(x) / q(x)); at the first miss draw from the residual.
 
     Chains: Leviathan et al. 2023, "Fast inference from transformers via speculative decoding",
@@ -117,38 +136,18 @@ class Rejection:
     proposals = frozenset({Proposal.DETERMINISTIC, Proposal.SAMPLED, Proposal.WITHOUT_REPLACEMENT})
     favours = Proposal.SAMPLED
 
-    def __call__(
-        self,
-        draft: Draft,
-        rows: TargetRows,
-        noise: Noise,
-        position: int,
-        ends: Container[int] = (),
-    ) -> Verdict:
-        """Walk down, testing siblings in order against what is left of p."""
-        node, verified = ROOT, 0
-        path: list[int] = []
-        below = draft.siblings()
-        while True:
-            here = position + len(path)
-            siblings = below[1 + node]
-            p = rows(node + 1)
-            hit = None
-            for order, child in enumerate(siblings):
-                x = int(draft.tokens[child])
-                q = _proposal_of(draft, siblings[:order], child)
-                verified += 1
-                if noise.uniform(here, order, Stream.ACCEPT) * q.probability(x) < p.probability(x):
-                    hit = child
-                    break
-                p = residual(p, q)
-            if hit is None:
-                stream = Stream.RESIDUAL if siblings else Stream.SAMPLE
-                return Verdict(tuple(path), noise.draw(p, here, stream), verified)
-            path.append(hit)
-            node = hit
-            if x in ends:
-                return Verdict(tuple(path), x, verified)
+    def _judge(
+        self, draft: Draft, siblings: list[int], p: Distribution, noise: Noise, here: int
+    ) -> tuple[int | None, int]:
+        """Test the siblings in order against what is left of p."""
+        for order, child in enumerate(siblings):
+            x = int(draft.tokens[child])
+            q = _proposal_of(draft, siblings[:order], child)
+            if noise.uniform(here, order, Stream.ACCEPT) * q.probability(x) < p.probability(x):
+                return child, x
+            p = residual(p, q)
+        stream = Stream.RESIDUAL if siblings else Stream.SAMPLE
+        return None, noise.draw(p, here, stream)
 
 
 def residual(p: Distribution, q: Distribution) -> Distribution:

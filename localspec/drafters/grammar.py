@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from localspec.core.values import GRAMMAR, Draft, no_draft
-from localspec.drafters.base import Ask, Drafter
+from localspec.core.values import GRAMMAR
+from localspec.drafters.base import Off
 from localspec.drafters.lookup.common import LookupTexts
 
 
-class GrammarDrafter(Drafter):
+class GrammarDrafter(Off):
     """Proposes nothing of its own.
 
     What a grammar forces continues every draft, also the empty one of this drafter
@@ -17,10 +15,6 @@ class GrammarDrafter(Drafter):
     """
 
     name = GRAMMAR
-
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """Empty drafts."""
-        return [no_draft(self.name) for _ in asks]
 
 
 def open_drafter(texts: LookupTexts) -> GrammarDrafter:

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from localspec.core.options import Options
 
+_Answer = TypeVar("_Answer", ExaminedEvent, TokenizedEvent, AdaptedEvent)
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5
 
@@ -190,11 +191,11 @@ class EngineClient:
 
         Raises what that raises, or EngineError when the process dies.
         """
-        id, inbox = self._ask()  # noqa: A001 - the protocol's field
-        event = await self._answer(ExamineCommand(id, request, tuple(tokens), rival), inbox)
-        if isinstance(event, ExaminedEvent):
-            return event.examination
-        raise EngineError(f"the engine answered with {event.type}")
+        wanted = tuple(tokens)
+        found = await self._answer(
+            lambda number: ExamineCommand(number, request, wanted, rival), ExaminedEvent
+        )
+        return found.examination
 
     async def tokenize(
         self, request: ReplyRequest, *, special: bool = True, bos: bool = True
@@ -203,26 +204,26 @@ class EngineClient:
 
         Raises what that raises, or EngineError when the process dies.
         """
-        id, inbox = self._ask()  # noqa: A001 - the protocol's field
-        event = await self._answer(TokenizeCommand(id, request, special, bos), inbox)
-        if isinstance(event, TokenizedEvent):
-            return event.tokenized
-        raise EngineError(f"the engine answered with {event.type}")
+        found = await self._answer(
+            lambda number: TokenizeCommand(number, request, special, bos), TokenizedEvent
+        )
+        return found.tokenized
 
     async def adapter(self, path: Path, *, load: bool) -> None:
         """`Runtime.load_adapter`, or `Runtime.unload_adapter`.
 
         Raises what that raises, or EngineError when the process dies.
         """
-        id, inbox = self._ask()  # noqa: A001 - the protocol's field
-        event = await self._answer(AdapterCommand(id, str(path), load), inbox)
-        if not isinstance(event, AdaptedEvent):
-            raise EngineError(f"the engine answered with {event.type}")
+        await self._answer(lambda number: AdapterCommand(number, str(path), load), AdaptedEvent)
 
     async def _answer(
-        self, command: ExamineCommand | TokenizeCommand | AdapterCommand, inbox: Inbox
-    ) -> EngineEvent:
-        """The one event that answers a command."""
+        self,
+        asks: Callable[[int], ExamineCommand | TokenizeCommand | AdapterCommand],
+        answer: type[_Answer],
+    ) -> _Answer:
+        """The one event that answers the command that ``asks`` makes with a new id."""
+        id, inbox = self._ask()  # noqa: A001 - the protocol's field
+        command = asks(id)
         try:
             self._send(command)
             match await inbox.get():
@@ -230,8 +231,10 @@ class EngineClient:
                     raise failed.exception()
                 case EngineError() as error:
                     raise error
-                case event:
+                case event if isinstance(event, answer):
                     return event
+                case event:
+                    raise EngineError(f"the engine answered with {event.type}")
         except asyncio.CancelledError:
             if not isinstance(command, AdapterCommand):
                 self.interrupt_reply(command.id)

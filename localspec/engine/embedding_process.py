@@ -15,8 +15,8 @@ from localspec.core import embedded
 from localspec.core.embedded import Embedded, EmbeddingInfo
 from localspec.core.errors import EngineError, QueueFullError
 from localspec.core.files import paths
-from localspec.core.files.private import opener
 from localspec.core.processes import children
+from localspec.engine.spawn import started
 
 MODULE = "localspec.loading.embedding_child"
 LOG = "embedding-process.log"
@@ -25,7 +25,7 @@ _MAX_LINE = 1 << 28
 """Bytes of a line."""
 _END_S = 5.0
 _PART_TEXTS, _PART_LENGTH = 64, 16_384
-"""Of a message that are sent together: texts, and characters or tokens of them unless one text has
+"""Most texts that are sent together, and most of their characters or tokens unless one text has
 more."""
 
 
@@ -106,23 +106,10 @@ class EmbeddingProcess:
             await self._reader
 
     async def _start(self) -> None:
-        command, environment = children.command(self._module, self.model, *self._flags)
         log = paths.make(paths.state_dir()) / LOG
-        try:
-            with open(log, "wb", opener=opener) as file:  # noqa: ASYNC230 - done in a blink
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=file,
-                    env=environment,
-                    limit=_MAX_LINE,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise EngineError(
-                f"the process for {self.model} could not be started: {error.strerror or error}"
-            ) from None
+        arguments = (self._module, self.model, *self._flags)
+        what = f"the process for {self.model}"
+        process = await started(arguments, log, what, mode="wb", limit=_MAX_LINE)
         self._process = process
         assert process.stdout is not None
         try:

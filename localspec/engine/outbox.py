@@ -41,7 +41,8 @@ class Batches:
         """Events by reply, until the next message with them is due."""
         self._begun: set[int] = set()
         """Replies whose first token has come, and which have not ended."""
-        self._urgent = False
+        self.urgent = False
+        """Whether something is due at once."""
         self._paced = False
         """Whether tokens or rounds were added since the last ones were taken."""
         self._next_time = 0.0
@@ -52,7 +53,7 @@ class Batches:
         """Add a message, after the events that wait."""
         self._seal()
         self._messages.append(message)
-        self._urgent = True
+        self.urgent = True
         if isinstance(message, FailedEvent) and message.id is not None:
             self._begun.discard(message.id)
 
@@ -63,9 +64,9 @@ class Batches:
             self._paced = True
             if id not in self._begun:
                 self._begun.add(id)
-                self._urgent = True
+                self.urgent = True
         elif not isinstance(event, ReplyFormat | Reading):
-            self._urgent = True
+            self.urgent = True
             if isinstance(event, Finished):
                 self._begun.discard(id)
 
@@ -74,14 +75,9 @@ class Batches:
         """Whether nothing waits."""
         return not (self._waiting or self._messages)
 
-    @property
-    def urgent(self) -> bool:
-        """Whether something is due at once."""
-        return self._urgent
-
     def pause(self, now: float) -> float:
         """Seconds until what waits is due, or until the interval is over where nothing waits."""
-        if self._urgent:
+        if self.urgent:
             return 0.0
         if self._paced or self.empty:
             return max(0.0, self._next_time - now)
@@ -96,7 +92,7 @@ class Batches:
         self._seal()
         messages = list(self._messages)
         self._messages.clear()
-        self._urgent = self._paced = False
+        self.urgent = self._paced = False
         self._patient_since = None
         return messages
 

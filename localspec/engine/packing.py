@@ -38,16 +38,8 @@ _KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _SCORED = "prompt_scored"
 _ORIGINS = {origin.value: origin for origin in Origin}
-_COUNTS = (
-    "drafted",
-    "verified",
-    "accepted",
-    "emitted",
-    "context_used",
-    "forced",
-    "forced_accepted",
-)
-_TIMES = ("draft_seconds", "verify_seconds", "seconds")
+_COUNTS = [field.name for field in dataclasses.fields(Round) if field.type == "int"]
+_TIMES = [field.name for field in dataclasses.fields(Round) if field.type == "float"]
 _ROUND_FIELDS = {field.name for field in dataclasses.fields(Round)}
 _SPECULATION_FIELDS = {field.name for field in dataclasses.fields(Speculation)}
 _SPEEDUP_FIELDS = {field.name for field in dataclasses.fields(Speedup)}

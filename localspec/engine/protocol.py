@@ -67,27 +67,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from localspec.core import codec
 from localspec.core.errors import EngineError, LocalspecError, UsageError
 from localspec.engine.messages import (
-    AdaptedEvent,
-    AdapterCommand,
-    CloseCommand,
     Command,
     EngineEvent,
-    ExamineCommand,
-    ExaminedEvent,
     FailedEvent,
-    HelloEvent,
-    InterruptCommand,
-    LoadingEvent,
-    OpenCommand,
-    OpenedEvent,
     ReplyCommand,
     ReplyEvents,
-    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
@@ -102,31 +91,8 @@ adapter and adapted."""
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
 
-_COMMANDS: dict[str, type[Command]] = {
-    kind.type: kind
-    for kind in (
-        OpenCommand,
-        ReplyCommand,
-        ExamineCommand,
-        TokenizeCommand,
-        AdapterCommand,
-        InterruptCommand,
-        CloseCommand,
-    )
-}
-_MESSAGES: dict[str, type[EngineEvent]] = {
-    kind.type: kind
-    for kind in (
-        HelloEvent,
-        LoadingEvent,
-        OpenedEvent,
-        ReplyEvents,
-        ExaminedEvent,
-        TokenizedEvent,
-        AdaptedEvent,
-        FailedEvent,
-    )
-}
+_COMMANDS: dict[str, type[Command]] = {kind.type: kind for kind in get_args(Command)}
+_MESSAGES: dict[str, type[EngineEvent]] = {kind.type: kind for kind in get_args(EngineEvent)}
 
 
 def encode(message: Command | EngineEvent) -> bytes:

@@ -18,33 +18,26 @@ class Inbox:
     """
 
     def __init__(self) -> None:
-        self._events: deque[EngineEvent | EngineError] = deque()
-        self._changed = asyncio.Event()
+        self._events: asyncio.Queue[EngineEvent | EngineError] = asyncio.Queue()
         self._closed = False
 
     async def get(self) -> EngineEvent | EngineError:
         """The next one; waits for it."""
-        while not self._events:
-            self._changed.clear()
-            await self._changed.wait()
-        return self._events.popleft()
+        return await self._events.get()
 
-    def put(self, event: EngineEvent) -> None:
+    def put(self, event: EngineEvent | EngineError) -> None:
         """Add one, unless the reader has left."""
         if not self._closed:
-            self._events.append(event)
-            self._changed.set()
+            self._events.put_nowait(event)
 
     def fail(self, error: EngineError) -> None:
         """Put the last one."""
-        if not self._closed:
-            self._events.append(error)
-            self.leave()
+        self.put(error)
+        self._closed = True
 
     def leave(self) -> None:
         """Nobody will get any more."""
         self._closed = True
-        self._changed.set()
 
 
 class RepliesClient(Protocol):

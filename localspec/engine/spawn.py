@@ -7,6 +7,7 @@ import contextlib
 import re
 import signal
 from asyncio.subprocess import Process
+from collections.abc import Sequence
 from pathlib import Path
 
 from localspec.core.errors import (
@@ -38,20 +39,33 @@ async def spawn(log_path: Path, runtime: str | None, interval: float | None = No
     other: tuple[str, ...] = () if runtime is None else ("--runtime", runtime)
     if interval is not None:
         other += ("--interval", str(interval))
-    command, environment = children.command("localspec.engine", "--log", str(log_path), *other)
+    arguments = ("localspec.engine", "--log", str(log_path), *other)
+    return await started(arguments, log_path, "the engine", mode="ab", limit=protocol.MAX_LINE)
+
+
+async def started(
+    arguments: Sequence[str], log_path: Path, what: str, *, mode: str, limit: int
+) -> Process:
+    """A module with arguments as a process that answers in lines of ``limit`` bytes at most; what
+    it says besides goes to a log, opened in ``mode``. ``what`` it is stands in the error.
+
+    Raises:
+        EngineError: it could not be started.
+    """
+    command, environment = children.command(*arguments)
     try:
-        with open(log_path, "ab", opener=opener) as log:  # noqa: ASYNC230 - done in a blink
+        with open(log_path, mode, opener=opener) as log:  # noqa: ASYNC230 - done in a blink
             return await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                limit=protocol.MAX_LINE,
+                limit=limit,
                 start_new_session=True,  # keys and hang-ups of the terminal are not for it
             )
     except OSError as error:
-        raise EngineError(f"the engine could not be started: {error.strerror or error}") from None
+        raise EngineError(f"{what} could not be started: {error.strerror or error}") from None
 
 
 def _make_room(log_path: Path) -> None:

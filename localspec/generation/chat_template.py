@@ -240,8 +240,8 @@ class Template:
         return str(answer["text"])
 
     def _is_short(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> bool:
-        """Whether a bounded template can write a short text only: it may name every message a
-        thousand times, and its own text stands once beside each.
+        """Whether a bounded template can write no more than a short text: each of its names may
+        write all that it is given, and its own text, once for every message.
         """
         size = sum(map(_characters, messages)) + _characters(variables)
         turns = 1 + len(messages)
@@ -252,7 +252,7 @@ class Template:
 
 
 def _characters(values: Mapping[str, Any]) -> int:
-    """About the characters in what a template is given."""
+    """How many characters a template is given, about."""
     return sum(
         len(value) if isinstance(value, str) else len(json.dumps(value))
         for value in values.values()

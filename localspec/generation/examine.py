@@ -96,7 +96,7 @@ def _prepared(
     scheduler: Scheduler, request: ReplyRequest, noise: Noise
 ) -> tuple[list[int], LogitsProcessor]:
     known = scheduler.preparation
-    prompt, conversation = known.prompt(request)
+    prompt, conversation, _ = known.prompt(request)
     constraint = known.constraint(request, prompt, conversation)
     return prompt, known.processing.processor(request.sampling, noise, constraint)
 

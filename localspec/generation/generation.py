@@ -52,9 +52,14 @@ class Generation:
         self.prepared = prepared
         self.drafter = drafter
         self.policy = policy
-        self.request = prepared.request(seq, job.policy)
+        self.request = prepared.request
+        self.request.seq, self.request.policy = seq, job.policy
         self.reading = True
         """Whether a part of its prompt is unread."""
+        self.checkpoints: list[int] = []
+        """Positions of its prompt, see `PrefixCache.positions`."""
+        self.waits_since: float | None = None
+        """Since when a picture of it waits until others are done; None where none does."""
         self.forgotten = False
         """Whether its sequence must be emptied when it ends."""
         self.defect: Exception | None = None
@@ -104,8 +109,7 @@ class Generation:
 
     def progress(self, done: int, *, encoding: bool = False) -> Reading:
         """The event that ``done`` tokens of the prompt are in the KV cache."""
-        total = len(self.prepared.prompt)
-        return Reading(done, total, self._cached, self._saved_seconds, encoding)
+        return Reading(done, self.request.prompt, self._cached, self._saved_seconds, encoding)
 
     def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
@@ -205,7 +209,7 @@ class Generation:
     def reply(self) -> Reply:
         """The whole reply; not valid where its grammar is not complete."""
         now = time.perf_counter()
-        constraint = self.prepared.constraint
+        constraint = self.request.processor.constraint
         self.prepared.ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
         predicted = self.request.drafting.prediction
@@ -219,7 +223,7 @@ class Generation:
             origins=tuple(e.origin for e in emitted),
             finish_reason=self.finish or "interrupt",
             stats=Stats(
-                prompt_tokens=len(self.prepared.prompt),
+                prompt_tokens=self.request.prompt,
                 cached_tokens=self._cached,
                 emitted=len(emitted),
                 rounds=tally.rounds,

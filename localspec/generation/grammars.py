@@ -6,16 +6,18 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from localspec.core.constraint import Constraint
 from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.generation.runnable import RunnableModel
 from localspec.grammar.tool_families import Family, family_of
 
 if TYPE_CHECKING:
-    from localspec.grammar.checking import Checked, Checker
+    from localspec.grammar.checking import Checker
+    from localspec.grammar.rehearsal import Rehearsed
 
 _LARGE = 32768
 """Tokens of a vocabulary from which its preparation is worth a notice."""
@@ -29,33 +31,6 @@ _MATCHERS = 512 << 20
 """Bytes of all matchers of grammars that are followed or wait."""
 
 
-class GrammarModel(Protocol):
-    """A target model, as far as grammars need it."""
-
-    @property
-    def template(self) -> str | None:
-        """Source of the chat template; None where the file has none."""
-        ...
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """Tokens that end a reply."""
-        ...
-
-    @property
-    def n_vocab(self) -> int:
-        """Tokens of its vocabulary."""
-        ...
-
-    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
-        """Ids of a text; with ``special``, control tokens are recognised in it."""
-        ...
-
-    def grammar_vocabulary(self) -> Any:
-        """An ``llguidance.LLTokenizer`` of its vocabulary."""
-        ...
-
-
 class Grammars:
     """Makes the constraints of one model's replies. The vocabulary is prepared for the first.
 
@@ -63,11 +38,11 @@ class Grammars:
     what came of it is kept: an agent sends the same tools with each request.
     """
 
-    def __init__(self, model: GrammarModel) -> None:
+    def __init__(self, model: RunnableModel) -> None:
         self._model = model
         self._prepared = False
         self._lock = threading.RLock()
-        self._kept: dict[tuple[GrammarSpec, str | None], Checked | str] = {}
+        self._kept: dict[tuple[GrammarSpec, str | None], Rehearsed | str] = {}
         """Grammars that can be followed, and the reasons why others cannot; the one used last at
         the end."""
         self._size = 0
@@ -164,7 +139,7 @@ class Grammars:
 
     def _checked(
         self, spec: GrammarSpec, family: Family | None, cancelled: Callable[[], bool]
-    ) -> Checked:
+    ) -> Rehearsed:
         """The grammar in the library's own form.
 
         Raises:
@@ -192,7 +167,7 @@ class Grammars:
         family = family or family_of(self._model.template)
         return spec, family.name if family is not None else None
 
-    def _keep(self, key: tuple[GrammarSpec, str | None], found: Checked | str) -> None:
+    def _keep(self, key: tuple[GrammarSpec, str | None], found: Rehearsed | str) -> None:
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > 1 and (
@@ -208,7 +183,7 @@ class Grammars:
         return tokens[0] if alone else None
 
 
-def _characters(kept: tuple[tuple[GrammarSpec, str | None], Checked | str]) -> int:
+def _characters(kept: tuple[tuple[GrammarSpec, str | None], Rehearsed | str]) -> int:
     (spec, _), found = kept
     return len(spec.text) + (len(found) if isinstance(found, str) else len(found.grammar))
 

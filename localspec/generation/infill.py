@@ -27,10 +27,10 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Infill
+from localspec.generation.runnable import RunnableModel
 
 WINDOW = 2048
 """Most tokens around the cursor: llama-server's ``n_batch``."""
@@ -63,17 +63,6 @@ _LONGEST = 8192
 """Characters of a suggestion that are kept."""
 
 
-class FillTokenizer(Protocol):
-    """A vocabulary, as far as these prompts need it."""
-
-    @property
-    def special_ids(self) -> Mapping[str, int]: ...
-    @property
-    def adds_bos(self) -> bool: ...
-    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]: ...
-    def piece(self, token: int) -> bytes: ...
-
-
 @dataclass(frozen=True, slots=True)
 class FillTokens:
     """The tokens of a vocabulary that mark the parts; -1 where there is none."""
@@ -86,7 +75,7 @@ class FillTokens:
 
     @classmethod
     def of(cls, special: Mapping[str, int]) -> FillTokens:
-        """Those among ``special``, by the names of `localspec.llama.vocabulary`.
+        """The marks among ``special``, by the names of `localspec.llama.vocabulary`.
 
         Raises:
             UsageError: there are none.
@@ -113,7 +102,7 @@ class InfillPrompt:
 class InfillPrompts:
     """Builds the prompts for one model. May be called in several threads."""
 
-    def __init__(self, model: FillTokenizer, capacity: int) -> None:
+    def __init__(self, model: RunnableModel, capacity: int) -> None:
         """``capacity`` is the context size in tokens."""
         self._model, self._capacity = model, capacity
         self._lock = threading.Lock()  # guards the two below

@@ -20,7 +20,7 @@ from localspec.drafters.base import Committed, Drafter
 from localspec.generation.generation import Generation
 from localspec.generation.part_sizes import PART, PartSizes
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.prefix_cache.states import Nothing, Restored
+from localspec.prefix_cache.states import Restored
 
 _BEHIND = 32
 """Tokens that a drafter may have missed: its next draft reads them without a pause."""
@@ -45,10 +45,6 @@ class Prefill:
         self._prefix_cache = prefix_cache
         self.cached: dict[int, list[int]] = {}
         """Tokens in the target's KV cache, by sequence."""
-        self._checkpoints: dict[int, list[int]] = {}
-        """Positions of the prompts that are read, see `PrefixCache.positions`."""
-        self._standing_back: dict[int, float] = {}
-        """Since when the pictures of sequences wait until others are done."""
         self.sizes = PartSizes(aborts=target.aborts)
 
     def begin(self, generation: Generation, *, waited_for: bool = False) -> list[ReplyEvent]:
@@ -60,7 +56,6 @@ class Prefill:
             LocalspecError: a pass failed, or the KV cache is not what it is taken for.
         """
         seq, prompt, prepared = generation.seq, generation.tokens, generation.prepared
-        self._standing_back.pop(seq, None)
         generation.start_restoring()
         try:
             restored = self._restore(
@@ -73,7 +68,7 @@ class Prefill:
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
         generation.start_reading(reused, restored.saved_seconds)
         positions = self._prefix_cache.positions(seq, prompt, prepared.stable)
-        self._checkpoints[seq] = [media_rows.before(prompt, at) for at in positions]
+        generation.checkpoints = [media_rows.before(prompt, at) for at in positions]
         if reused < len(prompt) - 1:
             events.append(generation.progress(reused))
         if prepared.prompt_scorer is not None:
@@ -103,7 +98,7 @@ class Prefill:
         target, seq, prompt = self._target, generation.seq, generation.tokens
         drafter = generation.drafter
         at = len(self.cached[seq])
-        checkpoints = [end for end in self._checkpoints[seq] if end > at]
+        checkpoints = [end for end in generation.checkpoints if end > at]
         scorer, events = generation.prepared.prompt_scorer, list[ReplyEvent]()
         left = min([len(prompt) - 1, *checkpoints]) - at
         part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
@@ -121,7 +116,7 @@ class Prefill:
         if at < end:
             start, wanted = time.perf_counter(), prompt[at:end]
             if scorer is None:
-                end = self._appended(seq, prompt, at, end, most, pause)
+                end = self._appended(generation, at, end, most, pause)
             else:
                 events.append(self._scored(seq, prompt, at, end, scorer))
             if at == end:
@@ -154,21 +149,23 @@ class Prefill:
         return self._target.most_along(generation.seq) if waits else 0
 
     def _appended(
-        self, seq: int, prompt: list[int], at: int, end: int, most: int, pause: float | None
+        self, generation: Generation, at: int, end: int, most: int, pause: float | None
     ) -> int:
         """Read a part, of pictures as much as a pause has time for; where it ends."""
-        part = prompt[at:end]
+        seq, part = generation.seq, generation.tokens[at:end]
         if not media_rows.has_rows(part):
             self._target.read(seq, part)
             return end
-        if pause is not None and self._stands_back(seq, part, most, pause):
+        if pause is not None and self._stands_back(generation, part, most, pause):
             return at
-        self._standing_back.pop(seq, None)
+        generation.waits_since = None
         return at + self._target.read_within(
             seq, part, pause if pause is not None else _ENCODING_S, most
         )
 
-    def _stands_back(self, seq: int, part: list[int], most: int, pause: float) -> bool:
+    def _stands_back(
+        self, generation: Generation, part: list[int], most: int, pause: float
+    ) -> bool:
         """Whether one pass over rows of a picture would take too long for those who wait for it,
         where about ``most`` are read in a ``pause``.
 
@@ -178,7 +175,9 @@ class Prefill:
         if self._target.noncausal_rows(part) * pause <= most * _TOGETHER_S:
             return False
         now = time.monotonic()
-        if now - self._standing_back.setdefault(seq, now) > _PATIENCE_S:
+        if generation.waits_since is None:
+            generation.waits_since = now
+        if now - generation.waits_since > _PATIENCE_S:
             raise QueueFullError(
                 "this picture needs a pass that other replies would wait for too long, and they "
                 f"went on for {_PATIENCE_S:.0f} s: try again when they are done"
@@ -358,13 +357,10 @@ class Prefill:
 
     def _restore(
         self, seq: int, prompt: list[int], owner: str, blend: Blend, *, waited_for: bool = False
-    ) -> Restored | Nothing:
+    ) -> Restored:
         self._audit(seq)
         cached, cached_by = self.cached.get(seq, []), blend.owner(owner)
         restored = self._prefix_cache.restore(seq, cached, prompt, cached_by, waited_for=waited_for)
         self.cached[seq] = prompt[: restored.length]
         self._target.adapt(seq, blend)  # what the sequence held before may have been saved
         return restored
-
-
-__all__ = ["PART", "Prefill"]

@@ -15,14 +15,14 @@ from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import ServingTarget
 from localspec.decode.logprobs import TokenScorer
-from localspec.decode.request import DraftRules
+from localspec.decode.request import DraftRules, Request
 from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.infill import InfillPrompts, Suggestions
 from localspec.generation.pictures import Sight, Tell
-from localspec.generation.prepared import Prepared, new_seed
+from localspec.generation.prepared import NOWHERE, Prepared, new_seed
 from localspec.generation.processing import Processing, notices_of
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
@@ -58,15 +58,13 @@ class Preparation:
         """
         self._drafters = frozenset(drafters) - {OFF}
         self._model = model
-        self._capacity = capacity = target.capacity
-        self._cuts_anywhere = target.cuts_anywhere
         self._target = target
         self._prefix_cache = prefix_cache
         self._judge = judge
         self._grammars = Grammars(model)
-        self.prompts = PromptBuilder(model, capacity, sight)
+        self.prompts = PromptBuilder(model, target.capacity, sight)
         self.processing = Processing(model)
-        self.infills = InfillPrompts(model, capacity)
+        self.infills = InfillPrompts(model, target.capacity)
         self.suggestions = Suggestions() if remembers else None
 
     def prepared(
@@ -82,18 +80,12 @@ class Preparation:
             ContextError: the last message does not fit into the context.
             Interrupted: ``cancelled`` returned true.
         """
-        stable: int | None = None
         stop, notices = request.stop, notices_of(request.sampling)
         if request.grammar is not None:
             _require_a_beginning(request)
-        conversation: Prompt | None = None
-        if request.infill is None:
-            prompt, conversation = self.prompt(request, cancelled, tell)
-        else:
-            filling = self.infills.prompt(request.infill, request.max_tokens, request.owner)
-            prompt, stable = filling.tokens, filling.stable
+        prompt, conversation, stable = self.prompt(request, cancelled, tell)
         if conversation is not None:
-            if not self._cuts_anywhere:
+            if not self._target.cuts_anywhere:
                 stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
                 # Without a template, stop texts end the turns; a grammar may require them.
@@ -101,7 +93,7 @@ class Preparation:
             if conversation.dropped:
                 notices.append(
                     Notice(
-                        f"the context of {self._capacity} tokens is full: the "
+                        f"the context of {self._target.capacity} tokens is full: the "
                         f"{conversation.dropped} {LEFT_OUT}"
                     )
                 )
@@ -109,27 +101,30 @@ class Preparation:
             notices += self._grammars.prepare()
         constraint = self.constraint(request, prompt, conversation, cancelled)
         form = self._format(request, conversation) if request.markers else ReplyFormat()
-        room = self._capacity - len(prompt) + 1
+        room = self._target.capacity - len(prompt) + 1
         noise = Noise(new_seed() if request.seed is None else request.seed)
+        limits = LineLimits.of(request.infill)
+        ending = StopCondition(self._model, stop, self._shown(form), limits)
         prepared = Prepared(
-            prompt=prompt,
-            processor=self._processor(request, noise, constraint),
-            noise=noise,
-            limit=room if request.max_tokens is None else min(request.max_tokens, room),
-            ending=StopCondition(
-                self._model, stop, self._shown(form), LineLimits.of(request.infill)
+            Request(
+                NOWHERE,
+                list(prompt),
+                self._processor(request, noise, constraint),
+                noise,
+                limit=room if request.max_tokens is None else min(request.max_tokens, room),
+                stop=ending,
+                verifier=self._judge if request.verifier is None else verifier(request.verifier),
+                guided=request.drafts and bool(self._drafters),
+                scorer=self._scorer(request.logprobs, request.logprobs_mode),
+                drafting=self._drafting(request, len(prompt)),
             ),
-            verifier=self._judge if request.verifier is None else verifier(request.verifier),
+            ending,
             opening=(*((form,) if request.markers else ()), *notices),
-            constraint=constraint,
-            guided=request.drafts and bool(self._drafters),
             conversation=conversation,
             owner=request.owner,
             blend=self._target.blend(request.adapters),
             stable=stable,
-            scorer=self._scorer(request.logprobs, request.logprobs_mode),
             prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
-            drafting=self._drafting(request, len(prompt)),
             infill=request.infill,
         )
         self._prefix_cache.prefetch(prepared.reusable, prepared.cache_owner)
@@ -140,24 +135,24 @@ class Preparation:
         request: ReplyRequest,
         cancelled: Callable[[], bool] = lambda: False,
         tell: Tell = lambda _: None,
-    ) -> tuple[list[int], Prompt | None]:
-        """The tokens of a request's prompt, and the conversation that they are of; None for a raw
-        prompt.
+    ) -> tuple[list[int], Prompt | None, int | None]:
+        """The tokens of a request's prompt, the conversation that they are of, None for a raw
+        prompt, and how many the prompt of the next keystroke begins with, None without a gap.
 
         Raises:
             UsageError, ContextError, Interrupted: as `prepared`.
         """
         if request.prompt_tokens is not None:
-            return self.prompts.given(request.prompt_tokens), None
+            return self.prompts.given(request.prompt_tokens), None, None
         if request.prompt is not None:
-            return self.prompts.bare(request.prompt), None
+            return self.prompts.bare(request.prompt), None, None
         if request.infill is not None:
             filling = self.infills.prompt(request.infill, request.max_tokens, request.owner)
-            return filling.tokens, None
+            return filling.tokens, None, filling.stable
         cached_by = self._target.blend(request.adapters).owner(request.owner)
         self.prompts.recall(self._prefix_cache.conversations(cached_by), request.owner)
         conversation = self.prompts.chat(request, cancelled, tell)
-        return conversation.tokens, conversation
+        return conversation.tokens, conversation, None
 
     def _drafting(self, request: ReplyRequest, start: int) -> DraftRules:
         """The drafting rules of a request whose reply begins at ``start``.
@@ -179,9 +174,9 @@ class Preparation:
             prediction = self._expected(request)
         if prediction is None:
             return DraftRules(frozenset(may - {PREDICTION}), request.draft_max, recalls=recalls)
-        within = prediction[: _LONGEST_TOKEN * self._capacity]
+        within = prediction[: _LONGEST_TOKEN * self._target.capacity]
         tokens = self._model.tokenize(within, special=False, bos=False)
-        predicted = PredictedText(tokens, start, self._capacity)
+        predicted = PredictedText(tokens, start, self._target.capacity)
         return DraftRules(frozenset(may), request.draft_max, predicted, recalls)
 
     def _expected(self, request: ReplyRequest) -> str | None:
@@ -273,7 +268,7 @@ class Preparation:
         conversation, the reply included. None where the tokens say more than the text.
         """
         if prepared.infill is not None:
-            if self.suggestions is not None and prepared.drafting.recalls is not None:
+            if self.suggestions is not None and prepared.request.drafting.recalls is not None:
                 self.suggestions.note(prepared.owner, prepared.infill, reply.text)
             return None
         if prepared.conversation is None or prepared.ending.stream.stopped:

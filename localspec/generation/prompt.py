@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from localspec.core.errors import ContextError, MediaError, UsageError
 from localspec.core.events import Message, Reply
@@ -17,6 +17,7 @@ from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Templ
 from localspec.generation.fitting import Prompt, fit, remedy, too_many
 from localspec.generation.pictures import Pictures, Sight, Tell, shown
 from localspec.generation.quoting import Quoting, plain
+from localspec.generation.runnable import RunnableModel
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.generation.transcripts import Transcript, Transcripts
 from localspec.grammar.tool_families import HERMES, Family
@@ -26,61 +27,10 @@ _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 
 
-class Tokenizer(Protocol):
-    """The vocabulary of a model, as far as prompts need it."""
-
-    @property
-    def n_vocab(self) -> int:
-        """Its tokens."""
-        ...
-
-    @property
-    def template(self) -> str | None:
-        """Source of the chat template; None where the file has none."""
-        ...
-
-    @property
-    def special_ids(self) -> Mapping[str, int]:
-        """Ids of "bos", "eos" and other special tokens."""
-        ...
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether a prompt begins with the beginning-of-sequence token."""
-        ...
-
-    @property
-    def n_ctx_train(self) -> int:
-        """The longest context that it has learnt; 0 if unknown."""
-        ...
-
-    @property
-    def end_ids(self) -> frozenset[int]:
-        """Tokens that end a reply."""
-        ...
-
-    @property
-    def control_texts(self) -> frozenset[str]:
-        """Texts that `tokenize` takes for control tokens with ``special`` alone."""
-        ...
-
-    def marker(self, token: int) -> str:
-        """Text of a control token."""
-        ...
-
-    def piece(self, token: int) -> bytes:
-        """The bytes of a token."""
-        ...
-
-    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
-        """Ids of a text; with ``special``, control tokens are recognised in it."""
-        ...
-
-
 class PromptBuilder:
     """Builds the prompts of one model, and reuses the tokens of earlier conversations."""
 
-    def __init__(self, model: Tokenizer, capacity: int, sight: Sight | None = None) -> None:
+    def __init__(self, model: RunnableModel, capacity: int, sight: Sight | None = None) -> None:
         """``capacity`` is the context size in tokens; ``sight`` how the model sees, if it does."""
         self._model = model
         self._pictures = Pictures(sight)
@@ -94,12 +44,7 @@ class PromptBuilder:
 
     def _new_transcript(self) -> Transcript:
         model, bos, quoting, pictures = self._model, self._bos, self._quoting, self._pictures
-
-        def continued(text: str, *, bos: bool) -> list[int]:
-            del bos
-            return quoting.continued(text)
-
-        rest = continued if self._begins_spaced else quoting.tokens
+        rest = quoting.continued if self._begins_spaced else quoting.tokens
         return Transcript(
             lambda text: pictures.tokens(
                 text,

@@ -10,8 +10,9 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from localspec.core.errors import Interrupted, UsageError
 from localspec.generation.preparation import Preparation
@@ -19,14 +20,11 @@ from localspec.generation.prepared import Prepared
 from localspec.generation.reply_job import Job
 
 _T = TypeVar("_T")
+_Tasks = queue.SimpleQueue[Callable[[], None] | None]
+"""What a thread does, in its order; None ends it."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A function to be called between two prompts."""
-
-    work: Callable[[], Any]
-    result: Future[Any] = field(default_factory=Future)
+_SLOW = 3
+"""Threads for what may take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +35,26 @@ class Ready:
     prepared: Prepared
 
 
-class TakesPrompts(Protocol):
-    """The object that runs jobs whose prompts are made: the scheduler."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it takes no more."""
-        ...
-
-    def ready(self, ready: Ready) -> None:
-        """Take a job whose prompt is made. Called in the thread of prompts."""
-        ...
-
-
-_SLOW = 3
-"""Threads for what may take long."""
-
-
 class PromptThread:
     """Makes one prompt after the other. The threads start with the first prompt for them."""
 
-    def __init__(self, preparation: Preparation, taker: TakesPrompts) -> None:
+    def __init__(
+        self,
+        preparation: Preparation,
+        taker_closed: Callable[[], bool],
+        ready: Callable[[Ready], None],
+    ) -> None:
+        """``ready`` takes a job whose prompt is made, and is called in the thread of prompts; once
+        the taker is closed no prompt is made any more.
+        """
         self._preparation = preparation
-        self._taker = taker
-        self._jobs: queue.SimpleQueue[Job | _Call | None] = queue.SimpleQueue()
+        self._taker_closed = taker_closed
+        self._ready = ready
         self._lock = threading.Lock()
+        self._tasks: _Tasks = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._long: queue.SimpleQueue[Job | _Call | None] = queue.SimpleQueue()
+        self._long: _Tasks = queue.SimpleQueue()
         self._slow: list[threading.Thread] = []
         self._busy = 0
         """Tasks that take long and are not done yet."""
@@ -72,8 +62,7 @@ class PromptThread:
     def prepare(self, job: Job) -> None:
         """Make the prompt of a job, after those before it."""
         with self._lock:
-            self._start()
-            self._jobs.put(job)
+            self._put(partial(self._begin, job))
 
     def call(self, work: Callable[[], _T], *, long: bool = False) -> _T:
         """Do something that needs the vocabulary or the template, and return what it returns; if it
@@ -83,35 +72,23 @@ class PromptThread:
             UsageError: closed.
             Exception: what ``work`` raises.
         """
-        call = _Call(work)
+        result: Future[_T] = Future()
         with self._lock:
             if self._closed:
                 raise UsageError("this runtime is closed")
-            if long:
-                self._put_long(call)
-            else:
-                self._start()
-                self._jobs.put(call)
-        result: _T = call.result.result()
-        return result
+            (self._put_long if long else self._put)(partial(self._call, work, result))
+        return result.result()
 
     def warm_grammars(self) -> None:
         """Have the first grammar prepared for, soon."""
         with self._lock:
-            self._start()
-            self._jobs.put(_Call(self._preparation.warm_grammars))
-
-    def _start(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="localspec prompts", daemon=True)
-            thread.start()  # may fail, and is tried again with the next prompt
-            self._thread = thread
+            self._put(partial(self._call, self._preparation.warm_grammars, Future()))
 
     def close(self) -> None:
         """Wait until the prompts begun are made or given up; the taker must be closed."""
         with self._lock:
             self._closed = True
-            self._jobs.put(None)
+            self._tasks.put(None)
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -120,29 +97,15 @@ class PromptThread:
         for slow in self._slow:
             slow.join()
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            if isinstance(job, _Call):
-                self._run_call(job)
-                continue
-            if self._taker.closed:
-                job.interrupt.set()
-            if not job.over:
-                self._begin(job)
+    def _put(self, task: Callable[[], None]) -> None:
+        """Have it done in the thread of prompts; the lock is held."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="localspec prompts", daemon=True)
+            thread.start()  # may fail, and is tried again with the next prompt
+            self._thread = thread
+        self._tasks.put(task)
 
-    def _begin(self, job: Job) -> None:
-        """Prepare a job here, or have it done where it may take its time."""
-        try:
-            if long := self._preparation.takes_long(job.request):
-                with self._lock:
-                    self._put_long(job)
-        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
-            job.fail(error)
-            return
-        if not long:
-            self._prepare(job)
-
-    def _put_long(self, task: Job | _Call) -> None:
+    def _put_long(self, task: Callable[[], None]) -> None:
         """Have it done in a thread for what may take long; the lock is held."""
         if min(self._busy + 1, _SLOW) > len(self._slow):
             name = "localspec long prompts"
@@ -152,30 +115,51 @@ class PromptThread:
         self._busy += 1
         self._long.put(task)
 
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+
     def _run_long(self) -> None:
         while (task := self._long.get()) is not None:
-            if isinstance(task, _Call):
-                self._run_call(task)
-            else:
-                if self._taker.closed:
-                    task.interrupt.set()
-                if not task.over:
-                    self._prepare(task)
+            task()
             with self._lock:
                 self._busy -= 1
 
-    def _run_call(self, call: _Call) -> None:
-        if self._taker.closed:
-            call.result.set_exception(UsageError("this runtime is closed"))
+    def _call(self, work: Callable[[], Any], result: Future[Any]) -> None:
+        if self._taker_closed():
+            result.set_exception(UsageError("this runtime is closed"))
             return
         try:
-            call.result.set_result(call.work())
+            result.set_result(work())
         except Exception as error:  # noqa: BLE001 - raised where the result is waited for
-            call.result.set_exception(error)
+            result.set_exception(error)
+
+    def _begin(self, job: Job) -> None:
+        """Prepare a job here, or have it done where it may take its time."""
+        if self._is_over(job):
+            return
+        try:
+            if long := self._preparation.takes_long(job.request):
+                with self._lock:
+                    self._put_long(partial(self._prepare, job))
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            job.fail(error)
+            return
+        if not long:
+            self._prepare(job)
+
+    def _is_over(self, job: Job) -> bool:
+        """Whether nobody waits for a job, as once the taker is closed."""
+        if self._taker_closed():
+            job.interrupt.set()
+        return job.over
 
     def _prepare(self, job: Job) -> None:
+        if self._is_over(job):
+            return
+
         def cancelled() -> bool:
-            return job.over or self._taker.closed
+            return job.over or self._taker_closed()
 
         try:
             prepared = self._preparation.prepared(job.request, cancelled, job.tell)
@@ -184,4 +168,4 @@ class PromptThread:
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
             job.fail(error)
         else:
-            self._taker.ready(Ready(job, prepared))
+            self._ready(Ready(job, prepared))

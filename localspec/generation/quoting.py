@@ -93,15 +93,15 @@ class Quoting:
             end = after
         return found + self._part(text[begun:], special=True, bos=bos and not found)
 
-    def continued(self, text: str) -> list[int]:
+    def continued(self, text: str, *, bos: bool) -> list[int]:
         """The tokens of a rendered text that goes on behind another one.
 
         SentencePiece puts a space in front of a text, and there is none inside of one.
         """
-        before = self._tokenize(_BEFORE, special=True, bos=False)
-        found = self.tokens(_BEFORE + text, bos=False)
+        before = self._tokenize(_BEFORE, special=True, bos=bos)
+        found = self.tokens(_BEFORE + text, bos=bos)
         whole = found[: len(before)] == before
-        return found[len(before) :] if whole else self.tokens(text, bos=False)
+        return found[len(before) :] if whole else self.tokens(text, bos=bos)
 
     def _part(self, text: str, *, special: bool, bos: bool) -> list[int]:
         return self._tokenize(plain(text), special=special, bos=bos) if text else []

@@ -75,17 +75,19 @@ class RunningReplies:
 
     def admit(self, ready: Ready) -> None:
         """Begin a reply in the free sequence that suits its prompt best; there must be one."""
-        if not ready.job.begin():  # stopped while it waited
+        job, prepared = ready.job, ready.prepared
+        if not job.begin():  # stopped while it waited
             return
         self.deliveries.complete()
         doing(f"answering with {self._pair.target_model.path}")
-        prepared = ready.prepared
         try:
             owner = prepared.cache_owner
             seq = self._prefix_cache.choose(prepared.reusable, owner, self.free())
-            self.running.append(self._begun(ready, seq))
+            drafter = self._pair.drafter if job.request.drafts else Off()
+            policy = job.policy or self._pair.control.policy_for(prepared.blend)
+            self.running.append(Generation(job, prepared, seq, drafter, policy))
         except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
-            ready.job.fail(error)
+            job.fail(error)
             return
         self._guarded(self.running[-1], self._begin, aborts=False)
 
@@ -96,16 +98,6 @@ class RunningReplies:
                 self._fail(running, running.defect)
             elif running.stopped:
                 self.finish(running)
-
-    def _begun(self, ready: Ready, seq: int) -> Generation:
-        job, pair = ready.job, self._pair
-        return Generation(
-            job,
-            ready.prepared,
-            seq,
-            pair.drafter if job.request.drafts else Off(),
-            job.policy or pair.control.policy_for(ready.prepared.blend),
-        )
 
     def _begin(self, running: Generation) -> None:
         running.job.mailbox.put(running.prepared.opening)
@@ -329,29 +321,16 @@ class RunningReplies:
 
     # -- adapters ------------------------------------------------------------------------------
 
-    def load_adapter(self, path: Path) -> None:
-        """Load an adapter for requests to come, or again where its file has changed; none that
-        runs may use it.
+    def adapt(self, path: Path, change: Callable[[Path], None]) -> None:
+        """Have the target load or unload an adapter, which no running reply may use; sequences at
+        rest that it was used for are emptied.
 
         Raises:
-            UsageError, ModelFileError: as `AdaptsSequences.load_adapter`.
+            UsageError, ModelFileError: as ``change``.
         """
-        self._rid(path)
-        self._pair.target.load_adapter(path)
-
-    def unload_adapter(self, path: Path) -> None:
-        """Free an adapter, which no running reply may use.
-
-        Raises:
-            UsageError: it was loaded with the model.
-        """
-        self._rid(path)
-        self._pair.target.unload_adapter(path)
-
-    def _rid(self, path: Path) -> None:
-        """Empty the sequences at rest that an adapter is used for."""
         for seq in self._pair.target.adapted(path):
             self._prefill.forget(seq)
+        change(path)
 
     def use(self, path: Path) -> bool:
         """Whether running replies use an adapter."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from localspec.core.events import Finished, Notice, Reply, ReplyEvent, Speculation, Stats
 from localspec.core.interrupt import Interrupt
@@ -23,14 +22,6 @@ class _State(enum.Enum):
     OVER = enum.auto()
 
 
-class Wakes(Protocol):
-    """An object that is woken when a running request must end."""
-
-    def wake(self) -> None:
-        """Look at once. Callable in any thread, and by the collection of garbage."""
-        ...
-
-
 class Job:
     """A submitted request. One that is interrupted while it waits is over at once."""
 
@@ -39,15 +30,17 @@ class Job:
         request: ReplyRequest,
         policy: Policy | None,
         interrupt: Interrupt,
-        owner: Wakes,
+        wake: Callable[[], None],
         mailbox: TakesEvents,
     ) -> None:
-        """``policy`` is the request's own; None: the one that all share."""
+        """``policy`` is the request's own; None: the one that all share. ``wake`` is called when it
+        must end, in any thread, and by the collection of garbage.
+        """
         self.request = request
         self.policy = policy
         self.interrupt = interrupt
         self.mailbox = mailbox
-        self._owner = owner
+        self._wake = wake
         self._lock = threading.RLock()
         self._state = _State.WAITING
 
@@ -74,7 +67,7 @@ class Job:
         with self._lock:
             if self._state is _State.WAITING:
                 self.end([Finished(_unbegun(self.request.seed))])
-        self._owner.wake()
+        self._wake()
 
     def tell(self, text: str) -> None:
         """Hand over a notice while it waits."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from localspec.core.adapter_list import Blend
 from localspec.core.events import Notice
@@ -12,14 +12,11 @@ from localspec.core.interrupt import StopSignal
 from localspec.core.target import ServingTarget
 from localspec.decode.verifiers import Verifier
 from localspec.drafters.base import Drafter
-from localspec.generation.grammars import GrammarModel
 from localspec.generation.pictures import Sight
-from localspec.generation.prompt import Tokenizer
-from localspec.generation.stop_condition import Pieces
 from localspec.policy import Policy
 
 
-class RunnableModel(Tokenizer, Pieces, GrammarModel, Protocol):
+class RunnableModel(Protocol):
     """A target model, as far as requests need it."""
 
     @property
@@ -30,6 +27,52 @@ class RunnableModel(Tokenizer, Pieces, GrammarModel, Protocol):
     @property
     def n_vocab(self) -> int:
         """Tokens of its vocabulary."""
+        ...
+
+    @property
+    def n_ctx_train(self) -> int:
+        """The longest context that it has learnt; 0 if unknown."""
+        ...
+
+    @property
+    def template(self) -> str | None:
+        """Source of the chat template; None where the file has none."""
+        ...
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids of "bos", "eos" and other special tokens."""
+        ...
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a prompt begins with the beginning-of-sequence token."""
+        ...
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        ...
+
+    @property
+    def control_texts(self) -> frozenset[str]:
+        """Texts that `tokenize` takes for control tokens with ``special`` alone."""
+        ...
+
+    def marker(self, token: int) -> str:
+        """Text of a control token."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token."""
+        ...
+
+    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
+        """Ids of a text; with ``special``, control tokens are recognised in it."""
+        ...
+
+    def grammar_vocabulary(self) -> Any:
+        """An ``llguidance.LLTokenizer`` of its vocabulary."""
         ...
 
 

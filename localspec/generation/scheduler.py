@@ -28,7 +28,7 @@ from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
 from localspec.generation.reply_stream import Mailbox, ReplyStream
 from localspec.generation.runnable import RunnablePair
-from localspec.generation.tokenizing import Tokenizing
+from localspec.generation.tokenizing import tokenized
 from localspec.generation.turns import PassStop
 from localspec.policy import Plain, Policy
 from localspec.prefix_cache.cache import PrefixCache
@@ -85,10 +85,10 @@ class Scheduler:
             sight=pair.sight,
             remembers=pair.draft_memory > 0,
         )
-        self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
         self._stop = PassStop(pair.stop)
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+        self._prompts = PromptThread(self.preparation, lambda: self._closed, self._messages.put)
         self._lock = threading.Lock()  # guards the three below
         self._thread: threading.Thread | None = None
         self._jobs: set[Job] = set()
@@ -133,7 +133,7 @@ class Scheduler:
         """
         if not request.drafts:
             policy = Plain("switched off for this reply")
-        job = Job(request, policy, interrupt, self, mailbox)
+        job = Job(request, policy, interrupt, self._wake, mailbox)
         with self._lock:
             self._jobs = {known for known in self._jobs if not known.over}
             waiting = sum(known.waiting for known in self._jobs)
@@ -175,15 +175,6 @@ class Scheduler:
         """Prepare for grammars in a thread of its own: a server would stall its replies later."""
         self._prompts.warm_grammars()
 
-    def ready(self, ready: Ready) -> None:
-        """See `localspec.generation.prompt_thread.TakesPrompts`."""
-        self._messages.put(ready)
-
-    def wake(self) -> None:
-        """See `localspec.generation.reply_job.Wakes`."""
-        self._stop.look()
-        self._messages.put(None)
-
     def interrupt(self) -> None:
         """End all replies, those that wait too."""
         for job in list(self._jobs):
@@ -205,6 +196,11 @@ class Scheduler:
         if thread is not None:
             thread.join()
             atexit.unregister(self.close)
+
+    def _wake(self) -> None:
+        """A request must end: look at once."""
+        self._stop.look()
+        self._messages.put(None)
 
     def _start(self) -> None:
         """Start the thread with the first task.
@@ -308,14 +304,17 @@ class Scheduler:
         """See `localspec.generation.tokenizing`; not held up by replies.
 
         Raises:
-            UsageError: closed, or as `Tokenizing.tokenized`.
-            Interrupted: as that.
+            UsageError: closed, or as that.
+            Interrupted: ``cancelled`` returned true.
         """
-        known = self.preparation
-        tokenizing = Tokenizing(self._pair.target_model, known.prompts, known.infills)
-        return self.prepare(
-            request, lambda: tokenizing.tokenized(request, cancelled, special=special, bos=bos)
-        )
+        known, model = self.preparation, self._pair.target_model
+
+        def work() -> Tokenized:
+            return tokenized(
+                request, model, known.prompts, known.infills, cancelled, special=special, bos=bos
+            )
+
+        return self.prepare(request, work)
 
     def prepare(self, request: ReplyRequest, work: Callable[[], _T]) -> _T:
         """Do something with a request's prompt where prompts are made, and return what it returns.
@@ -335,21 +334,23 @@ class Scheduler:
         self.call(lambda _free: self.replies.forget())
 
     def load_adapter(self, path: Path) -> None:
-        """See `RunningReplies.load_adapter`.
+        """Load an adapter for requests to come, or again where its file has changed.
 
         Raises:
-            UsageError: closed, or as that.
+            UsageError: closed, or as `AdaptsSequences.load_adapter`.
             ModelFileError: as that.
         """
-        self.call(lambda _free: self.replies.load_adapter(path), without=path)
+        load = self._pair.target.load_adapter
+        self.call(lambda _free: self.replies.adapt(path, load), without=path)
 
     def unload_adapter(self, path: Path) -> None:
-        """See `RunningReplies.unload_adapter`.
+        """Free an adapter.
 
         Raises:
-            UsageError: closed, or as that.
+            UsageError: closed, or it was loaded with the model.
         """
-        self.call(lambda _free: self.replies.unload_adapter(path), without=path)
+        unload = self._pair.target.unload_adapter
+        self.call(lambda _free: self.replies.adapt(path, unload), without=path)
 
     def use_disk(self, store: KvStore) -> None:
         """Use saved states of earlier sessions from now on, and save new ones in `rest`.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import codecs
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from localspec.core.events import FinishReason
 from localspec.core.infill import Infill
 from localspec.decode.request import StopRule
+from localspec.generation.runnable import RunnableModel
 
 
 class LineLimits:
@@ -38,7 +38,7 @@ class LineLimits:
 
     @classmethod
     def of(cls, infill: Infill | None) -> LineLimits:
-        """Those of a request."""
+        """The limits that a request at a cursor sets."""
         if infill is None:
             return cls()
         return cls(infill.indent, infill.predict_seconds)
@@ -129,21 +129,12 @@ class TextStream:
         return longest
 
 
-class Pieces(Protocol):
-    """Turns tokens into bytes, and knows which end a reply."""
-
-    @property
-    def end_ids(self) -> frozenset[int]: ...
-    def piece(self, token: int) -> bytes: ...
-    def marker(self, token: int) -> str: ...
-
-
 class StopCondition(StopRule):
     """Ends a reply at the model's end tokens, a stop string or a limit, and builds its text."""
 
     def __init__(
         self,
-        model: Pieces,
+        model: RunnableModel,
         stop: tuple[str, ...],
         shown: frozenset[int] = frozenset(),
         limits: LineLimits | None = None,

@@ -83,7 +83,7 @@ class TemplateProcess(BoundedProcess):
 
 @functools.cache
 def shared() -> BoundedPool:
-    """Those of this process; they end with it."""
+    """The processes that render for this one; they end with it."""
     found = BoundedPool(TemplateProcess, _MOST)
     atexit.register(found.close)
     return found

@@ -16,67 +16,55 @@ MOST_BYTES = 1 << 19
 them travel in one message."""
 
 
-class Tokenizing:
-    """Splits texts as the prompts of requests are split."""
+def tokenized(
+    request: ReplyRequest,
+    model: RunnableModel,
+    prompts: PromptBuilder,
+    infills: InfillPrompts,
+    cancelled: Callable[[], bool] = never,
+    *,
+    special: bool,
+    bos: bool,
+) -> Tokenized:
+    """The prompt of a request, which may be longer than the context: its messages through the
+    chat template, its raw prompt, its tokens, or those of its text with a gap.
 
-    def __init__(
-        self, model: RunnableModel, prompts: PromptBuilder, infills: InfillPrompts
-    ) -> None:
-        self._model = model
-        self._prompts = prompts
-        self._infills = infills
+    For a raw prompt, ``special`` recognises control tokens in it and ``bos`` puts the token of
+    the beginning before it, where the model wants one.
 
-    def tokenized(
-        self,
-        request: ReplyRequest,
-        cancelled: Callable[[], bool] = never,
-        *,
-        special: bool,
-        bos: bool,
-    ) -> Tokenized:
-        """The prompt of a request, which may be longer than the context: its messages through the
-        chat template, its raw prompt, its tokens, or those of its text with a gap.
-
-        For a raw prompt, ``special`` recognises control tokens in it and ``bos`` puts the token of
-        the beginning before it, where the model wants one.
-
-        Raises:
-            UsageError: tokens that the vocabulary lacks, a template that refuses, or a text of more
-                than `MOST_BYTES`.
-            Interrupted: ``cancelled`` returned true, before the work or in a template that may take
-                long.
-        """
-        if cancelled():
-            raise Interrupted("nobody waits for these tokens any more")
-        _require_few(request.characters)  # before any work
-        model = self._model
-        if request.prompt_tokens is not None:
-            tokens = list(request.prompt_tokens)
-            wrong = next((t for t in tokens if not 0 <= t < model.n_vocab), None)
-            if wrong is not None:
-                raise UsageError(
-                    f"there is no token {wrong}; the vocabulary has {model.n_vocab} tokens"
-                )
-            text = None
-        elif request.prompt is not None:
-            text = request.prompt
-            _require_few(_size(text))
-            tokens = model.tokenize(text, special=special, bos=bos and model.adds_bos)
-        elif request.infill is not None:
-            tokens = self._infills.prompt(request.infill, request.max_tokens, request.owner).tokens
-            text = None
-        else:
-            text, tokens = self._prompts.whole(request, cancelled)
-            _require_few(_size(text))
-        raw = [self._piece(token) for token in tokens]
-        _require_few(sum(map(len, raw)))
-        if text is None:
-            text = b"".join(raw).decode("utf-8", "replace")
-        pieces = tuple(piece.decode("utf-8", "surrogateescape") for piece in raw)
-        return Tokenized(text, tuple(tokens), pieces)
-
-    def _piece(self, token: int) -> bytes:
-        return self._model.piece(token) or self._model.marker(token).encode()
+    Raises:
+        UsageError: tokens that the vocabulary lacks, a template that refuses, or a text of more
+            than `MOST_BYTES`.
+        Interrupted: ``cancelled`` returned true, before the work or in a template that may take
+            long.
+    """
+    if cancelled():
+        raise Interrupted("nobody waits for these tokens any more")
+    _require_few(request.characters)  # before any work
+    if request.prompt_tokens is not None:
+        tokens = list(request.prompt_tokens)
+        wrong = next((t for t in tokens if not 0 <= t < model.n_vocab), None)
+        if wrong is not None:
+            raise UsageError(
+                f"there is no token {wrong}; the vocabulary has {model.n_vocab} tokens"
+            )
+        text = None
+    elif request.prompt is not None:
+        text = request.prompt
+        _require_few(_size(text))
+        tokens = model.tokenize(text, special=special, bos=bos and model.adds_bos)
+    elif request.infill is not None:
+        tokens = infills.prompt(request.infill, request.max_tokens, request.owner).tokens
+        text = None
+    else:
+        text, tokens = prompts.whole(request, cancelled)
+        _require_few(_size(text))
+    raw = [model.piece(token) or model.marker(token).encode() for token in tokens]
+    _require_few(sum(map(len, raw)))
+    if text is None:
+        text = b"".join(raw).decode("utf-8", "replace")
+    pieces = tuple(piece.decode("utf-8", "surrogateescape") for piece in raw)
+    return Tokenized(text, tuple(tokens), pieces)
 
 
 def _size(text: str) -> int:

@@ -6,16 +6,15 @@ A grammar makes the calls (`localspec.grammar.tools`), so their text has one for
 from __future__ import annotations
 
 import abc
+import contextlib
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from localspec.grammar.json_scan import JSONScan
 from localspec.grammar.reply_parts import CallArguments, CallBegin, CallEnd, Content, Part
-from localspec.grammar.tool_families import FAMILIES, Family, Tool
-from localspec.grammar.tools import held_back, parameter_json
+from localspec.grammar.tool_families import Family, Tool, chosen_texts
 
 
 class CallReader(abc.ABC):
@@ -53,12 +52,57 @@ class CallReader(abc.ABC):
         return taken
 
 
-class _ScannedCalls(CallReader):
+_NEXT = re.compile(r'["\\{}\[\]]')
+
+
+class _JSONScan:
+    """Follows one object or array from its first bracket to its last."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        self.over = False
+        """Whether the last bracket was read."""
+
+    def feed(self, text: str) -> int:
+        """Read a piece; how many of its characters belong to the object."""
+        at = 0
+        while at < len(text) and not self.over:
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            found = _NEXT.search(text, at)
+            if found is None:
+                return len(text)
+            at = found.end()
+            self._take(found[0])
+        return at
+
+    def _take(self, character: str) -> None:
+        if self._in_string:
+            self._escaped = character == "\\"
+            self._in_string = character != '"'
+        elif character == '"':
+            self._in_string = True
+        elif character in "{[":
+            self._depth += 1
+        elif character in "}]":
+            self._depth -= 1
+            self.over = self._depth == 0
+
+
+class ScannedCalls(CallReader):
     """Calls whose arguments stand in the reply as JSON."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, header: Callable[[str], tuple[str | None, str]]) -> None:
+        """``header`` gives the name of the next call in a text, None where its header is not whole,
+        and the rest of the text.
+        """
         super().__init__(prefix)
-        self._scan: JSONScan | None = None
+        self._header = header
+        self._scan: _JSONScan | None = None
 
     def feed(self, text: str) -> list[Part]:
         """See `CallReader.feed`."""
@@ -66,11 +110,11 @@ class _ScannedCalls(CallReader):
         found: list[Part] = []
         while True:
             if self._scan is None:
-                name = self._header()
+                name, self._held = self._header(self._held)
                 if name is None:
                     return found
                 found.append(self._begin(name))
-                self._scan = JSONScan()
+                self._scan = _JSONScan()
             n = self._scan.feed(self._held)
             if n:
                 found.append(CallArguments(self._index, self._take(n)))
@@ -79,37 +123,22 @@ class _ScannedCalls(CallReader):
             found.append(self._end())
             self._scan = None
 
-    @abc.abstractmethod
-    def _header(self) -> str | None:
-        """The name of the next call, with what is held after its header; None where that is not
-        whole.
-        """
-
 
 _HEADER = re.compile(r'\{"name": "([^"]*)", "(?:arguments|parameters)": ')
 
 
-class ObjectCalls(_ScannedCalls):
-    """Calls that are JSON objects of a name and arguments."""
-
-    def _header(self) -> str | None:
-        found = _HEADER.search(self._held)
-        if found is None:
-            self._held = self._held[max(0, self._held.find("{")) :] if "{" in self._held else ""
-            return None
-        self._take(found.end())
-        return found[1]
+def _in_object(text: str) -> tuple[str | None, str]:
+    """The header of a call that is a JSON object of a name and arguments."""
+    found = _HEADER.search(text)
+    if found is None:
+        return None, text[text.find("{") :] if "{" in text else ""
+    return found[1], text[found.end() :]
 
 
-class NamedCalls(_ScannedCalls):
-    """Calls of a name, ``[ARGS]`` and the arguments, each after ``[TOOL_CALLS]``."""
-
-    def _header(self) -> str | None:
-        name, marker, rest = self._held.partition("[ARGS]")
-        if not marker:
-            return None
-        self._held = rest
-        return name.rpartition("[TOOL_CALLS]")[2]
+def _before_arguments(text: str) -> tuple[str | None, str]:
+    """The header of a call of a name, ``[ARGS]`` and arguments, each after ``[TOOL_CALLS]``."""
+    name, marker, rest = text.partition("[ARGS]")
+    return (name.rpartition("[TOOL_CALLS]")[2], rest) if marker else (None, text)
 
 
 class TaggedCalls(CallReader):
@@ -269,10 +298,32 @@ def _reader(family: Family, tools: Sequence[Tool], prefix: str) -> CallReader:
         case "qwen3-coder":
             return TaggedCalls(prefix, tools)
         case "mistral-args":
-            return NamedCalls(prefix)
-    return ObjectCalls(prefix)
+            return ScannedCalls(prefix, _before_arguments)
+    return ScannedCalls(prefix, _in_object)
 
 
-def family(name: str) -> Family:
-    """The family of a `ReplyFormat`."""
-    return FAMILIES[name]
+def held_back(text: str, *markers: str) -> int:
+    """Characters at the end of ``text`` that may be the beginning of a marker: not to be shown
+    before it is known whether they are.
+    """
+    longest = min(len(text), max(map(len, markers), default=1) - 1)
+    for n in range(longest, 0, -1):
+        if any(marker.startswith(text[-n:]) for marker in markers):
+            return n
+    return 0
+
+
+def parameter_json(written: str, schema: Mapping[str, Any]) -> str:
+    """A parameter of that schema as JSON. Qwen3-Coder writes texts without quotes, and all else in
+    JSON, which stays as it was written, digit by digit; what is neither is a text.
+    """
+    if schema.get("type") != "string" and chosen_texts(schema) is None:
+        # Else it is none, or no value of Python's: thousands of digits, a thousand brackets.
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(written, parse_constant=_refused)
+            return written.strip()
+    return json.dumps(written, ensure_ascii=False)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

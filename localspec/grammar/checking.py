@@ -13,6 +13,7 @@ from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.processes.bounded import BoundedPool, BoundedProcess, Bounds, TooMuchError
 from localspec.grammar import rehearsal
+from localspec.grammar.rehearsal import Rehearsed
 from localspec.grammar.tool_families import FAMILIES
 
 _MOST = 3
@@ -24,17 +25,6 @@ _TOLD = (
     f"following it takes more than {rehearsal.SECONDS:g} seconds of computing or "
     f"{rehearsal.GRAMMAR_MEMORY >> 20} MB of memory"
 )
-
-
-class Checked:
-    """A grammar that was tried out, in llguidance's own form, with what it takes."""
-
-    __slots__ = ("grammar", "seconds", "size")
-
-    def __init__(self, grammar: str, seconds: float, size: int) -> None:
-        self.grammar = grammar
-        self.seconds = seconds
-        self.size = size
 
 
 class Checker:
@@ -51,7 +41,7 @@ class Checker:
         family: str | None = None,
         marker: Callable[[str], int | None] = lambda _: None,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Checked:
+    ) -> Rehearsed:
         """The grammar in the form that a matcher takes. ``family`` is how tools are called, and
         ``marker`` gives the id of a marker that is a token of its own.
 
@@ -75,7 +65,7 @@ class Checker:
             ) from None
         if "refused" in answer:
             raise UsageError(answer["refused"])
-        return Checked(answer["grammar"], answer["seconds"], answer["size"])
+        return Rehearsed(**answer)
 
     @functools.cached_property
     def _told(self) -> Mapping[str, Any]:

@@ -221,7 +221,7 @@ def _of_tools(
     marker: Callable[[str], int | None],
     default: Family | None,
 ) -> str:
-    """The same for calls of tools.
+    """The grammar of calls of tools in llguidance's own form.
 
     Raises:
         UsageError: there are no such tools, or the model has no known way to call one.

@@ -16,13 +16,13 @@ from localspec.grammar.compiling import limits, one_line, refuse
 from localspec.grammar.guard import Guard
 
 BURST_SECONDS = 0.2
-"""Of computing that a reply may take for its grammar at once; all other replies wait for it."""
+"""Seconds of computing that a reply may take for its grammar at once; all others wait for it."""
 TOKEN_SECONDS = 0.02
-"""More for each of its tokens."""
+"""Further seconds for each of its tokens."""
 AHEAD_SECONDS = 0.05
-"""Of computing in one round for what is only drafted: beyond it the reply is drafted no more."""
+"""Seconds of computing in a round for what is only drafted; after more, nothing is looked ahead."""
 _CHEAP_SECONDS = 0.02
-"""Of computing, to make a matcher anew while others wait."""
+"""Seconds of computing to make a matcher anew while others wait."""
 _OWN_RULES = frozenset({"lark", "gbnf"})
 """Kinds of grammars in which rules may end at one place that began at all places before it: such a
 step takes time that grows with the square of the reply, whatever the library's limits."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import dataclasses
 import itertools
 import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,9 +33,9 @@ from localspec.grammar.compiling import compiled, limits, one_line, refuse
 from localspec.grammar.tool_families import FAMILIES
 
 BUILD_SECONDS = 1.0
-"""Of computing, to make a matcher: whoever answers makes another one."""
+"""Seconds of computing to make a matcher: whoever answers makes another one."""
 STEP_SECONDS = 0.1
-"""Of computing, for one mask or one token: twice what llguidance's limits of a step allow here."""
+"""Seconds of computing for one mask or one token: twice what llguidance allows a step here."""
 MOST_BYTES = 64 << 20
 """Bytes of a matcher after some tokens."""
 _WALKS = 2
@@ -47,18 +47,19 @@ MEMORY = 1 << 30
 GRAMMAR_MEMORY = 256 << 20
 """Bytes of address space for one grammar."""
 SECONDS = 2.0
-"""Of computing, for one grammar."""
+"""Seconds of computing for one grammar."""
 _NICENESS = 5
+"""Of the process: replies that are running come first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Rehearsed:
     """A grammar that can be followed."""
 
     grammar: str
     """In llguidance's own form."""
     seconds: float
-    """Of computing, to make a matcher."""
+    """Seconds of computing to make a matcher."""
     size: int
     """Bytes of the matcher."""
 
@@ -193,7 +194,7 @@ class _Child:
             found = rehearse(spec, request["family"], request["markers"], self._vocabulary)
         except UsageError as error:
             return {"refused": str(error)}
-        return {"grammar": found.grammar, "seconds": found.seconds, "size": found.size}
+        return dataclasses.asdict(found)
 
 
 def _vocabulary(request: dict[str, Any]) -> Any:
@@ -214,7 +215,7 @@ def _limit() -> None:
 def main() -> None:
     """Answer requests until stdin ends."""
     if hasattr(os, "nice"):
-        os.nice(_NICENESS)  # replies that are running come first
+        os.nice(_NICENESS)
     answer_lines(_Child().answer, SECONDS, computing=True)
 
 

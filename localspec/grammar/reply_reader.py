@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.events import Finished, ReplyEvent, ReplyFormat, Token
-from localspec.grammar.call_splitter import CallSplitter, family
-from localspec.grammar.reply_parts import (
-    CallBegin,
-    CallEnd,
-    Content,
-    Part,
-    Reasoning,
-)
-from localspec.grammar.tool_families import Tool
-from localspec.grammar.tools import held_back
+from localspec.grammar.call_splitter import CallSplitter, held_back
+from localspec.grammar.reply_parts import CallBegin, CallEnd, Content, Part, Reasoning
+from localspec.grammar.tool_families import FAMILIES, Tool
 
 
 def _first_of(text: str, markers: Sequence[str]) -> tuple[int, int]:
@@ -123,7 +116,7 @@ class ReplyParser:
         self._thinking = ThinkingSplitter(form) if reasoning else None
         self._calls = None
         if form.tools is not None and tools:
-            self._calls = CallSplitter(family(form.tools), tools, prefix)
+            self._calls = CallSplitter(FAMILIES[form.tools], tools, prefix)
 
     @property
     def thinking(self) -> bool:

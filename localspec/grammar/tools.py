@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec, require_shallow
+from localspec.grammar.call_splitter import CallSplitter, held_back  # noqa: F401 - docs name it here
+from localspec.grammar.reply_parts import WholeReply
 from localspec.grammar.tool_families import (
     FAMILIES,
     JSON_STYLE,
     Family,
     Marker,
     Tool,
-    chosen_texts,
     literal,
     marked,
     without,
@@ -208,91 +207,8 @@ def calls(family: Family, reply: str, tools: Iterable[Tool] = ()) -> tuple[str, 
     ``reply`` has its markers as text. A reply that was cut has the calls that are complete in it.
     ``tools`` say which arguments are texts, where a family does not write quotes.
     """
-    readers: dict[str, Callable[[str], list[ToolCall]]] = {
-        "hermes": _in_json,
-        "mistral": _in_json,
-        "llama3": _in_json,
-        "qwen3-coder": functools.partial(_in_lines, {tool.name: tool for tool in tools}),
-        "mistral-args": _after_names,
-    }
-    if family.open:
-        before, found, rest = reply.partition(family.open)
-        return (before, readers[family.name](found + rest)) if found else (reply, [])
-    bare = reply.removeprefix("<|python_tag|>")
-    return ("", readers[family.name](bare)) if bare.startswith("{") else (reply, [])
-
-
-def held_back(text: str, *markers: str) -> int:
-    """Characters at the end of ``text`` that may be the beginning of a marker: not to be shown
-    before it is known whether they are.
-    """
-    longest = min(len(text), max(map(len, markers), default=1) - 1)
-    for n in range(longest, 0, -1):
-        if any(marker.startswith(text[-n:]) for marker in markers):
-            return n
-    return 0
-
-
-def _in_json(text: str) -> list[ToolCall]:
-    """Every complete JSON object with a name, wherever it begins."""
-    found: list[ToolCall] = []
-    decoder, at = json.JSONDecoder(), text.find("{")
-    while at >= 0:
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except json.JSONDecodeError:
-            break
-        arguments = value.get("arguments", value.get("parameters"))
-        found.append(ToolCall(value["name"], arguments))
-        at = text.find("{", end)
-    return found
-
-
-def _after_names(text: str) -> list[ToolCall]:
-    found: list[ToolCall] = []
-    decoder, at = json.JSONDecoder(), 0
-    while named := _NAMED.match(text, at):
-        try:
-            arguments, at = decoder.raw_decode(text, named.end())
-        except json.JSONDecodeError:
-            break
-        found.append(ToolCall(named[1], arguments))
-    return found
-
-
-_NAMED = re.compile(r"\[TOOL_CALLS\](.*?)\[ARGS\]")
-_CALL = re.compile(r"<tool_call>\n<function=([^>]*)>\n(.*?)</function>\n</tool_call>", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>]*)>\n(.*?)\n</parameter>\n", re.DOTALL)
-
-
-def _in_lines(tools: Mapping[str, Tool], text: str) -> list[ToolCall]:
-    found: list[ToolCall] = []
-    for name, inside in _CALL.findall(text):
-        known = tools[name].parameters.get("properties", {}) if name in tools else {}
-        values = {
-            key: parameter_value(written, known.get(key, {}))
-            for key, written in _PARAMETER.findall(inside)
-        }
-        found.append(ToolCall(name, values))
-    return found
-
-
-def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
-    """A parameter of that schema, as Qwen3-Coder writes it: texts without quotes, all else in JSON.
-    What is neither is a text.
-    """
-    return json.loads(parameter_json(written, schema))
-
-
-def parameter_json(written: str, schema: Mapping[str, Any]) -> str:
-    """The same as JSON: what is JSON already stays as it was written, digit by digit."""
-    if schema.get("type") != "string" and chosen_texts(schema) is None:
-        # Else it is none, or no value of Python's: thousands of digits, a thousand brackets.
-        with contextlib.suppress(ValueError, RecursionError):
-            json.loads(written, parse_constant=_refused)
-            return written.strip()
-    return json.dumps(written, ensure_ascii=False)
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    splitter = CallSplitter(family, tuple(tools), "")
+    whole = WholeReply.of([*splitter.feed(reply), *splitter.finish()])
+    before = reply.partition(family.open)[0] if family.open else whole.content
+    found = [ToolCall(c.name, json.loads(c.arguments)) for c in whole.calls if c.complete]
+    return before, found

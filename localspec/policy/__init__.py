@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,35 +21,39 @@ from localspec.core.plan import (
     RequestState,
 )
 from localspec.policy.costs import Costs
-from localspec.policy.reasons import NOT_ALLOWED, QUIET, nothing_proposed
+from localspec.policy.reasons import NOT_ALLOWED, ON, QUIET, nothing_proposed
 
 
 class Policy(Protocol):
-    """Plans before a round and learns from it afterwards."""
+    """Plans before a round and learns from it afterwards. What else it may say has a default: that
+    it drafts from the first round on, whatever that takes.
+    """
 
     @property
     def costs(self) -> Costs | None:
         """The seconds of passes on this machine now; None where nothing is measured."""
-        ...
+        return None
 
+    @abstractmethod
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan for each request of the next round; not used where it has its own policy."""
-        ...
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Whether drafters should read the prompt now, or when they are asked."""
-        ...
+        del state
+        return True
 
     def speculation_of(self, seq: int) -> Speculation:
         """On, parked or off, and why, for the request in a sequence, as of its last round."""
-        ...
+        del seq
+        return ON
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Take the outcomes of a round, and what drafters have shown on the policy's requests."""
-        ...
+        del outcomes, evidence
 
 
-class FixedLength:
+class FixedLength(Policy):
     """The draft length that the user asked for; one round in 32 is plain, to measure its cost."""
 
     _PLAIN_EVERY = 32
@@ -56,16 +61,16 @@ class FixedLength:
     def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
         """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
         self._plan = DraftPlan((DraftStep(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
-        self.costs = costs
+        self._costs = costs
         self._round = 0
         self._idle: dict[int, int] = {}
         self._allowed: dict[int, bool] = {}
         """Rounds since the last draft, and whether any drafter may draft, by sequence."""
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """Always: it drafts from the first round on."""
-        del state
-        return True
+    @property
+    def costs(self) -> Costs:
+        """The costs that its passes are recorded in."""
+        return self._costs
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same plan for every request."""
@@ -82,7 +87,7 @@ class FixedLength:
         if not self._allowed.get(seq, True):
             return NOT_ALLOWED
         idle = self._idle.get(seq, 0)
-        return nothing_proposed(idle) if idle >= QUIET else Speculation("on")
+        return nothing_proposed(idle) if idle >= QUIET else ON
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Record the cost of the pass, unless all its requests have failed."""
@@ -93,13 +98,11 @@ class FixedLength:
             drafted = bool(o.proposed or o.forced)
             self._idle[o.seq] = 0 if drafted else self._idle.get(o.seq, 0) + 1
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
-        self.costs.passed(sum(o.width for o in outcomes), seconds)
+        self._costs.passed(sum(o.width for o in outcomes), seconds)
 
 
-class Plain:
+class Plain(Policy):
     """Never drafts."""
-
-    costs: Costs | None = None
 
     def __init__(
         self, reason: str, brief: str | None = None, *, state: SpeculationState = "off"
@@ -119,6 +122,3 @@ class Plain:
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """No drafting."""
         return [PLAIN] * len(states)
-
-    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Nothing to learn."""

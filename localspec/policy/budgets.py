@@ -32,7 +32,7 @@ class ReplyBudget:
     won: float = 0.0
     """Tokens won on plain decoding, less those lost."""
     spent: float = 0.0
-    """Those of them that probes took."""
+    """Tokens that probes took, of those lost."""
     rejected: float = 1.0
     """What a rejected draft of one token loses now, of a plain token at most."""
 
@@ -112,5 +112,5 @@ class Look:
 
     @property
     def chance(self) -> float:
-        """Of the next look to be useful, by the rule of succession."""
+        """Probability that the next look is useful, by the rule of succession."""
         return (1 + self.useful) / (1 + self.made)

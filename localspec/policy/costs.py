@@ -152,7 +152,9 @@ class Costs:
         return min(1.0, float(wide / one - 1) / extra) if extra > 0 else 1.0
 
     def draft_doubt(self, source: str) -> float:
-        """The same for a drafted token; 0 where none was measured."""
+        """Standard deviation of the logarithm of what a drafted token costs in plain passes; 0
+        where none was measured.
+        """
         if source in self._answers or source not in self._drafts:
             return 0.0
         return self._filter.deviation(self._parts(source), self._parts(min(self._base)))

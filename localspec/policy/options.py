@@ -40,7 +40,7 @@ class Reply:
     """How often it drafts or, among others, could have with success: or those that could draft only
     together would each be charged as if alone, and none would begin."""
     decision: Decision = UNDECIDED
-    """That of the last round."""
+    """The decision of the last round."""
     _expected: dict[str, tuple[int, Expected]] = field(default_factory=dict)
     """(Tokens that were compared, what follows from them) by drafter."""
 
@@ -130,7 +130,7 @@ class Options:
         return found
 
     def option(self, reply: Reply, source: str, factor: float, now: int) -> Option:
-        """One of them."""
+        """One drafter of a reply, as `of` has them."""
         prices, copies, key = self.prices, source in self.copies, (source, reply.state.sampling)
         text, (probe, trial) = reply.status.texts[source], self.looks(key, now)
         breadth = self._breadth(source, text) if source in self._branching else 1

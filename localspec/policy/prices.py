@@ -61,7 +61,7 @@ class Prices:
         self.losses = np.maximum(self.costs - 1, 0.0)
         """(K,) what a rejected draft loses."""
         self.rejected = float(self.losses[0]) if len(self.losses) else 0.0
-        """That of one token."""
+        """What a rejected draft of one token loses."""
         lengths = zero_to(len(self.losses))[1:]
         self.whole = np.minimum(self.losses.astype(np.int64), lengths)
         """(K,) whole tokens that make up for each loss, and the part of one besides."""
@@ -147,7 +147,7 @@ class PriceList:
         self.curve: Curve = np.ones(1)
         """The cost of a pass of all requests by draft length, padded where that is quicker."""
         self.unpadded: Curve = self.curve
-        """The same for passes that are not padded, as of trees."""
+        """The cost of passes that are not padded, as those of trees."""
 
     def read(self, length: int, requests: int, now: int) -> None:
         """Set the prices for so many requests with ``length`` tokens at most, in round ``now``."""

@@ -17,22 +17,15 @@ from localspec.core.errors import AuditError, DecodeError
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DAMAGED, DiskStates
-from localspec.prefix_cache.files import DamagedError, KvStore
+from localspec.prefix_cache.file_format import DamagedError
+from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.memory import MemoryStates
 from localspec.prefix_cache.search import Rates, Search
-from localspec.prefix_cache.sources import (
-    FromDisk,
-    FromMemory,
-    InPlace,
-    Live,
-    Opened,
-    Source,
-)
+from localspec.prefix_cache.sources import Live, Opened, Source
 from localspec.prefix_cache.states import (
     NONE,
     Checkpoint,
     Conversation,
-    Nothing,
     Restored,
     State,
     TokenIds,
@@ -103,9 +96,10 @@ class PrefixCache:
         """Read the file that `restore` is going to take for this prompt, if it takes one, while
         other requests run; callable in any thread.
         """
-        file = self._search.file(token_ids(prompt), owner)
-        if file is not None and self._memory.fits(file.n_bytes):
-            file.disk.prefetch(file.saved)
+        if self._disk is not None:
+            file = self._search.file(self._disk, token_ids(prompt), owner)
+            if file is not None and self._memory.fits(file.n_bytes):
+                self._disk.prefetch(file)
 
     def restore(
         self,
@@ -115,7 +109,7 @@ class PrefixCache:
         owner: str = "",
         *,
         waited_for: bool = False,
-    ) -> Restored | Nothing:
+    ) -> Restored:
         """Make the sequence hold the longest beginning of the prompt that is worth it, without the
         last token of the prompt. While it is ``waited_for`` by other requests, nothing is moved
         that takes longer than `MOST_PAUSE`.
@@ -256,10 +250,10 @@ class PrefixCache:
 
     def _forget(self, source: Source) -> None:
         """A source turned out to be of no use."""
-        if isinstance(source, FromMemory):
-            self._memory.remove(source.state)
-        elif isinstance(source, FromDisk):
-            source.disk.discard(source.saved)
+        if isinstance(source.saved, State):
+            self._memory.remove(source.saved)
+        elif source.saved is not None and self._disk is not None:
+            self._disk.discard(source.saved)
 
     def _put(self, seq: int, opened: Opened, source: Source) -> bool:
         """Fill the sequence; if that fails, it is empty and the source forgotten."""
@@ -277,18 +271,18 @@ class PrefixCache:
 
     def _learn(self, source: Source, seconds: float) -> None:
         """Record how long a restore took, and that it was of use."""
-        if isinstance(source, FromDisk):
+        if source.place == "disk":
             self._rates.disk.add(source.n_bytes, seconds)
-        elif not isinstance(source, InPlace):
+        elif source.place != "sequence":
             self._rates.memory.add(source.n_bytes, seconds)
-        if isinstance(source, FromMemory):
-            self._memory.used(source.state)
+        if isinstance(source.saved, State):
+            self._memory.used(source.saved)
 
     def _displace(self, seq: int, live: Live, best: Source, most: float) -> None:
         """Save in memory what the sequence is about to lose, where that is the larger part of it,
         worth it, and done in ``most`` seconds.
         """
-        lost = len(live.tokens) - (best.cut.length if isinstance(best, InPlace) else 0)
+        lost = len(live.tokens) - (best.cut.length if best.place == "sequence" else 0)
         whole = self._target.length(seq) == len(live.tokens)
         if not whole or 2 * lost <= len(live.tokens):
             return

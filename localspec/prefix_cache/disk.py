@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.prefix_cache.files import DamagedError, KvStore, Saved
+from localspec.prefix_cache.file_format import DamagedError, Saved
+from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
 
 DAMAGED = "a saved state of an earlier chat was damaged and is ignored; it is read again"
@@ -108,7 +109,11 @@ class DiskStates:
 
     def write(self, state: State, seconds: float, cancelled: Callable[[], bool]) -> None:
         """Write a state that spares ``seconds``, in place of those that it covers."""
-        replaced = [saved for saved in self.of(state.owner) if self._covers(state, saved)]
+        replaced = [
+            saved
+            for saved in self.of(state.owner)
+            if covers(state, saved.tokens, saved.ends, cuts_anywhere=self._cuts_anywhere)
+        ]
         try:
             done = self._store.put(state, seconds, replaces=replaced, cancelled=cancelled)
         except (OSError, LocalspecError) as error:
@@ -122,10 +127,3 @@ class DiskStates:
             self._refused[_digest(state.owner, state.tokens)] = None
             if len(self._refused) > _REFUSED:
                 del self._refused[next(iter(self._refused))]
-
-    def _covers(self, state: State, saved: Saved) -> bool:
-        return covers(
-            (state.tokens, [c.length for c in state.checkpoints]),
-            (saved.tokens, [length for length, _ in saved.checkpoints]),
-            cuts_anywhere=self._cuts_anywhere,
-        )

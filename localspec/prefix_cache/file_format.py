@@ -58,6 +58,11 @@ class Saved:
     """Size of all states."""
 
     @property
+    def ends(self) -> set[int]:
+        """See `State.ends`."""
+        return {len(self.tokens), *(length for length, _ in self.checkpoints)}
+
+    @property
     def parts(self) -> list[int]:
         """Sizes of the checkpoints and of the drafters' states, which follow the state."""
         return [*(size for _, size in self.checkpoints), *(size for *_, size in self.drafts)]

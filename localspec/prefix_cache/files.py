@@ -211,6 +211,3 @@ def _worth(path: Path) -> tuple[float, float]:
     except (OSError, DamagedError, OtherFormatError, ZeroDivisionError):
         rate = 0.0
     return (math.log2(rate) if rate > 0 else -math.inf) - (time.time() - used) / _DAY, used
-
-
-__all__ = ["LIMIT", "DamagedError", "KvStore", "Saved", "remove"]

@@ -124,7 +124,5 @@ class MemoryStates:
 
     def _covers(self, longer: State, state: State) -> bool:
         return longer.owner == state.owner and covers(
-            (longer.tokens, [c.length for c in longer.checkpoints]),
-            (state.tokens, [c.length for c in state.checkpoints]),
-            cuts_anywhere=self._cuts_anywhere,
+            longer, state.tokens, state.ends, cuts_anywhere=self._cuts_anywhere
         )

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DiskStates
+from localspec.prefix_cache.file_format import Saved
 from localspec.prefix_cache.memory import MemoryStates
 from localspec.prefix_cache.sources import (
-    FromDisk,
-    FromMemory,
-    FromSequence,
-    InPlace,
     Live,
     Source,
     from_disk,
+    from_memory,
+    from_sequence,
+    in_place,
 )
-from localspec.prefix_cache.states import (
-    NO_CUT,
-    TokenIds,
-    cut_of_sequence,
-    cut_of_state,
-    shared,
-)
+from localspec.prefix_cache.states import NO_CUT, TokenIds, cut_of_state, cut_where, shared
 
 MEMORY_BYTES_PER_SECOND = 1e9
 """Assumed speed of copying a state into the KV cache, until one was copied."""
@@ -46,11 +41,6 @@ class Rate:
         """Record a measurement."""
         self._units = _WEIGHT * self._units + units
         self._seconds = _WEIGHT * self._seconds + max(seconds, 1e-9)
-
-    @property
-    def known(self) -> bool:
-        """Whether anything was measured."""
-        return self._seconds > 0
 
     @property
     def per_second(self) -> float:
@@ -112,18 +102,17 @@ class Search:
         """Seconds that restoring takes the thread of the models, by the measured speeds; a file
         that was read before is moved as what is in memory.
         """
-        if isinstance(source, InPlace):
+        if source.place == "sequence":
             return 0.0
-        if isinstance(source, FromDisk) and not source.disk.at_hand(source.saved):
+        saved, disk = source.saved, self.disk
+        if isinstance(saved, Saved) and disk is not None and not disk.at_hand(saved):
             return self._rates.disk.seconds(source.n_bytes)
         return self._rates.memory.seconds(source.n_bytes)
 
-    def file(self, prompt: TokenIds, owner: str) -> FromDisk | None:
+    def file(self, disk: DiskStates, prompt: TokenIds, owner: str) -> Saved | None:
         """The file that is going to be the best source, if one is; callable in any thread."""
-        if self.disk is None:
-            return None
-        files = [from_disk(self._target, self.disk, saved, prompt) for saved in self.disk.of(owner)]
-        best = max(files, key=self.gain, default=None)
+        files = [(from_disk(self._target, disk, saved, prompt), saved) for saved in disk.of(owner)]
+        best, saved = max(files, key=lambda file: self.gain(file[0]), default=(None, None))
         if best is None or self.gain(best)[0] <= 0:
             return None
         mine = [live for live in [*self._live.values()] if live.owner == owner]
@@ -132,7 +121,7 @@ class Search:
             cut_of_state(self._target, state.tokens, state.checkpoints, prompt).length
             for state in self._memory.of(owner)
         ]
-        return best if best.cut.length > max([*live, *memory], default=0) else None
+        return saved if best.cut.length > max([*live, *memory], default=0) else None
 
     def longest(self, seq: int, prompt: TokenIds, owner: str) -> int:
         """Tokens of the prompt that anything but this sequence begins with."""
@@ -143,12 +132,13 @@ class Search:
         ]
         return max((shared(tokens, prompt) for tokens in known), default=0)
 
-    def in_place(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> InPlace:
+    def in_place(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Source:
         """The sequence itself."""
         if live.owner != owner:
-            return InPlace(NO_CUT)
-        cut = cut_of_sequence(self._target, seq, live.tokens, live.checkpoints, prompt)
-        return InPlace(cut, live.checkpoints)
+            return in_place(NO_CUT)
+        can_cut = partial(self._target.can_truncate, seq)
+        cut = cut_where(can_cut, live.tokens, live.checkpoints, prompt)
+        return in_place(cut, live.checkpoints)
 
     def _sources(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Iterator[Source]:
         target = self._target
@@ -156,9 +146,9 @@ class Search:
         for other, there in self._live.items():
             usable = there.owner == owner and (target.cuts_anywhere or not there.running)
             if other != seq and usable and not target.picture_begun(other):
-                yield FromSequence(target, self._drafter, other, there, prompt)
+                yield from_sequence(target, self._drafter, other, there, prompt)
         for state in self._memory.of(owner):
-            yield FromMemory(state, cut_of_state(target, state.tokens, state.checkpoints, prompt))
+            yield from_memory(target, state, prompt)
         if self.disk is not None:
             for saved in self.disk.of(owner):
                 yield from_disk(target, self.disk, saved, prompt)
@@ -167,7 +157,7 @@ class Search:
         """Seconds that a source spares, by the measured speeds; then tokens."""
         length = source.cut.length
         rate = self._rates.reading.per_second or source.rate
-        if isinstance(source, InPlace):
+        if source.place == "sequence":
             return (length / rate if rate else 0.0), length
         if not rate or not length:
             return -1.0, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ from localspec.core.errors import DecodeError
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.prefix_cache.disk import DiskStates
-from localspec.prefix_cache.files import Saved
+from localspec.prefix_cache.file_format import Saved
 from localspec.prefix_cache.states import (
     NOTHING_SAID,
     Checkpoint,
@@ -80,125 +80,69 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InPlace:
-    """The sequence itself, truncated."""
+class Source:
+    """A way to begin a prompt."""
 
+    place: Place
     cut: Cut
-    checkpoints: tuple[Checkpoint, ...] = ()
-    place: Place = "sequence"
+    """How much of the prompt it serves. The checkpoint of a file has no bytes yet."""
+    open: Callable[[], Opened]
+    """Has its bytes at hand. For a file that is of no use it raises DamagedError or OSError, with
+    the target untouched."""
     n_bytes: int = 0
+    """Bytes that are moved."""
     rate: float = 0.0
+    """Tokens per second of reading when it was saved; 0: unknown."""
+    saved: State | Saved | None = None
+    """What it is in memory or on disk; None for sequences of the target."""
 
-    def open(self) -> Opened:
-        """See `Source`."""
-        return Opened(self.cut, None, self.checkpoints)
+
+def in_place(cut: Cut, checkpoints: tuple[Checkpoint, ...] = ()) -> Source:
+    """The sequence itself, truncated."""
+    return Source("sequence", cut, lambda: Opened(cut, None, checkpoints))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FromSequence:
+def from_sequence(
+    target: CacheableTarget, drafter: Drafter, seq: int, live: Live, prompt: TokenIds
+) -> Source:
     """Another sequence of the target, copied."""
+    unknown = target.length(seq) - len(live.tokens)  # what a running request has appended
+    tokens = np.append(live.tokens, np.full(max(0, unknown), -1, np.int32))
+    cut = cut_of_state(target, tokens, live.checkpoints, prompt)
 
-    target: CacheableTarget
-    drafter: Drafter
-    seq: int
-    live: Live
-    prompt: TokenIds
-    place: Place = "other sequence"
-    rate: float = 0.0
+    def opened() -> Opened:
+        drafts = drafter.state(seq, live.tokens.tolist())
+        state = State(live.owner, tokens, target.state(seq), drafts=drafts)
+        return Opened(cut, state, live.checkpoints)
 
-    @property
-    def cut(self) -> Cut:
-        """How much of the prompt it serves."""
-        return cut_of_state(self.target, self._tokens, self.live.checkpoints, self.prompt)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that are moved: out of the KV cache, and back."""
-        return 2 * self.target.state_size(self.seq)
-
-    @property
-    def _tokens(self) -> TokenIds:
-        """All its tokens; -1 in place of those that a running request has appended."""
-        unknown = self.target.length(self.seq) - len(self.live.tokens)
-        return np.append(self.live.tokens, np.full(max(0, unknown), -1, np.int32))
-
-    def open(self) -> Opened:
-        """See `Source`."""
-        state = State(
-            owner=self.live.owner,
-            tokens=self._tokens,
-            state=self.target.state(self.seq),
-            drafts=self.drafter.state(self.seq, self.live.tokens.tolist()),
-        )
-        return Opened(self.cut, state, self.live.checkpoints)
+    # It is moved out of the KV cache, and back.
+    return Source("other sequence", cut, opened, 2 * target.state_size(seq))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FromMemory:
+def from_memory(target: CacheableTarget, state: State, prompt: TokenIds) -> Source:
     """A saved state in memory."""
+    cut = cut_of_state(target, state.tokens, state.checkpoints, prompt)
 
-    state: State
-    cut: Cut
-    place: Place = "memory"
+    def opened() -> Opened:
+        return Opened(cut, state, state.checkpoints)
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that are moved."""
-        return self.state.n_bytes
-
-    @property
-    def rate(self) -> float:
-        """Tokens per second of reading when it was saved; 0: unknown."""
-        return self.state.rate
-
-    def open(self) -> Opened:
-        """See `Source`."""
-        return Opened(self.cut, self.state, self.state.checkpoints)
+    return Source("memory", cut, opened, state.n_bytes, state.rate, state)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FromDisk:
+def from_disk(target: CacheableTarget, disk: DiskStates, saved: Saved, prompt: TokenIds) -> Source:
     """A saved state on disk."""
+    empty = memoryview(b"")
+    checkpoints = [Checkpoint(saved.tokens[:n], empty) for n, _ in saved.checkpoints]
+    cut = cut_of_state(target, saved.tokens, checkpoints, prompt)
 
-    disk: DiskStates
-    saved: Saved
-    cut: Cut
-    """Its checkpoint has no bytes yet."""
-    place: Place = "disk"
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that are moved."""
-        return self.saved.n_bytes
-
-    @property
-    def rate(self) -> float:
-        """Tokens per second of reading when it was saved; 0: unknown."""
-        return self.saved.rate
-
-    def open(self) -> Opened:
-        """Read the file.
-
-        Raises:
-            DamagedError, OSError: it is of no use; the target is untouched.
-        """
-        (state, spent), cut = self.disk.load(self.saved), self.cut
+    def opened() -> Opened:
+        state, spent = disk.load(saved)
+        own = cut
         if cut.checkpoint is not None:
             found = [c for c in state.checkpoints if c.length == cut.length]
             if not found:
-                raise FileNotFoundError(self.saved.path)  # replaced since it was listed
-            cut = Cut(cut.length, found[0])
-        return Opened(cut, state, state.checkpoints, spent)
+                raise FileNotFoundError(saved.path)  # replaced since it was listed
+            own = Cut(cut.length, found[0])
+        return Opened(own, state, state.checkpoints, spent)
 
-
-Source = InPlace | FromSequence | FromMemory | FromDisk
-"""Ways to begin a prompt."""
-
-
-def from_disk(
-    target: CacheableTarget, disk: DiskStates, saved: Saved, prompt: Sequence[int] | TokenIds
-) -> FromDisk:
-    """The source that a file is for this prompt."""
-    empty = memoryview(b"")
-    checkpoints = [Checkpoint(saved.tokens[:n], empty) for n, _ in saved.checkpoints]
-    return FromDisk(disk, saved, cut_of_state(target, saved.tokens, checkpoints, token_ids(prompt)))
+    return Source("disk", cut, opened, saved.n_bytes, saved.rate, saved)

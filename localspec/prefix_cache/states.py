@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -83,6 +84,11 @@ class State:
     conversation: Conversation = NOTHING_SAID
 
     @property
+    def ends(self) -> set[int]:
+        """Lengths to which it can be cut, where the target cannot be truncated everywhere."""
+        return {len(self.tokens), *(c.length for c in self.checkpoints)}
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of all parts."""
         parts = (self.state, *(c.state for c in self.checkpoints))
@@ -109,43 +115,31 @@ def cut_of_state(
     prompt: TokenIds,
 ) -> Cut:
     """How much of the prompt a saved state of these tokens serves, without its last token."""
-    length = min(shared(tokens, prompt), len(prompt) - 1)
-    if target.can_cut(len(tokens), length):
-        return Cut(length)
-    return _checkpointed(checkpoints, prompt[:length])
+    return cut_where(partial(target.can_cut, len(tokens)), tokens, checkpoints, prompt)
 
 
-def cut_of_sequence(
-    target: SavesState,
-    seq: int,
+def cut_where(
+    can_cut: Callable[[int], bool],
     tokens: TokenIds,
     checkpoints: Sequence[Checkpoint],
     prompt: TokenIds,
 ) -> Cut:
-    """The cut of tokens that are in the target's KV cache; see `cut_of_state`."""
+    """How much of the prompt these tokens serve, cut where they ``can_cut``, or at a checkpoint."""
     length = min(shared(tokens, prompt), len(prompt) - 1)
-    if target.can_truncate(seq, length):
+    if can_cut(length):
         return Cut(length)
-    return _checkpointed(checkpoints, prompt[:length])
-
-
-def _checkpointed(checkpoints: Sequence[Checkpoint], tokens: TokenIds) -> Cut:
-    """The longest checkpoint within the tokens."""
-    within = [c for c in checkpoints if c.is_within(tokens)]
+    within = [c for c in checkpoints if c.is_within(prompt[:length])]
     best = max(within, key=lambda c: c.length, default=None)
     return NO_CUT if best is None else Cut(best.length, best)
 
 
-Lengths = tuple[TokenIds, Sequence[int]]
-"""Tokens of a state, and the lengths of its checkpoints."""
-
-
-def covers(longer: Lengths, state: Lengths, *, cuts_anywhere: bool) -> bool:
-    """Whether one state serves every prompt that the other serves; see `SavesState`."""
-    (tokens, checkpoints), (others, other_checkpoints) = longer, state
-    if shared(tokens, others) < len(others):
+def covers(longer: State, tokens: TokenIds, ends: set[int], *, cuts_anywhere: bool) -> bool:
+    """Whether a state serves every prompt that another one of these ``tokens`` and ``ends`` serves;
+    see `SavesState`.
+    """
+    if shared(longer.tokens, tokens) < len(tokens):
         return False
-    return cuts_anywhere or {len(others), *other_checkpoints} <= {len(tokens), *checkpoints}
+    return cuts_anywhere or ends <= longer.ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +148,10 @@ class Restored:
 
     length: int
     """Tokens of the prompt in the KV cache."""
-    place: Place
+    place: Place | None
+    """None: the sequence is empty, and the prompt is read from its first token."""
     saved_seconds: float
     """Seconds that reading them would have taken, less those of restoring; an estimate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """The sequence is empty: the prompt is read from its first token."""
-
-    length: Literal[0] = 0
-    saved_seconds: float = 0.0
-
-
-NONE = Nothing()
+NONE = Restored(0, None, 0.0)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from localspec.chats.calls import SavedCall
 from localspec.core.events import Finished, ReplyEvent, ReplyFormat, Token
+from localspec.grammar.call_splitter import held_back
 from localspec.grammar.reply_parts import CallArguments, CallBegin, CallEnd, Content
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.grammar.tool_families import FAMILIES, Family
-from localspec.grammar.tools import Choice, held_back
+from localspec.grammar.tools import Choice
 from localspec.tools.toolbox import RequestTools
 from localspec.tools.values import OfferedTool
 

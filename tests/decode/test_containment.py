@@ -14,7 +14,13 @@ from ruled import Ruled
 
 from localspec.core.constraint import TokenMask
 from localspec.core.emitted import LogprobsMode
-from localspec.core.errors import AuditError, DecodeError, NotNumbersError, PassRefusedError
+from localspec.core.errors import (
+    AuditError,
+    ContextFullError,
+    DecodeError,
+    NotNumbersError,
+    PassRefusedError,
+)
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.target import Work
@@ -38,6 +44,9 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Plain, Policy
+from localspec.policy.controller import Controller
+from localspec.policy.costs import Costs
+from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed, TableModel, TableTarget
 
 V = 8
@@ -334,3 +343,11 @@ def test_where_rows_take_long_drafts_are_as_short_as_the_others_can_wait(
     assert first == 12  # nothing was known yet
     assert max(later) == 2
     assert asked.row_seconds == pytest.approx(JUDGING / 3.5)
+
+
+def test_a_full_context_ends_the_only_request_of_a_round() -> None:
+    full = request(0)
+    target = TableTarget(TABLE, capacity=len(full.tokens) - 1)
+    policy = Controller(Knowledge({0: Costs({1: 1.0, 2: 1.1})}), ["suffix"], free=["suffix"])
+    assert decode_round([full], target, Suffix(2), policy) == []
+    assert isinstance(full.error, ContextFullError)

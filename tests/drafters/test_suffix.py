@@ -21,7 +21,7 @@ from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.lookup import suffix
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.drafters.lookup.suffix_index import SIZES, Occurrence, SuffixIndex
+from localspec.drafters.lookup.suffix_index import LONGEST, SIZES, Occurrence, SuffixIndex
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.testing import TableModel
 
@@ -45,7 +45,7 @@ def test_every_place_is_found_with_its_real_length(text: list[int]) -> None:
     suffixes = SuffixIndex()
     suffixes.follow(text)
     found = suffixes.matches(most=1000)
-    lengths = {end: agreement(text, end, suffixes.longest) for end in range(1, len(text))}
+    lengths = {end: agreement(text, end, LONGEST) for end in range(1, len(text))}
     expected = {Occurrence(end, n) for end, n in lengths.items() if n >= min(SIZES)}
     assert set(found) == expected
     assert len(found) == len(set(found))

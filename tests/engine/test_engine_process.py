@@ -23,7 +23,7 @@ from localspec.core.events import Finished, Loading, Message, Notice, Reading, R
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.client import EngineClient
-from localspec.engine.protocol import OpenedEvent
+from localspec.engine.messages import OpenedEvent
 
 ROOT = Path(__file__).parents[2]
 

@@ -159,7 +159,8 @@ def chat_database(chance: Chance, folder: Path) -> str | None:
 
 def states(chance: Chance, folder: Path) -> str | None:
     """Saved KV caches."""
-    from localspec.prefix_cache.files import DamagedError, KvStore
+    from localspec.prefix_cache.file_format import DamagedError
+    from localspec.prefix_cache.files import KvStore
     from localspec.prefix_cache.states import State, token_ids
 
     shelf = KvStore("setting", folder)

@@ -20,7 +20,8 @@ from localspec.generation import grammars
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.grammar import matching, rehearsal
-from localspec.grammar.checking import Checked, Checker
+from localspec.grammar.checking import Checker
+from localspec.grammar.rehearsal import Rehearsed
 
 ROWS = tables.random_table(51, v=V)
 GONE = 60.0
@@ -47,7 +48,7 @@ class Desk:
 
     def checked(
         self, spec: GrammarSpec, _family: object, _marker: object, cancelled: Callable[[], bool]
-    ) -> Checked:
+    ) -> Rehearsed:
         self.asked.append(spec)
         if spec == COSTLY:
             self.begun.set()
@@ -56,7 +57,7 @@ class Desk:
                     raise Interrupted("gone")
         if spec.text == "refused":
             raise UsageError("too costly")
-        return Checked(rehearsal.compiled(spec), 0.0, 1 << 20)
+        return Rehearsed(rehearsal.compiled(spec), 0.0, 1 << 20)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from localspec.generation.infill import InfillPrompts
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.quoting import Quoting
 from localspec.generation.stop_condition import TextStream
-from localspec.generation.tokenizing import MOST_BYTES, Tokenizing
+from localspec.generation.tokenizing import MOST_BYTES, tokenized
 from localspec.llama.model import Model
 
 HUGE = "a b " * 1_000_000
@@ -135,7 +135,7 @@ def test_no_step_of_the_search_takes_a_text_whole(monkeypatch: pytest.MonkeyPatc
 
 def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
     model = Model(DEMO_DIR / "target.gguf")
-    tokenizing = Tokenizing(model, PromptBuilder(model, 1000), InfillPrompts(model, 1000))
+    parts = model, PromptBuilder(model, 1000), InfillPrompts(model, 1000)
     longest = max(range(model.n_vocab), key=lambda token: len(model.piece(token)))
     many = MOST_BYTES // len(model.piece(longest)) + 1
     for asked in (
@@ -145,9 +145,9 @@ def test_a_text_whose_tokens_are_asked_for_has_a_limit() -> None:
         ReplyRequest(prompt_tokens=(longest,) * many),
     ):
         with pytest.raises(UsageError, match="send it in parts"):
-            tokenizing.tokenized(asked, special=True, bos=True)
+            tokenized(asked, *parts, special=True, bos=True)
         with pytest.raises(Interrupted):  # before any work
-            tokenizing.tokenized(asked, lambda: True, special=True, bos=True)
+            tokenized(asked, *parts, lambda: True, special=True, bos=True)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from localspec.drafters.base import Ask, Committed, Drafter, Off
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.generation.examine import examination
-from localspec.generation.prefill import PART
+from localspec.generation.part_sizes import PART
 from localspec.generation.scheduler import Scheduler
 from localspec.policy import Plain
 from localspec.testing import Fixed, TableModel

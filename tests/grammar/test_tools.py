@@ -11,12 +11,12 @@ import pytest
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.grammar import tools
+from localspec.grammar.call_splitter import parameter_json
 from localspec.grammar.checking import Checker
 from localspec.grammar.compiling import compiled
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.reply_parts import WholeCall
 from localspec.grammar.tool_families import FAMILIES, Tool, family_of
-from localspec.grammar.tools import parameter_json
 
 WEATHER = {
     "type": "object",

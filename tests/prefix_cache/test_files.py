@@ -12,7 +12,8 @@ import pytest
 
 from localspec.drafters.base import DraftState
 from localspec.prefix_cache.disk import DiskStates
-from localspec.prefix_cache.files import DamagedError, KvStore
+from localspec.prefix_cache.file_format import DamagedError
+from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.states import Checkpoint, Conversation, State, token_ids
 
 STATE = memoryview(os.urandom(5000))

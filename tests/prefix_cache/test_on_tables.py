@@ -20,7 +20,8 @@ from localspec.drafters.base import Drafter, Off
 from localspec.prefix_cache import cache as cache_module
 from localspec.prefix_cache import disk, memory, search
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.prefix_cache.files import KvStore, Saved
+from localspec.prefix_cache.file_format import Saved
+from localspec.prefix_cache.files import KvStore
 from localspec.prefix_cache.memory import MemoryStates
 from localspec.prefix_cache.states import NONE, Checkpoint, Restored, State, shared, token_ids
 from localspec.testing import TableTarget

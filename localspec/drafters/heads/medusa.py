@@ -25,6 +25,7 @@ from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import RANKS, TreeBuilder
 
+NAME = "medusa"
 _BEHIND = 2
 """Distance from a token to the token whose state predicts it."""
 
@@ -150,9 +151,9 @@ class MedusaChains(ChainDrafter):
 
     reads_forced = False
 
-    def __init__(self, model: MedusaModel, favoured: Proposal, name: str = "medusa") -> None:
+    def __init__(self, model: MedusaModel, favoured: Proposal) -> None:
         """See `ChainDrafter`."""
-        super().__init__(model, favoured, name)
+        super().__init__(model, favoured, NAME)
         self._heads = model
 
     def prepare(self, ask: Ask) -> bool:
@@ -178,9 +179,9 @@ class MedusaDrafter(Trees):
     most, whatever the depth. Where the budget is for a single leaf it drafts chains.
     """
 
-    def __init__(self, model: MedusaModel, favoured: Proposal, name: str = "medusa") -> None:
+    def __init__(self, model: MedusaModel, favoured: Proposal) -> None:
         """``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED."""
-        super().__init__(MedusaChains(model, favoured, name), model.vocabulary, favoured, name)
+        super().__init__(MedusaChains(model, favoured), model.vocabulary, favoured, NAME)
         self._heads = model
         self._q: list[Distribution] = []
         """The q of each head for the tree being built, before anything is drafted."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Proposal, chain_parents, no_draft
-from localspec.drafters.base import Ask, Committed, compare
+from localspec.drafters.base import Ask, Committed, Drafter, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,56 +26,62 @@ class LookupTexts:
     """Most bytes for earlier requests to draft from."""
 
 
-def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) -> Draft:
-    """A chain that is fixed given the text; empty without tokens."""
-    if not tokens:
-        return no_draft(source, seconds, considered)
-    return Draft(
-        tokens=np.array(tokens, np.int32),
-        parents=chain_parents(len(tokens)),
-        proposal=Proposal.DETERMINISTIC,
-        probs=None,
-        source=source,
-        seconds=seconds,
-        considered=considered,
-    )
+class LookupDrafter(Drafter):
+    """Drafts chains that are fixed given the text, as far as the request's grammar allows, and
+    shows how what it predicted compares with what was emitted.
+    """
 
-
-def legal_part(
-    ask: Ask, tokens: list[int], confidences: list[float]
-) -> tuple[list[int], list[float]]:
-    """The part of a draft that the grammar of the request allows, with its confidences."""
-    rows = next((i for i, token in enumerate(tokens) if token < 0), None)
-    if rows is not None:  # what is copied ends at a picture
-        tokens, confidences = tokens[:rows], confidences[:rows]
-    legal = ask.legal(tokens)
-    if legal == len(tokens):
-        return tokens, confidences
-    return tokens[:legal], confidences[:legal]
-
-
-class PendingGuesses:
-    """The tokens that a drafter predicted for a round: the drafted ones, then the refused one."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._guesses: dict[int, tuple[Ask, Sequence[int], Sequence[float]]] = {}
+        """What was predicted for the round, by sequence: the drafted tokens, then the refused one,
+        and the confidence in each."""
 
-    def note(self, ask: Ask, tokens: Sequence[int], confidences: Sequence[float]) -> None:
-        """Store them until the round is over."""
-        self._guesses[ask.seq] = ask, tokens, confidences
-
-    def compared(self, news: Committed) -> list[Evidence]:
-        """Evidence on the stored tokens. None where there are none, or where they are of an earlier
-        request, whose last round was interrupted.
+    @abc.abstractmethod
+    def _guess(self, ask: Ask, k: int) -> tuple[list[int], list[float], Sequence[int]]:
+        """(At most ``k`` drafted tokens, the confidences of all that were considered, the one token
+        that the pace refused).
         """
-        if news.seq not in self._guesses:
-            return []
-        ask, tokens, confidences = self._guesses.pop(news.seq)
-        if ask.tokens is not news.all_tokens:
-            return []
-        return compare(news, self._source, tokens, confidences)
 
-    def forget(self, seq: int) -> None:
-        """Drop them."""
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """What follows in the text, as far as the pace allows."""
+        return [self._one(ask) for ask in asks]
+
+    def _one(self, ask: Ask) -> Draft:
+        k = min(ask.budget.nodes, ask.budget.depth)
+        if k <= 0:
+            return no_draft(self.name)
+        start = time.perf_counter()
+        tokens, confidences, refused = self._guess(ask, k)
+        rows = next((i for i, token in enumerate(tokens) if token < 0), len(tokens))
+        legal = ask.legal(tokens[:rows])  # what is copied ends at a picture
+        if legal < len(tokens):
+            tokens, confidences = tokens[:legal], confidences[:legal]
+        if confidences:
+            self._guesses[ask.seq] = ask, [*tokens, *refused], confidences
+        seconds = time.perf_counter() - start
+        if not tokens:
+            return no_draft(self.name, seconds, len(confidences))
+        return Draft(
+            tokens=np.array(tokens, np.int32),
+            parents=chain_parents(len(tokens)),
+            proposal=Proposal.DETERMINISTIC,
+            probs=None,
+            source=self.name,
+            seconds=seconds,
+            considered=len(confidences),
+        )
+
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """Compare the last guesses with the emitted tokens. Those of an earlier request, whose last
+        round was interrupted, are dropped.
+        """
+        evidence: list[Evidence] = []
+        for item in news:
+            ask, tokens, confidences = self._guesses.pop(item.seq, (None, (), ()))
+            if ask is not None and ask.tokens is item.all_tokens:
+                evidence += compare(item, self.name, tokens, confidences)
+        return evidence
+
+    def close(self, seq: int) -> None:
+        """Forget the sequence."""
         self._guesses.pop(seq, None)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from localspec.core.plan import Evidence
-from localspec.core.values import Draft, no_draft
-from localspec.drafters.base import Ask, Committed, Drafter
-from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied, legal_part
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.common import LookupDrafter, LookupTexts
 
 _AT_ONCE = 8192
 """Most tokens that are indexed at a time, while all replies wait."""
@@ -63,7 +61,7 @@ def _confidence(length: int) -> float:
     return length / (length + 1.5)
 
 
-class NGram(Drafter):
+class NGram(LookupDrafter):
     """n-gram drafts, longest match first (Saxena 2023, "Prompt lookup decoding")."""
 
     name = "ngram"
@@ -71,37 +69,26 @@ class NGram(Drafter):
     def __init__(self, min_match: int = 2, max_match: int = 5) -> None:
         if not 1 <= min_match <= max_match:
             raise ValueError("n-gram lengths need 1 <= min_match <= max_match")
+        super().__init__()
         self._min, self._max = min_match, max_match
         self._indexes: dict[int, _Index] = {}
-        self._pending = PendingGuesses(self.name)
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+    def _guess(self, ask: Ask, k: int) -> tuple[list[int], list[float], Sequence[int]]:
         """The continuation of the last occurrence of the last tokens, if there is one."""
-        return [self._one(ask) for ask in asks]
-
-    def _one(self, ask: Ask) -> Draft:
-        k = min(ask.budget.nodes, ask.budget.depth)
-        if k <= 0:
-            return no_draft(self.name)
-        start = time.perf_counter()
         index = self._index(ask.seq, ask.tokens)
         if not index.update(len(ask.tokens), _AT_ONCE):
-            return no_draft(self.name, time.perf_counter() - start)
+            return [], [], ()
         end, length = index.match()
         tokens: list[int] = []
         confidences: list[float] = []
         while length and len(tokens) < k:
             confidences.append(_confidence(length + len(tokens)))
-            if not ask.pace.more(confidences):
-                break
             at = end + len(tokens)
+            if not ask.pace.more(confidences):
+                return tokens, confidences, ask.tokens[at : at + 1]
             # Where the match runs into the present, the text repeats itself.
             tokens.append(ask.tokens[at] if at < len(ask.tokens) else tokens[at - len(ask.tokens)])
-        tokens, confidences = legal_part(ask, tokens, confidences)
-        if length:
-            expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
-            self._pending.note(ask, [*tokens, *expected], confidences)
-        return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+        return tokens, confidences, ()
 
     def _index(self, seq: int, tokens: Sequence[int]) -> _Index:
         index = self._indexes.get(seq)
@@ -117,13 +104,11 @@ class NGram(Drafter):
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Forget another request's tokens; of this one the next draft reads what is new."""
-        evidence: list[Evidence] = []
         for item in news:
             index = self._indexes.get(item.seq)
             if index is not None and index.of is not item.all_tokens:
                 self.close(item.seq)
-            evidence += self._pending.compared(item)
-        return evidence
+        return super().commit(news)
 
     def length(self, seq: int) -> int:
         """Tokens taken into the index."""
@@ -133,7 +118,7 @@ class NGram(Drafter):
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._indexes.pop(seq, None)
-        self._pending.forget(seq)
+        super().close(seq)
 
 
 def open_drafter(texts: LookupTexts) -> NGram:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core.plan import Evidence
-from localspec.core.values import Draft, no_draft
-from localspec.drafters.base import Ask, Committed, Drafter
-from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied, legal_part
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.common import LookupDrafter, LookupTexts
 from localspec.drafters.lookup.request_memory import LONGEST, Passage, RequestMemory
 from localspec.drafters.lookup.suffix_index import SuffixIndex
 
@@ -39,7 +37,7 @@ class _Vote:
     """Tokens that agree, drafted ones included."""
 
 
-class Suffix(Drafter):
+class Suffix(LookupDrafter):
     """Drafts from the whole conversation (Oliaro et al. 2024, "SuffixDecoding").
 
     All earlier occurrences of the text's last tokens vote for the next token, each with the cube of
@@ -59,26 +57,19 @@ class Suffix(Drafter):
         besides; no draft runs from one into the next. ``memory`` is the most bytes for what
         `remember` is told.
         """
+        super().__init__()
         self._min = min_match
         self._earlier = [token for text in earlier for token in (*text, _BORDER)]
         self._spare: list[SuffixIndex] = [SuffixIndex(earlier=self._earlier)] if earlier else []
         """Indexes of the earlier texts alone: making one takes long."""
         self._texts: dict[int, SuffixIndex] = {}
-        self._pending = PendingGuesses(self.name)
         self._memory = RequestMemory(memory)
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """The continuation that most places agree on, as far as the pace allows."""
-        return [self._one(ask) for ask in asks]
-
-    def _one(self, ask: Ask) -> Draft:
-        k = min(ask.budget.nodes, ask.budget.depth)
-        if k <= 0:
-            return no_draft(self.name)
-        start = time.perf_counter()
+    def _guess(self, ask: Ask, k: int) -> tuple[list[int], list[float], Sequence[int]]:
+        """The continuation that most places agree on, or a passage of an earlier request."""
         text = self._index(ask.seq)
         if not text.follow(ask.tokens, most=_AT_ONCE):
-            return no_draft(self.name, time.perf_counter() - start)
+            return [], [], ()
         votes = [
             _Vote(match.end, match.length)
             for match in text.matches(_PLACES)
@@ -86,13 +77,8 @@ class Suffix(Drafter):
         ]
         passage = self._recalled(ask, votes, text.text, k)
         if passage is None:
-            tokens, confidences, refused = _voted(ask, votes, text.text, k)
-        else:
-            tokens, confidences, refused = self._copied(ask, passage, k)
-        tokens, confidences = legal_part(ask, tokens, confidences)
-        if confidences:
-            self._pending.note(ask, [*tokens, *refused], confidences)
-        return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+            return _voted(ask, votes, text.text, k)
+        return self._copied(ask, passage, k)
 
     def _recalled(
         self, ask: Ask, votes: Sequence[_Vote], text: Sequence[int], k: int
@@ -112,9 +98,7 @@ class Suffix(Drafter):
     def _copied(
         self, ask: Ask, passage: Passage, k: int
     ) -> tuple[list[int], list[float], list[int]]:
-        """Tokens and confidences as `_voted` has them, copied from a passage and from those that
-        continue where it ends.
-        """
+        """As `_guess`, copied from a passage and from those that continue where it ends."""
         assert ask.recalls is not None
         tokens: list[int] = []
         confidences: list[float] = []
@@ -153,13 +137,11 @@ class Suffix(Drafter):
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Compare the last guesses with the emitted tokens; `propose` indexes the new ones."""
-        evidence: list[Evidence] = []
         for item in news:
             text = self._texts.get(item.seq)
             if text is not None and len(text) > len(item.all_tokens):
                 text.follow(item.all_tokens)
-            evidence += self._pending.compared(item)
-        return evidence
+        return super().commit(news)
 
     def length(self, seq: int) -> int:
         """Indexed tokens of the sequence."""
@@ -172,7 +154,7 @@ class Suffix(Drafter):
         if text is not None and self._earlier:
             text.follow(())
             self._spare.append(text)
-        self._pending.forget(seq)
+        super().close(seq)
 
 
 def _of_passage(length: int) -> float:
@@ -183,9 +165,7 @@ def _of_passage(length: int) -> float:
 def _voted(
     ask: Ask, votes: list[_Vote], text: Sequence[int], k: int
 ) -> tuple[list[int], list[float], list[int]]:
-    """(At most k drafted tokens, the confidences of all that were considered, the one token that
-    the pace refused).
-    """
+    """See `LookupDrafter._guess`."""
     tokens: list[int] = []
     confidences: list[float] = []
     while len(tokens) < k:

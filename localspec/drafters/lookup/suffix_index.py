@@ -17,6 +17,8 @@ from localspec.drafters.model.interface import common_prefix
 
 SIZES = (12, 5, 2, 1)
 """Gram sizes, longest first: a match of any length is found by the longest that fits into it."""
+LONGEST = 48
+"""Matches are not measured beyond that."""
 _NOWHERE = -1
 
 
@@ -27,13 +29,13 @@ class Occurrence:
     end: int
     """End of the occurrence: its continuation starts here."""
     length: int
-    """Tokens that agree, up to `SuffixIndex.longest`."""
+    """Tokens that agree, up to `LONGEST`."""
 
 
 class SuffixIndex:
     """The suffixes of one text; about 300 bytes of memory per token."""
 
-    __slots__ = ("_base", "_before", "_last", "_of", "longest", "text")
+    __slots__ = ("_base", "_before", "_last", "_of", "text")
 
     text: list[int]
     """Tokens taken in, the earlier ones first."""
@@ -41,11 +43,10 @@ class SuffixIndex:
     _before: dict[int, array[int]]
     """At (end of a gram) - n: the place where the same gram occurred before, or nowhere."""
 
-    def __init__(self, longest: int = 48, earlier: Sequence[int] = ()) -> None:
-        """Matches are measured up to ``longest`` tokens. ``earlier`` stays in front of every text
-        that is followed; it should end with a token that no text has.
+    def __init__(self, earlier: Sequence[int] = ()) -> None:
+        """``earlier`` stays in front of every text that is followed; it should end with a token
+        that no text has.
         """
-        self.longest = longest
         self._base = len(earlier)
         self._of: Sequence[int] = ()
         self._clear()
@@ -144,7 +145,7 @@ class SuffixIndex:
     def _length(self, end: int) -> int:
         """The number of tokens before ``end`` that equal those at the end of the text."""
         text, n_tokens = self.text, len(self.text)
-        length, most = 0, min(end, self.longest)
+        length, most = 0, min(end, LONGEST)
         while length < most and text[end - 1 - length] == text[n_tokens - 1 - length]:
             length += 1
         return length
