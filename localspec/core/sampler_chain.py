@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from localspec.core.kernel import RowKernel
 from localspec.core.noise import Noise, Stream
 from localspec.core.repetition import Breakers, Repetitions
+from localspec.core.sampler_settings import SMALLEST
 from localspec.core.sampling_params import Sampling
 from localspec.core.selection import require_finite, top_ids
-from localspec.core.settings_schema import SMALLEST
 from localspec.core.values import Distribution, Ids, Logits, Probs
 
 Places = NDArray[np.intp]
