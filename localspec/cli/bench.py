@@ -10,7 +10,7 @@ import click
 
 from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
-from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
@@ -111,7 +111,7 @@ def command(
     if plot is not None:
         bench_report.require_matplotlib()
     bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
-    temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
     with CtrlC() as ctrl_c, open_runtime(options, lambda: ctrl_c.pressed) as runtime:
         ctrl_c.on_first = runtime.interrupt
@@ -189,16 +189,11 @@ def _elsewhere(
     asked = sort_flags(model, flags)
     if url is None:
         raise UsageError("--plain-url is what --url is compared with; give that too")
-    temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     most = asked.max_tokens or _MAX_TOKENS
     workloads, sampling = _chosen(names, tools=False), asked.sampling
     whole = bench(url, plain_url, model, workloads, temperatures, most, sampling, as_json=as_json)
     return 0 if whole else 1
-
-
-def _given(flag: str) -> bool:
-    source = click.get_current_context().get_parameter_source(flag)
-    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _setting(runtime: Runtime) -> Setting:

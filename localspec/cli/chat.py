@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.chats.calls import calls_as_text
 from localspec.chats.schema import default_path
@@ -22,12 +20,14 @@ from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
     SharedFlags,
     chosen_preset,
+    given,
     model_argument,
     model_flags,
     preset_flag,
     sampling_flags,
     setting_option,
     sort_flags,
+    with_jobs,
 )
 from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
@@ -83,7 +83,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
-    chat, given = _resumed(resume, last=last), model
+    chat, named = _resumed(resume, last=last), model
     there = split_model(chat.info.model) if chat is not None and model is None else None
     instead = ""
     if there is not None and (url, connect) == (None, None):
@@ -103,21 +103,15 @@ def command(
         raise UsageError("--url and --connect name two servers; give one of them")
     require_alone(allowed, folder, (url, connect))
     server = elsewhere.chosen(url, model, asked.sampling)
-    server = server or elsewhere.connected(connect, given, asked.sampling)
+    server = server or elsewhere.connected(connect, named, asked.sampling)
     # The interface draws on stderr, so that has to be the terminal as well.
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         server = server or elsewhere.offered(asked.options, asked.sampling)
         if server is not None:
             return _over(server, asked, system, chat, instead)
         screen = interface.module("in_terminal")
-        options, source = asked.options, click.get_current_context().get_parameter_source
-        if (
-            source(schema.JOBS.name) is ParameterSource.DEFAULT
-            and options.parallel == schema.JOBS.default
-        ):
-            options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
         code: int = screen.run(
-            options,
+            with_jobs(asked.options, schema.SPARE_JOBS),
             asked.sampling,
             asked.max_tokens,
             asked.seed,
@@ -165,13 +159,8 @@ def _first_start() -> bool:
     """Whether this is a user's first chat, asked for without any argument: it begins with the race
     that `localspec demo` shows. Only once, whether it is watched or left.
     """
-    context = click.get_current_context()
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
-    if given - {"kernels"}:  # LOCALSPEC_KERNELS may compare kernels: a first start all the same
+    # LOCALSPEC_KERNELS may compare kernels: a first start all the same.
+    if any(given(name) for name in click.get_current_context().params if name != "kernels"):
         return False
     return not default_path().exists() and note_race()
 

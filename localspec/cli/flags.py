@@ -6,6 +6,7 @@ variable, preset, the user's config.toml, default.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from click.core import ParameterSource
 
 from localspec.cli import complete
 from localspec.cli.output import tell
-from localspec.config import presets, settings
+from localspec.config import presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core import settings_schema as schema
@@ -68,8 +69,8 @@ def _place(context: click.Context, param: click.Parameter) -> str | None:
         if isinstance(preset, Preset) and name in preset.values:
             return presets.place(preset.name, name)
         try:
-            if name in settings.settings():
-                return settings.place(name)
+            if name in config_settings.settings():
+                return config_settings.place(name)
         except UsageError:  # the file is unreadable, which is the error that is reported
             return None
     return None
@@ -204,6 +205,19 @@ def chosen_preset() -> Preset | None:
     context = click.get_current_context(silent=True)
     found = context.meta.get(PRESET) if context is not None else None
     return found if isinstance(found, Preset) else None
+
+
+def given(name: str) -> bool:
+    """Whether the running command has a value of a parameter by its flag or its variable."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
+
+
+def with_jobs(options: Options, jobs: int) -> Options:
+    """The options with so many replies at a time, where the user has not said how many."""
+    if given(schema.JOBS.name) or options.parallel != schema.JOBS.default:
+        return options
+    return dataclasses.replace(options, parallel=jobs)
 
 
 def model_argument(function: Callable[..., int]) -> Callable[..., int]:

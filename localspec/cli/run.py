@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.cli import elsewhere
 from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
@@ -21,6 +20,7 @@ from localspec.cli.flags import (
     sampling_flags,
     setting_option,
     sort_flags,
+    with_jobs,
 )
 from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.images import asking, image_flag, read_images, require_messages
@@ -219,9 +219,7 @@ def _answer_all(
     """Answer the lines of a file, several at a time."""
     from localspec.cli.parallel import JOBS, ParallelRun
 
-    source = click.get_current_context().get_parameter_source(schema.JOBS.name)
-    if source is ParameterSource.DEFAULT and options.parallel == schema.JOBS.default:
-        options = dataclasses.replace(options, parallel=min(JOBS, len(lines)))
+    options = with_jobs(options, min(JOBS, len(lines)))
     with (
         CtrlC() as ctrl_c,
         open_runtime(options, lambda: ctrl_c.pressed) as runtime,

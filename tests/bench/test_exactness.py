@@ -12,7 +12,7 @@ from conftest import Files
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
-from localspec.cli.verify_report import report
+from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing, report
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -79,9 +79,16 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
 def test_an_infinite_gap_is_valid_json() -> None:
     apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
     compared = SettingComparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
-    found = report(Verification(0.0, 0.0, (compared,), {1: 4}))
+    found = report(Verification(0.0, 0.0, (compared,), {1: 4}), DRAFTED)
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
+
+
+def test_strict_replies_whose_logits_differ_are_not_called_exact() -> None:
+    same = SettingComparison(0.0, 1, 1, 4, 0, 0, 4, ())
+    found = Verification(0.5, 0.1, (same,), {1: 4}, strict=True)
+    assert not found.exact
+    assert closing(found, DRAFTED)[-1] == NOT_EXACT
 
 
 def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:
@@ -111,7 +118,7 @@ def test_it_drafts_what_a_chat_may_draft_and_measures_noise_at_the_widths_of_tha
     assert result.exact
     assert max(result.widths) > 12
     assert measured >= set(result.widths)
-    assert json.loads(json.dumps(report(result)))["widths"]["1"] > 0
+    assert json.loads(json.dumps(report(result, DRAFTED)))["widths"]["1"] > 0
 
 
 def test_an_exercise_has_every_kind_of_draft_within_its_bounds() -> None:
