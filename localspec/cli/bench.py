@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from localspec.bench.peers import Setting
     from localspec.bench.speedup import Bench
     from localspec.bench.workloads import Workload
-    from localspec.cli.bench_rows import Rows
     from localspec.core.events import ModelInfo
     from localspec.core.options import Options
     from localspec.runtime import Runtime
@@ -125,7 +124,7 @@ def command(
         )
         working = Working(ctrl_c)
         with Unfinished() as unfinished:
-            rows: Rows = (
+            rows = (
                 JsonRows(unfinished, working, info)
                 if as_json
                 else TextRows(

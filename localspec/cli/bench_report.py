@@ -53,11 +53,6 @@ def report(
     }
 
 
-def table(result: Bench) -> list[str]:
-    """One line for each workload, at most 80 columns, and the conclusion."""
-    return [HEAD, *(row(m) for m in result.results), *closing(result)]
-
-
 def closing(result: Bench) -> list[str]:
     """The conclusion from the rows."""
     if result.mean_ratio is None:
@@ -122,13 +117,6 @@ def changes(result: Bench, past: Past | None, threads: int) -> list[str]:
                 f"  {m.ratio / was - 1:+.0%}"
             )
     return lines
-
-
-def peers(compared: Sequence[Compared]) -> list[str]:
-    """Comparison with other programs; speeds are relative to our plain decoding next to them."""
-    if not compared:
-        return []
-    return ["", PEER_HEAD, *map(peer_row, compared), *PEER_CLOSING]
 
 
 PEER_HEAD = "PEER                     WORKLOAD     TEMP × PLAIN  OURS TOK/ROUND  OURS  SAME"

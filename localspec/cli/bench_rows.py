@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from localspec.cli import bench_report
 from localspec.cli.output import in_lines, json_line, write
@@ -15,26 +15,6 @@ if TYPE_CHECKING:
     from localspec.cli.containment import Unfinished
     from localspec.cli.working import Working
     from localspec.core.events import ModelInfo
-
-
-class Rows(Protocol):
-    """Prints a benchmark while it runs."""
-
-    def grown(self, so_far: Bench) -> None:
-        """Print new rows; more are to come."""
-        ...
-
-    def done(self, result: Bench, past: Past | None) -> None:
-        """Print the conclusion from all rows."""
-        ...
-
-    def compared(self, rows: Sequence[Compared]) -> None:
-        """Print new rows of peers."""
-        ...
-
-    def end(self) -> None:
-        """Print what follows the last row."""
-        ...
 
 
 class TextRows:
@@ -58,7 +38,7 @@ class TextRows:
         self._peers = 0
 
     def grown(self, so_far: Bench) -> None:
-        """See `Rows`."""
+        """Print new rows; more are to come."""
         head = [] if self._rows else [bench_report.HEAD]
         rows = so_far.results[self._rows :]
         if rows:
@@ -68,7 +48,7 @@ class TextRows:
         self._unfinished.hold(in_lines([count, *bench_report.closing(so_far)]))
 
     def done(self, result: Bench, past: Past | None) -> None:
-        """See `Rows`."""
+        """Print the conclusion from all rows."""
         self.grown(result)
         lines = bench_report.closing(result)
         if self._details:
@@ -79,18 +59,20 @@ class TextRows:
         self._print(lines)
 
     def compared(self, rows: Sequence[Compared]) -> None:
-        """See `Rows`."""
+        """Print new rows of peers."""
         head = [] if self._peers else ["", bench_report.PEER_HEAD]
         self._print([*head, *map(bench_report.peer_row, rows[self._peers :])])
         self._peers = len(rows)
-        self._unfinished.hold(in_lines(["incomplete: not all rows of peers", *_CLOSING]))
+        self._unfinished.hold(
+            in_lines(["incomplete: not all rows of peers", *bench_report.PEER_CLOSING])
+        )
 
     def end(self) -> None:
-        """See `Rows`."""
+        """Print what follows the last row."""
         self._working.clear()
         self._unfinished.hold("")
         if self._peers:
-            write(in_lines(_CLOSING))
+            write(in_lines(bench_report.PEER_CLOSING))
 
     def _print(self, lines: Sequence[str]) -> None:
         self._working.clear()
@@ -98,7 +80,7 @@ class TextRows:
 
 
 class JsonRows:
-    """Prints one JSON object at the end."""
+    """Prints one JSON object at the end; called as `TextRows` is."""
 
     def __init__(self, unfinished: Unfinished, working: Working, info: ModelInfo) -> None:
         """``info`` describes the model in the object."""
@@ -108,22 +90,22 @@ class JsonRows:
         self._peers: tuple[Compared, ...] = ()
 
     def grown(self, so_far: Bench) -> None:
-        """See `Rows`."""
+        """See `TextRows`."""
         self._result = so_far
         self._unfinished.hold(self._line(complete=False))
 
     def done(self, result: Bench, past: Past | None) -> None:
-        """See `Rows`."""
+        """See `TextRows`."""
         self._past = past
         self.grown(result)
 
     def compared(self, rows: Sequence[Compared]) -> None:
-        """See `Rows`."""
+        """See `TextRows`."""
         self._peers = tuple(rows)
         self._unfinished.hold(self._line(complete=False))
 
     def end(self) -> None:
-        """See `Rows`."""
+        """See `TextRows`."""
         self._working.clear()
         line = self._line(complete=True)
         self._unfinished.hold("")
@@ -135,6 +117,3 @@ class JsonRows:
             self._result, self._info, self._peers, self._past, complete=complete
         )
         return json_line(found)
-
-
-_CLOSING = bench_report.PEER_CLOSING

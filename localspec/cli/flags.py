@@ -23,7 +23,6 @@ from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
@@ -261,7 +260,7 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> SharedFlags:
         UsageError: values that are refused, alone or together.
     """
     for line in config_settings.unknown():
-        tell(f"{paths.config_dir() / 'config.toml'}: {line}")
+        tell(f"{config_settings.file()}: {line}")
     try:
         return _sorted(model, flags)
     except UsageError as error:

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -41,21 +42,29 @@ def read_stdin() -> str:
     Raises:
         UsageError: it is not UTF-8, or larger than any context.
     """
-    return decode(read_within(sys.stdin.buffer, "stdin"), "stdin")
+    return _read(sys.stdin.buffer, "stdin")
 
 
-def read_within(file: BinaryIO, place: str) -> bytes:
-    """The bytes of a text that a model is to read.
+def read_file(place: str) -> str:
+    """The text of a file that a model is to read.
 
     Raises:
-        UsageError: there are more than any context holds.
+        UsageError: it cannot be read, is not UTF-8, or is larger than any context.
     """
+    try:
+        with Path(place).open("rb") as file:
+            return _read(file, place)
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}") from None
+
+
+def _read(file: BinaryIO, place: str) -> str:
     raw = file.read(LARGEST_TEXT + 1)
     if len(raw) > LARGEST_TEXT:
         raise UsageError(
             f"{place} is larger than {LARGEST_TEXT >> 20} MB, which no context can hold"
         )
-    return raw
+    return decode(raw, place)
 
 
 def decode(raw: bytes, place: str) -> str:

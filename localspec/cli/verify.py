@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,7 @@ from localspec.cli.containment import contain
 from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import decode, lines_of, read_within, tell
+from localspec.cli.output import lines_of, read_file, tell
 from localspec.cli.verify_report import DRAFTED, TOGETHER, compare
 from localspec.cli.working import Working, open_runtime
 from localspec.core.endpoint import endpoints
@@ -80,7 +79,7 @@ def command(
         )
     temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
-    texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
+    texts = (_read(prompts) if prompts else list(VERIFY))[:limit]
 
     options = dataclasses.replace(asked.options, sees=bool(pictures))
     if together is not None:
@@ -135,7 +134,7 @@ def _elsewhere(
         raise UsageError(
             "a server is checked at temperature 0: sampling there has noise of its own"
         )
-    texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
+    texts = (_read(prompts) if prompts else list(VERIFY))[:limit]
     most = asked.max_tokens or _MAX_TOKENS
     exact = verify(url, plain_url, model, texts, most, as_json=as_json)
     return 0 if exact else 1
@@ -153,13 +152,8 @@ def _facts(info: ModelInfo, options: Options) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            lines = lines_of(decode(read_within(file, str(path)), str(path)))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    texts = [line for line in lines if line.strip()]
+def _read(place: str) -> list[str]:
+    texts = [line for line in lines_of(read_file(place)) if line.strip()]
     if not texts:
-        raise UsageError(f"{path} holds no prompts")
+        raise UsageError(f"{place} holds no prompts")
     return texts
