@@ -27,11 +27,12 @@ from localspec.cli.flags import (
     sampling_flags,
     setting_option,
     sort_flags,
+    system_message,
     with_jobs,
 )
 from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import LARGEST_TEXT, decode, tell, write
+from localspec.cli.output import LARGEST_TEXT, decode, in_terminal, tell, write
 from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
@@ -97,15 +98,14 @@ def command(
         flags["draft"] = flags["draft"] or draft_of(chat)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
-    if system is None and preset is not None:
-        system = preset.system
+    system = system_message(system)
     if url is not None and connect is not None:
         raise UsageError("--url and --connect name two servers; give one of them")
     require_alone(allowed, folder, (url, connect))
     server = elsewhere.chosen(url, model, asked.sampling)
     server = server or elsewhere.connected(connect, named, asked.sampling)
     # The interface draws on stderr, so that has to be the terminal as well.
-    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
+    if not plain and in_terminal():
         server = server or elsewhere.offered(asked.options, asked.sampling)
         if server is not None:
             return _over(server, asked, system, chat, instead)

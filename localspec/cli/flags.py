@@ -206,6 +206,12 @@ def chosen_preset() -> Preset | None:
     return found if isinstance(found, Preset) else None
 
 
+def system_message(given: str | None) -> str | None:
+    """The system message of ``--system``, else that of the preset."""
+    preset = chosen_preset()
+    return preset.system if given is None and preset is not None else given
+
+
 def given(name: str) -> bool:
     """Whether the running command has a value of a parameter by its flag or its variable."""
     source = click.get_current_context().get_parameter_source(name)

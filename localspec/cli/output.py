@@ -10,7 +10,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -36,6 +35,11 @@ class ReaderGoneError(Exception):
     """
 
 
+def in_terminal() -> bool:
+    """Whether the user sits at all three standard streams."""
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def read_stdin() -> str:
     """All of stdin.
 
@@ -51,6 +55,8 @@ def read_file(place: str) -> str:
     Raises:
         UsageError: it cannot be read, is not UTF-8, or is larger than any context.
     """
+    from pathlib import Path  # here: help does without
+
     try:
         with Path(place).open("rb") as file:
             return _read(file, place)
@@ -173,6 +179,11 @@ def say_over(text: str) -> None:
     if sys.stderr.isatty():
         # For click, colour is any escape sequence: without it they would be taken out.
         click.echo(f"\r{safe_line(text)}\x1b[K", err=True, nl=False, color=True)
+
+
+def bar(filled: int, width: int) -> str:
+    """A bar of progress."""
+    return "━" * filled + "─" * (width - filled)
 
 
 def draw_over(lines: Sequence[str], height: int) -> None:

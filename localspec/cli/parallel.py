@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli.containment import Unfinished
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import json_line, say, say_over, tell, write_json
+from localspec.cli.output import bar, json_line, say, say_over, tell, write_json
 from localspec.cli.prompt_file import Around, PromptLine
 from localspec.cli.run_report import Partial, ScoredOutput, report
 from localspec.cli.supervisor import HELD_BYTES
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 JOBS = 4
 """Requests at a time, unless the user says how many."""
 _LOOK_SECONDS = 0.2
-_FULL, _EMPTY = "━", "─"
 _BAR = 24
 
 
@@ -166,10 +165,7 @@ class ParallelRun:
         total, spent = len(self._lines), time.perf_counter() - self._began
         filled = _BAR * done // total
         left = f", {duration(spent / done * (total - done))} left" if done else ""
-        line = (
-            f"{_FULL * filled}{_EMPTY * (_BAR - filled)} {done} of {total}"
-            f" · {tokens / spent:.0f} tok/s{left}"
-        )
+        line = f"{bar(filled, _BAR)} {done} of {total} · {tokens / spent:.0f} tok/s{left}"
         say_over(line[: shutil.get_terminal_size((80, 24)).columns - 1])
         activity.line_open(True)
 

@@ -76,7 +76,6 @@ def bench(
             working.tell("measuring", f"{where}, prompt {step.prompt + 1} of {step.prompts}")
         _show(measuring.results, shown, working, as_json=as_json)
         working.clear()
-        unfinished.hold("")
     if as_json:
         write(json_line(_report(measuring.results, facts)))
     else:

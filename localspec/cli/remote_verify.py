@@ -51,7 +51,6 @@ def verify(
             working.tell("comparing", f"{result.replies} of {len(prompts)} prompts")
         result = comparing.so_far()
         working.clear()
-        unfinished.hold("")
     if not facts["speculates"]:
         tell(f"{facts['server']} does not say that it speculates; there may be nothing to check")
     report = json_line(_report(result) | {"model": facts})

@@ -24,7 +24,7 @@ from localspec.cli.flags import (
     sort_flags,
     with_jobs,
 )
-from localspec.cli.output import say, tell
+from localspec.cli.output import in_terminal, say, tell
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
 from localspec.core.files import defects, paths
@@ -178,7 +178,7 @@ def command(model: str | None, **flags: Any) -> int:
         return Serving(settings, options, front)
 
     if own["tui"]:
-        if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        if not in_terminal():
             raise UsageError("--tui needs a terminal; leave it out to have the log as lines")
         view = interface.module("serve_view")
         code: int = view.run(make)

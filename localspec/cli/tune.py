@@ -58,7 +58,6 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         if ctrl_c.pressed:
             raise Interrupted(UNFINISHED)
         lab.save_costs()
-        unfinished.hold("")
     chosen = _chosen(costs)
     if as_json:
         found = _found(threads, kernels, costs.curve(), costs.drafts(), chosen, complete=True)

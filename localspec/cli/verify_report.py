@@ -79,7 +79,6 @@ def compare(
             working.tell(stage, f"{row.replies // words.each} of {prompts} prompts")
         result = comparing.so_far()
         working.clear()
-        unfinished.hold("")
     if as_json:
         write(json_line(report(result, words) | {"model": facts}))
     else:

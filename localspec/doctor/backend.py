@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localspec.compiling import own_build
+from localspec.compiling.llama_source import VERSION
 from localspec.core.units import size_text
 from localspec.doctor.findings import LIBRARY, Finding, in_checkout
 
@@ -153,5 +154,5 @@ def reinstall() -> str:
         return "localspec build-llama --remove"
     return (
         f"{shlex.quote(sys.executable)} -m pip install --no-cache-dir --force-reinstall --no-deps "
-        "--no-binary llama-cpp-python llama-cpp-python==0.3.36"
+        f"--no-binary llama-cpp-python llama-cpp-python=={VERSION}"
     )
