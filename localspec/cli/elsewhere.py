@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from localspec.cli.flags import LOADING
 from localspec.cli.output import confirm
 from localspec.cli.working import open_runtime
 from localspec.config import running_servers
-from localspec.core import settings_schema as schema
 from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
 from localspec.core.sampling_params import Sampling
-from localspec.core.setting_spec import Scope
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer
@@ -29,25 +28,22 @@ if TYPE_CHECKING:
     from localspec.runtime import Runtime
 
 AUTO = "auto"
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def url_flag(function: _Function) -> _Function:
-    """``--url``."""
-    return click.option(
-        "--url",
-        metavar="URL",
-        help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; -m names its model.",
-    )(function)
-
-
-def plain_url_flag(function: _Function) -> _Function:
-    """``--plain-url``."""
-    return click.option(
-        "--plain-url",
-        metavar="URL",
-        help="With --url: a server of the same model without speculation, to compare with.",
-    )(function)
+url_flag = click.option(
+    "--url",
+    metavar="URL",
+    help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; -m names its model.",
+)
+plain_url_flag = click.option(
+    "--plain-url",
+    metavar="URL",
+    help="With --url: a server of the same model without speculation, to compare with.",
+)
+connect_flag = click.option(
+    "--connect",
+    metavar="URL|auto",
+    help="Use a running `localspec serve`; auto finds one of yours on this machine.",
+)
 
 
 @contextlib.contextmanager
@@ -78,15 +74,6 @@ def compared(
         if len(found) > 1 and found[1].info.speculation.state == "on":
             raise UsageError(f"{plain_url} speculates itself; start it without, to compare with it")
         yield found[0], found[1] if len(found) > 1 else None
-
-
-def connect_flag(function: _Function) -> _Function:
-    """``--connect``."""
-    return click.option(
-        "--connect",
-        metavar="URL|auto",
-        help="Use a running `localspec serve`; auto finds one of yours on this machine.",
-    )(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +149,8 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
     """
     from localspec.models.catalog.portable import portable
 
-    context = click.get_current_context()
-    for spec in schema.of(Scope.LOAD):
-        source = context.get_parameter_source(spec.name)
-        if spec is not schema.MODEL and source is ParameterSource.COMMANDLINE:
-            return None
+    if _loading_flag() is not None:
+        return None
     names = {portable(options.model)}
     same = [s for s in running_servers.running() if names & {s.model, s.target}]
     for server in _answering(same):
@@ -242,11 +226,12 @@ def require_no_loading(url: str) -> None:
     Raises:
         UsageError: one was given.
     """
-    context = click.get_current_context()
-    for spec in schema.of(Scope.LOAD):
-        if spec is schema.MODEL:
-            continue
-        if context.get_parameter_source(spec.name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{spec.flag} is for a model that is loaded here; {url} decides that itself"
-            )
+    if flag := _loading_flag():
+        raise UsageError(f"{flag} is for a model that is loaded here; {url} decides that itself")
+
+
+def _loading_flag() -> str | None:
+    """A flag that says how a model is loaded, if the user gave one."""
+    source = click.get_current_context().get_parameter_source
+    given = (spec for spec in LOADING if source(spec.name) is ParameterSource.COMMANDLINE)
+    return next((spec.flag for spec in given), None)

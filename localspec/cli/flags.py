@@ -174,10 +174,17 @@ def _together(
     return lambda _context, _parameter, given: spec.check(list(given))
 
 
-def _apply(function: _Function, specs: tuple[SettingSpec[Any], ...]) -> _Function:
-    for spec in reversed(specs):
-        function = setting_option(spec)(function)
-    return function
+def several(
+    *options: Callable[[_Function], _Function],
+) -> Callable[[_Function], _Function]:
+    """All these flags, in their order."""
+
+    def add(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 def _choose_preset(context: click.Context, _: click.Parameter, name: str | None) -> None:
@@ -185,18 +192,17 @@ def _choose_preset(context: click.Context, _: click.Parameter, name: str | None)
         context.meta[PRESET] = presets.called(name)
 
 
-def preset_flag(function: _Function) -> _Function:
-    """``--preset``: read before all others, since it holds values for them."""
-    return click.option(
-        "--preset",
-        metavar="NAME",
-        envvar="LOCALSPEC_PRESET",
-        shell_complete=complete.presets,
-        help="Use the system message and settings of [presets.NAME] in config.toml.",
-        is_eager=True,
-        expose_value=False,
-        callback=_choose_preset,
-    )(function)
+preset_flag = click.option(
+    "--preset",
+    metavar="NAME",
+    envvar="LOCALSPEC_PRESET",
+    shell_complete=complete.presets,
+    help="Use the system message and settings of [presets.NAME] in config.toml.",
+    is_eager=True,
+    expose_value=False,
+    callback=_choose_preset,
+)
+"""Read before all others, since it holds values for them."""
 
 
 def chosen_preset() -> Preset | None:
@@ -238,15 +244,13 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
     return click.argument("model", required=False, shell_complete=complete.models)(option(command))
 
 
-def model_flags(function: _Function) -> _Function:
-    """Add the flags of all settings of the scope LOAD but MODEL itself."""
-    specs = tuple(spec for spec in schema.of(Scope.LOAD) if spec is not schema.MODEL)
-    return _apply(function, specs)
-
-
-def sampling_flags(function: _Function) -> _Function:
-    """How to sample, the seed and the length of a reply."""
-    return _apply(function, (*schema.of(Scope.SAMPLING), schema.SEED, schema.MAX_TOKENS))
+LOADING = tuple(spec for spec in schema.of(Scope.LOAD) if spec is not schema.MODEL)
+model_flags = several(*map(setting_option, LOADING))
+"""The flags of all settings of the scope LOAD but MODEL itself."""
+sampling_flags = several(
+    *map(setting_option, (*schema.of(Scope.SAMPLING), schema.SEED, schema.MAX_TOKENS))
+)
+"""How to sample, the seed and the length of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +278,7 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> SharedFlags:
 
 
 def _sorted(model: str | None, flags: dict[str, Any]) -> SharedFlags:
-    loading: dict[str, Any] = {
-        spec.python_name: flags[spec.name]
-        for spec in schema.of(Scope.LOAD)
-        if spec is not schema.MODEL
-    }
+    loading: dict[str, Any] = {spec.python_name: flags[spec.name] for spec in LOADING}
     drafter = flags["drafter"]
     loading["drafter"] = names_of(drafter) if drafter is not None else None
     options = Options(model=_model() if model is None else model, **loading)

@@ -177,8 +177,12 @@ def say_block(text: str) -> None:
 def say_over(text: str) -> None:
     """Write a line of progress over the present line of stderr, if that is a terminal."""
     if sys.stderr.isatty():
+        import shutil  # here: help does without
+
+        line = safe_line(text)[: shutil.get_terminal_size((80, 24)).columns - 1]
         # For click, colour is any escape sequence: without it they would be taken out.
-        click.echo(f"\r{safe_line(text)}\x1b[K", err=True, nl=False, color=True)
+        click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
+        activity.line_open(bool(text))
 
 
 def bar(filled: int, width: int) -> str:
