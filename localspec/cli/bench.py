@@ -102,7 +102,6 @@ def command(
     from localspec.bench.peers import comparisons
     from localspec.bench.speedup import Measuring
     from localspec.cli import bench_against, bench_report
-    from localspec.cli.bench_rows import JsonRows, TextRows
 
     asked = sort_flags(model, flags)
     options = dataclasses.replace(asked.options, sees=bool(pictures))
@@ -125,9 +124,9 @@ def command(
         working = Working(ctrl_c)
         with Unfinished() as unfinished:
             rows = (
-                JsonRows(unfinished, working, info)
+                bench_report.JsonRows(unfinished, working, info)
                 if as_json
-                else TextRows(
+                else bench_report.TextRows(
                     unfinished,
                     working,
                     expected=len(chosen) * len(temperatures),
