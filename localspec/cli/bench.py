@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
+from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
 from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
@@ -62,8 +62,8 @@ _PEER_LENGTH = 3
     help="Draft lengths of that program; may be repeated.",
 )
 @image_flag
-@elsewhere.url_flag
-@elsewhere.plain_url_flag
+@url_flag
+@plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 @model_flags
 @sampling_flags
@@ -91,13 +91,13 @@ def command(
     Programs for --against are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
-    pictures = read_images(images)
-    require_messages(pictures, raw=False, url=url or plain_url)
+    pictures, servers = read_images(images), Servers.named(url, plain_url, model)
+    require_messages(pictures, raw=False, url=url)
     if pictures and peers:
         raise UsageError("--against compares texts alone; leave out --image")
-    if url is not None or plain_url is not None:
+    if servers is not None:
         _require_local(details=details, history=history, peers=peers, plot=plot)
-        return _elsewhere(url, plain_url, model, names, flags, as_json=as_json)
+        return _elsewhere(servers, names, flags, as_json=as_json)
     contain()
     from localspec.bench.peers import comparisons
     from localspec.bench.speedup import Measuring
@@ -173,24 +173,16 @@ def _require_local(**given: object) -> None:
 
 
 def _elsewhere(
-    url: str | None,
-    plain_url: str | None,
-    model: str | None,
-    names: tuple[str, ...],
-    flags: dict[str, Any],
-    *,
-    as_json: bool,
+    servers: Servers, names: tuple[str, ...], flags: dict[str, Any], *, as_json: bool
 ) -> int:
     """Measure a server."""
     from localspec.cli.remote_bench import bench
 
-    asked = sort_flags(model, flags)
-    if url is None:
-        raise UsageError("--plain-url is what --url is compared with; give that too")
+    asked = sort_flags(servers.model, flags)
     temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     most = asked.max_tokens or _MAX_TOKENS
     workloads, sampling = _chosen(names, tools=False), asked.sampling
-    whole = bench(url, plain_url, model, workloads, temperatures, most, sampling, as_json=as_json)
+    whole = bench(servers, workloads, temperatures, most, sampling, as_json=as_json)
     return 0 if whole else 1
 
 

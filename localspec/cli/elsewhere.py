@@ -46,36 +46,6 @@ connect_flag = click.option(
 )
 
 
-@contextlib.contextmanager
-def compared(
-    url: str,
-    plain_url: str | None,
-    model: str | None,
-    cancelled: Callable[[], bool],
-    sampling: Sampling | None = None,
-) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
-    """A server, and one to compare it with, both connected.
-
-    Raises:
-        UsageError: no address or key, or the plain server speculates.
-        LocalspecError: one of them does not answer.
-    """
-    from localspec.remote.blocking import BlockingClient
-
-    with contextlib.ExitStack() as stack:
-        found = []
-        for text in (url, plain_url):
-            if text is None:
-                continue
-            server = chosen(text, model, sampling or Sampling())
-            assert server is not None
-            found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
-            model = model if found[-1].client.found is None else found[-1].client.found.model
-        if len(found) > 1 and found[1].info.speculation.state == "on":
-            raise UsageError(f"{plain_url} speculates itself; start it without, to compare with it")
-        yield found[0], found[1] if len(found) > 1 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     """A server that answers in place of a model of this machine."""
@@ -105,6 +75,54 @@ class Elsewhere:
         from localspec.remote.client import RemoteClient
 
         return RemoteClient(self.address, self.key, model=self.model, sampling=self.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The server of ``--url``, and that of ``--plain-url`` to compare it with."""
+
+    url: str
+    plain_url: str | None
+    model: str | None
+
+    @classmethod
+    def named(cls, url: str | None, plain_url: str | None, model: str | None) -> Servers | None:
+        """Those of the flags; None without any.
+
+        Raises:
+            UsageError: the plain one alone.
+        """
+        if url is None and plain_url is not None:
+            raise UsageError("--plain-url is what --url is compared with; give that too")
+        return None if url is None else cls(url, plain_url, model)
+
+    @contextlib.contextmanager
+    def connected(
+        self, cancelled: Callable[[], bool], sampling: Sampling | None = None
+    ) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
+        """Both, connected.
+
+        Raises:
+            UsageError: no address or key, or the plain server speculates.
+            LocalspecError: one of them does not answer.
+        """
+        from localspec.remote.blocking import BlockingClient
+
+        model, found = self.model, []
+        with contextlib.ExitStack() as stack:
+            for text in (self.url, self.plain_url):
+                if text is None:
+                    continue
+                server = chosen(text, model, sampling or Sampling())
+                assert server is not None
+                found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
+                model = model if found[-1].client.found is None else found[-1].client.found.model
+            plain = found[1] if len(found) > 1 else None
+            if plain is not None and plain.info.speculation.state == "on":
+                raise UsageError(
+                    f"{self.plain_url} speculates itself; start it without, to compare with it"
+                )
+            yield found[0], plain
 
 
 def chosen(url: str | None, model: str | None, sampling: Sampling) -> Elsewhere | None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere
 from localspec.cli.containment import contain
+from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
 from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
@@ -37,8 +37,8 @@ _MAX_TOKENS = 128
     help="Compare replies beside N - 1 others with plain ones alone.",
 )
 @image_flag
-@elsewhere.url_flag
-@elsewhere.plain_url_flag
+@url_flag
+@plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 @model_flags
 @sampling_flags
@@ -62,10 +62,12 @@ def command(
     replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if a
     divergence is not a near-tie of the target's logits.
     """
-    pictures = read_images(images)
-    require_messages(pictures, raw=False, url=url or plain_url)
-    if url is not None or plain_url is not None:
-        return _elsewhere(url, plain_url, model, prompts, limit, together, flags, as_json=as_json)
+    pictures, servers = read_images(images), Servers.named(url, plain_url, model)
+    require_messages(pictures, raw=False, url=url)
+    if servers is not None:
+        if together is not None:
+            raise UsageError("--together is for a model that is loaded here; leave it out")
+        return _elsewhere(servers, prompts, limit, flags, as_json=as_json)
     contain()
     from localspec.bench.exactness import Comparing
     from localspec.bench.together import ComparingTogether
@@ -111,12 +113,9 @@ def command(
 
 
 def _elsewhere(
-    url: str | None,
-    plain_url: str | None,
-    model: str | None,
+    servers: Servers,
     prompts: str | None,
     limit: int | None,
-    together: int | None,
     flags: dict[str, Any],
     *,
     as_json: bool,
@@ -125,18 +124,14 @@ def _elsewhere(
     from localspec.bench.workloads import VERIFY
     from localspec.cli.remote_verify import verify
 
-    asked = sort_flags(model, flags)
-    if url is None:
-        raise UsageError("--plain-url is what --url is compared with; give that too")
-    if together is not None:
-        raise UsageError("--together is for a model that is loaded here; leave it out")
+    asked = sort_flags(servers.model, flags)
     if given("temperature") and asked.sampling.temperature:
         raise UsageError(
             "a server is checked at temperature 0: sampling there has noise of its own"
         )
     texts = (_read(prompts) if prompts else list(VERIFY))[:limit]
     most = asked.max_tokens or _MAX_TOKENS
-    exact = verify(url, plain_url, model, texts, most, as_json=as_json)
+    exact = verify(servers, texts, most, as_json=as_json)
     return 0 if exact else 1
 
 
