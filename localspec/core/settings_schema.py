@@ -15,8 +15,6 @@ from typing import Any, Final
 from localspec.core import adapter_list, drafter_registry, sampler_settings
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
 
-DRAFTERS = drafter_registry.NAMES
-"""Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.decode.verifiers`, which needs numpy."""
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -118,7 +116,7 @@ DRAFTER: SettingSpec[str | None] = SettingSpec(
     scope=Scope.LOAD,
     default=None,
     help="drafters by preference, with commas; off = plain decoding",
-    choices=DRAFTERS,
+    choices=drafter_registry.NAMES,
     alone=drafter_registry.OFF,
     auto=True,
     metavar="NAMES",
