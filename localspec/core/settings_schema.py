@@ -10,6 +10,7 @@ starts sooner that way.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from localspec.core import adapter_list, drafter_registry, sampler_settings
@@ -33,6 +34,20 @@ def _switch(name: str, about: str, **more: Any) -> SettingSpec[bool]:
 def _layers(name: str, about: str) -> SettingSpec[int | None]:
     """A number of layers, or as many as suit this machine."""
     return SettingSpec(name, Kind.WHOLE, Scope.LOAD, None, about, 0, _LARGEST, auto=True)
+
+
+def _files(name: str, what: str, reads: Callable[[str | Sequence[str]], str]) -> SettingSpec[str]:
+    """Files that the target is computed with, each at a scale; by default none."""
+    return SettingSpec(
+        name,
+        Kind.LIST,
+        Scope.LOAD,
+        default="[]",
+        help=f"{what} in a .gguf file, at a scale (1); may be given several times",
+        metavar="FILE[:SCALE]",
+        reads=reads,
+        repeated=True,
+    )
 
 
 def _word(name: str, about: str, *choices: str) -> SettingSpec[str]:
@@ -79,26 +94,8 @@ MMPROJ: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="FILE",
 )
-LORA: SettingSpec[str] = SettingSpec(
-    name="lora",
-    kind=Kind.LIST,
-    scope=Scope.LOAD,
-    default="[]",
-    help="LoRA adapter in a .gguf file, at a scale (1); may be given several times",
-    metavar="FILE[:SCALE]",
-    reads=adapter_list.read,
-    repeated=True,
-)
-CONTROL_VECTOR: SettingSpec[str] = SettingSpec(
-    name="control_vector",
-    kind=Kind.LIST,
-    scope=Scope.LOAD,
-    default="[]",
-    help="control vector in a .gguf file, at a scale (1); may be given several times",
-    metavar="FILE[:SCALE]",
-    reads=adapter_list.read_vectors,
-    repeated=True,
-)
+LORA = _files("lora", "LoRA adapter", adapter_list.read)
+CONTROL_VECTOR = _files("control_vector", "control vector", adapter_list.read_vectors)
 REQUIRE_DRAFT = _switch("require_draft", "fail if the draft model cannot be used", in_presets=False)
 VERIFIER = SettingSpec(
     name="verifier",
