@@ -82,7 +82,7 @@ def compare(
     if as_json:
         write(json_line(report(result, words) | {"model": facts}))
     else:
-        write(in_lines([*closing(result, words), *_about(facts)]))
+        write(in_lines([*closing_lines(result, words), *_about(facts)]))
     return result.exact
 
 
@@ -139,7 +139,7 @@ def _incomplete(result: Verification | CompanyVerification) -> list[str]:
     return lines if result.exact else [*lines, NOT_EXACT]
 
 
-def closing(result: Verification | CompanyVerification, words: Words) -> list[str]:
+def closing_lines(result: Verification | CompanyVerification, words: Words) -> list[str]:
     """The conclusion from all rows."""
     total, diverged = _counts(result)
     if not result.exact:

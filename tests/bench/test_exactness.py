@@ -12,7 +12,7 @@ from conftest import Files
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
-from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing, report
+from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing_lines, report
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -88,7 +88,7 @@ def test_strict_replies_whose_logits_differ_are_not_called_exact() -> None:
     same = SettingComparison(0.0, 1, 1, 4, 0, 0, 4, ())
     found = Verification(0.5, 0.1, (same,), {1: 4}, strict=True)
     assert not found.exact
-    assert closing(found, DRAFTED)[-1] == NOT_EXACT
+    assert closing_lines(found, DRAFTED)[-1] == NOT_EXACT
 
 
 def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:
