@@ -29,19 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from localspec.core import codec
 from localspec.core.errors import ChatsError, UsageError
-from localspec.core.events import (
-    Examination,
-    Finished,
-    Loading,
-    Message,
-    ModelInfo,
-    Reply,
-)
+from localspec.core.events import Examination, Finished, Loading, Message, ModelInfo, Reply
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.options import Options
@@ -312,12 +304,7 @@ class Runtime:
         """The runtime itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free everything."""
         self.close()
 

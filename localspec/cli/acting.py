@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from localspec.chats.calls import SavedCall, reply_messages
-from localspec.cli.flags import chosen_preset
+from localspec.cli.flags import chosen_preset, several
 from localspec.cli.output import tell
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
@@ -31,26 +31,25 @@ if TYPE_CHECKING:
     from localspec.tools.written_calls import WrittenCalls
 
 T = TypeVar("T")
-_F = TypeVar("_F", bound=Callable[..., Any])
 _LOOK_SECONDS = 0.05
 _BRIEF = 120
 """Characters of a call and of its result in a line on stderr."""
 
 
-def tool_flags(function: _F) -> _F:
-    """``--allow-tool`` and ``--folder``."""
-    function = click.option(
+tool_flags = several(
+    click.option(
+        "--folder",
+        metavar="PATH",
+        help="Let the model list, read and search files below this folder.",
+    ),
+    click.option(
         "--allow-tool",
         "allowed",
         multiple=True,
         metavar="NAME",
         help="Let the model call this tool of mcp.json: server/tool, or server/*. Repeatable.",
-    )(function)
-    return click.option(
-        "--folder",
-        metavar="PATH",
-        help="Let the model list, read and search files below this folder.",
-    )(function)
+    ),
+)
 
 
 def require_alone(names: Sequence[str], folder: str | None, others: Sequence[object]) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
-from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
+from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from localspec.bench.peers import Setting
     from localspec.bench.speedup import Bench
     from localspec.bench.workloads import Workload
-    from localspec.cli.bench_rows import Rows
     from localspec.core.events import ModelInfo
     from localspec.core.options import Options
     from localspec.runtime import Runtime
@@ -63,8 +62,8 @@ _PEER_LENGTH = 3
     help="Draft lengths of that program; may be repeated.",
 )
 @image_flag
-@elsewhere.url_flag
-@elsewhere.plain_url_flag
+@url_flag
+@plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 @model_flags
 @sampling_flags
@@ -92,18 +91,17 @@ def command(
     Programs for --against are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
-    pictures = read_images(images)
-    require_messages(pictures, raw=False, url=url or plain_url)
+    pictures, servers = read_images(images), Servers.named(url, plain_url, model)
+    require_messages(pictures, raw=False, url=url)
     if pictures and peers:
         raise UsageError("--against compares texts alone; leave out --image")
-    if url is not None or plain_url is not None:
+    if servers is not None:
         _require_local(details=details, history=history, peers=peers, plot=plot)
-        return _elsewhere(url, plain_url, model, names, flags, as_json=as_json)
+        return _elsewhere(servers, names, flags, as_json=as_json)
     contain()
     from localspec.bench.peers import comparisons
     from localspec.bench.speedup import Measuring
     from localspec.cli import bench_against, bench_report
-    from localspec.cli.bench_rows import JsonRows, TextRows
 
     asked = sort_flags(model, flags)
     options = dataclasses.replace(asked.options, sees=bool(pictures))
@@ -111,7 +109,7 @@ def command(
     if plot is not None:
         bench_report.require_matplotlib()
     bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
-    temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
     with CtrlC() as ctrl_c, open_runtime(options, lambda: ctrl_c.pressed) as runtime:
         ctrl_c.on_first = runtime.interrupt
@@ -125,10 +123,10 @@ def command(
         )
         working = Working(ctrl_c)
         with Unfinished() as unfinished:
-            rows: Rows = (
-                JsonRows(unfinished, working, info)
+            rows = (
+                bench_report.JsonRows(unfinished, working, info)
                 if as_json
-                else TextRows(
+                else bench_report.TextRows(
                     unfinished,
                     working,
                     expected=len(chosen) * len(temperatures),
@@ -175,30 +173,17 @@ def _require_local(**given: object) -> None:
 
 
 def _elsewhere(
-    url: str | None,
-    plain_url: str | None,
-    model: str | None,
-    names: tuple[str, ...],
-    flags: dict[str, Any],
-    *,
-    as_json: bool,
+    servers: Servers, names: tuple[str, ...], flags: dict[str, Any], *, as_json: bool
 ) -> int:
     """Measure a server."""
     from localspec.cli.remote_bench import bench
 
-    asked = sort_flags(model, flags)
-    if url is None:
-        raise UsageError("--plain-url is what --url is compared with; give that too")
-    temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
+    asked = sort_flags(servers.model, flags)
+    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     most = asked.max_tokens or _MAX_TOKENS
     workloads, sampling = _chosen(names, tools=False), asked.sampling
-    whole = bench(url, plain_url, model, workloads, temperatures, most, sampling, as_json=as_json)
+    whole = bench(servers, workloads, temperatures, most, sampling, as_json=as_json)
     return 0 if whole else 1
-
-
-def _given(flag: str) -> bool:
-    source = click.get_current_context().get_parameter_source(flag)
-    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _setting(runtime: Runtime) -> Setting:

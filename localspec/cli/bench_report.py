@@ -1,4 +1,4 @@
-"""The output of `localspec bench`: a table, details, JSON, a plot."""
+"""The output of `localspec bench`: rows as they are measured, details, JSON, a plot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localspec.cli.output import in_lines, json_line, write
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import whole_file
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from localspec.bench.history import Past
     from localspec.bench.peers import Compared
     from localspec.bench.speedup import Bench, Measured
+    from localspec.cli.containment import Unfinished
+    from localspec.cli.working import Working
     from localspec.core.events import ModelInfo
 
 HEAD = "WORKLOAD     TEMP × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND  K BOUND OUTSIDE"
@@ -51,11 +54,6 @@ def report(
         "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
         "threads": info.threads,
     }
-
-
-def table(result: Bench) -> list[str]:
-    """One line for each workload, at most 80 columns, and the conclusion."""
-    return [HEAD, *(row(m) for m in result.results), *closing(result)]
 
 
 def closing(result: Bench) -> list[str]:
@@ -124,13 +122,6 @@ def changes(result: Bench, past: Past | None, threads: int) -> list[str]:
     return lines
 
 
-def peers(compared: Sequence[Compared]) -> list[str]:
-    """Comparison with other programs; speeds are relative to our plain decoding next to them."""
-    if not compared:
-        return []
-    return ["", PEER_HEAD, *map(peer_row, compared), *PEER_CLOSING]
-
-
 PEER_HEAD = "PEER                     WORKLOAD     TEMP × PLAIN  OURS TOK/ROUND  OURS  SAME"
 PEER_CLOSING = (
     "× PLAIN: decoding speed by that of our plain decoding, measured in turns;",
@@ -145,6 +136,104 @@ def peer_row(c: Compared) -> str:
         f"{c.peer:<24} {c.workload:<12} {c.temperature:>4g} {c.ratio:>7.2f} {c.ours:>5.2f} "
         f"{rounds:>9} {c.our_tokens_per_round:>5.2f}  {c.same}/{c.prompts}"
     )
+
+
+class TextRows:
+    """Prints a table row by row."""
+
+    def __init__(
+        self,
+        unfinished: Unfinished,
+        working: Working,
+        *,
+        expected: int,
+        details: bool,
+        history: bool,
+        threads: int,
+    ) -> None:
+        """``expected`` is the number of rows in all."""
+        self._unfinished, self._working = unfinished, working
+        self._expected, self._threads = expected, threads
+        self._details, self._history = details, history
+        self._rows = 0
+        self._peers = 0
+
+    def grown(self, so_far: Bench) -> None:
+        """Print new rows; more are to come."""
+        head = [] if self._rows else [HEAD]
+        rows = so_far.results[self._rows :]
+        if rows:
+            self._print([*head, *map(row, rows)])
+        self._rows += len(rows)
+        count = f"incomplete: {self._rows} of {self._expected} rows"
+        self._unfinished.hold(in_lines([count, *closing(so_far)]))
+
+    def done(self, result: Bench, past: Past | None) -> None:
+        """Print the conclusion from all rows."""
+        self.grown(result)
+        lines = closing(result)
+        if self._details:
+            lines += ["", *details(result)]
+        if self._history:
+            lines += ["", *changes(result, past, self._threads)]
+        self._unfinished.hold("")
+        self._print(lines)
+
+    def compared(self, rows: Sequence[Compared]) -> None:
+        """Print new rows of peers."""
+        head = [] if self._peers else ["", PEER_HEAD]
+        self._print([*head, *map(peer_row, rows[self._peers :])])
+        self._peers = len(rows)
+        self._unfinished.hold(in_lines(["incomplete: not all rows of peers", *PEER_CLOSING]))
+
+    def end(self) -> None:
+        """Print what follows the last row."""
+        self._working.clear()
+        self._unfinished.hold("")
+        if self._peers:
+            write(in_lines(PEER_CLOSING))
+
+    def _print(self, lines: Sequence[str]) -> None:
+        self._working.clear()
+        write(in_lines(lines))
+
+
+class JsonRows:
+    """Prints one JSON object at the end; called as `TextRows` is."""
+
+    def __init__(self, unfinished: Unfinished, working: Working, info: ModelInfo) -> None:
+        """``info`` describes the model in the object."""
+        self._unfinished, self._working, self._info = unfinished, working, info
+        self._result: Bench | None = None
+        self._past: Past | None = None
+        self._peers: tuple[Compared, ...] = ()
+
+    def grown(self, so_far: Bench) -> None:
+        """See `TextRows`."""
+        self._result = so_far
+        self._unfinished.hold(self._line(complete=False))
+
+    def done(self, result: Bench, past: Past | None) -> None:
+        """See `TextRows`."""
+        self._past = past
+        self.grown(result)
+
+    def compared(self, rows: Sequence[Compared]) -> None:
+        """See `TextRows`."""
+        self._peers = tuple(rows)
+        self._unfinished.hold(self._line(complete=False))
+
+    def end(self) -> None:
+        """See `TextRows`."""
+        self._working.clear()
+        line = self._line(complete=True)
+        self._unfinished.hold("")
+        write(line)
+
+    def _line(self, *, complete: bool) -> str:
+        assert self._result is not None, "a benchmark has at least one step"
+        found = report(self._result, self._info, self._peers, self._past, complete=complete)
+        return json_line(found)
 
 
 def require_matplotlib() -> None:

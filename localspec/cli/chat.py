@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.chats.calls import calls_as_text
 from localspec.chats.schema import default_path
@@ -22,16 +20,19 @@ from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
     SharedFlags,
     chosen_preset,
+    given,
     model_argument,
     model_flags,
     preset_flag,
     sampling_flags,
     setting_option,
     sort_flags,
+    system_message,
+    with_jobs,
 )
 from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import LARGEST_TEXT, decode, tell, write
+from localspec.cli.output import LARGEST_TEXT, decode, in_terminal, tell, write
 from localspec.config import allow_tools
 from localspec.core import settings_schema as schema
 from localspec.core.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
@@ -83,7 +84,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
-    chat, given = _resumed(resume, last=last), model
+    chat, named = _resumed(resume, last=last), model
     there = split_model(chat.info.model) if chat is not None and model is None else None
     instead = ""
     if there is not None and (url, connect) == (None, None):
@@ -97,27 +98,20 @@ def command(
         flags["draft"] = flags["draft"] or draft_of(chat)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
-    if system is None and preset is not None:
-        system = preset.system
+    system = system_message(system)
     if url is not None and connect is not None:
         raise UsageError("--url and --connect name two servers; give one of them")
     require_alone(allowed, folder, (url, connect))
     server = elsewhere.chosen(url, model, asked.sampling)
-    server = server or elsewhere.connected(connect, given, asked.sampling)
+    server = server or elsewhere.connected(connect, named, asked.sampling)
     # The interface draws on stderr, so that has to be the terminal as well.
-    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
+    if not plain and in_terminal():
         server = server or elsewhere.offered(asked.options, asked.sampling)
         if server is not None:
             return _over(server, asked, system, chat, instead)
         screen = interface.module("in_terminal")
-        options, source = asked.options, click.get_current_context().get_parameter_source
-        if (
-            source(schema.JOBS.name) is ParameterSource.DEFAULT
-            and options.parallel == schema.JOBS.default
-        ):
-            options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
         code: int = screen.run(
-            options,
+            with_jobs(asked.options, schema.SPARE_JOBS),
             asked.sampling,
             asked.max_tokens,
             asked.seed,
@@ -165,13 +159,8 @@ def _first_start() -> bool:
     """Whether this is a user's first chat, asked for without any argument: it begins with the race
     that `localspec demo` shows. Only once, whether it is watched or left.
     """
-    context = click.get_current_context()
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
-    if given - {"kernels"}:  # LOCALSPEC_KERNELS may compare kernels: a first start all the same
+    # LOCALSPEC_KERNELS may compare kernels: a first start all the same.
+    if any(given(name) for name in click.get_current_context().params if name != "kernels"):
         return False
     return not default_path().exists() and note_race()
 

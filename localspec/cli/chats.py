@@ -236,8 +236,8 @@ def _load(name: str) -> Chat:
         return store.load(_find(store, name).id)
 
 
-def to_resume(name: str | None, *, last: bool) -> Chat | None:
-    """The chat of `chat -c` or `chat --resume`; None for a new one.
+def to_resume(name: str | None, *, last: bool) -> Chat:
+    """The chat of `chat -c` or `chat --resume`.
 
     Raises:
         UsageError: both were given.
@@ -245,7 +245,7 @@ def to_resume(name: str | None, *, last: bool) -> Chat | None:
     """
     if name is not None and last:
         raise UsageError("--continue and --resume exclude each other")
-    return _load(name or "last") if name is not None or last else None
+    return _load(name or "last")
 
 
 def _described(listed: Listed) -> dict[str, Any]:

@@ -29,8 +29,6 @@ from localspec.core.processes import activity
 if TYPE_CHECKING:
     from localspec.cli.supervisor import Record
 
-_SET_DEATH_SIGNAL = 1
-"""prctl's PR_SET_PDEATHSIG."""
 _record: Record | None = None
 """The memory shared with the supervising parent, if there is one."""
 
@@ -90,9 +88,9 @@ def _take_what_is_passed_on(passed_as: Mapping[int, int]) -> None:
 
 def _die_with(parent: int) -> None:
     """Let the kernel end this process when its parent is killed."""
-    import ctypes
+    from localspec.core.processes.children import end_with_parent
 
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,7 @@ import click
 from localspec.cli import interface
 from localspec.cli.interface import note_race
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import say_over, write, write_line
+from localspec.cli.output import in_terminal, say_over, write, write_line
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.units import size
@@ -30,7 +29,7 @@ def command(*, plain: bool) -> int:
     The embedded pair is grown to the cost of a large model, by weights that are zero: the same
     text, about 15 tokens per second. Its files are deleted afterwards.
     """
-    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
+    if not plain and in_terminal():
         screen = interface.module("in_terminal")
         note_race()  # the first chat need not show it again
         code: int = screen.run(Options(), Sampling(), race=True)

@@ -24,11 +24,11 @@ _INDENT = " " * 12
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 def command(*, offline: bool, as_json: bool) -> int:
     """Check Python, llama.cpp, devices, memory, folders, the Hub and the embedded pair."""
-    from localspec.doctor import InProcessExaminer, SeparateExaminer, diagnose
+    from localspec.doctor import diagnose, examiner
 
-    examiner = SeparateExaminer() if contained() else InProcessExaminer()
+    examine = examiner.apart if contained() else examiner.here
     findings = []
-    for finding in diagnose(offline=offline, examiner=examiner):
+    for finding in diagnose(offline=offline, examine=examine):
         findings.append(finding)
         if not as_json:
             _show(finding)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from localspec.cli.flags import LOADING
 from localspec.cli.output import confirm
 from localspec.cli.working import open_runtime
 from localspec.config import running_servers
-from localspec.core import settings_schema as schema
 from localspec.core.errors import AccessError, ModelNotFoundError, UsageError
 from localspec.core.sampling_params import Sampling
-from localspec.core.setting_spec import Scope
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer
@@ -29,64 +28,22 @@ if TYPE_CHECKING:
     from localspec.runtime import Runtime
 
 AUTO = "auto"
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
-def url_flag(function: _Function) -> _Function:
-    """``--url``."""
-    return click.option(
-        "--url",
-        metavar="URL",
-        help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; -m names its model.",
-    )(function)
-
-
-def plain_url_flag(function: _Function) -> _Function:
-    """``--plain-url``."""
-    return click.option(
-        "--plain-url",
-        metavar="URL",
-        help="With --url: a server of the same model without speculation, to compare with.",
-    )(function)
-
-
-@contextlib.contextmanager
-def compared(
-    url: str,
-    plain_url: str | None,
-    model: str | None,
-    cancelled: Callable[[], bool],
-    sampling: Sampling | None = None,
-) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
-    """A server, and one to compare it with, both connected.
-
-    Raises:
-        UsageError: no address or key, or the plain server speculates.
-        LocalspecError: one of them does not answer.
-    """
-    from localspec.remote.blocking import BlockingClient
-
-    with contextlib.ExitStack() as stack:
-        found = []
-        for text in (url, plain_url):
-            if text is None:
-                continue
-            server = chosen(text, model, sampling or Sampling())
-            assert server is not None
-            found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
-            model = model if found[-1].client.found is None else found[-1].client.found.model
-        if len(found) > 1 and found[1].info.speculation.state == "on":
-            raise UsageError(f"{plain_url} speculates itself; start it without, to compare with it")
-        yield found[0], found[1] if len(found) > 1 else None
-
-
-def connect_flag(function: _Function) -> _Function:
-    """``--connect``."""
-    return click.option(
-        "--connect",
-        metavar="URL|auto",
-        help="Use a running `localspec serve`; auto finds one of yours on this machine.",
-    )(function)
+url_flag = click.option(
+    "--url",
+    metavar="URL",
+    help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; -m names its model.",
+)
+plain_url_flag = click.option(
+    "--plain-url",
+    metavar="URL",
+    help="With --url: a server of the same model without speculation, to compare with.",
+)
+connect_flag = click.option(
+    "--connect",
+    metavar="URL|auto",
+    help="Use a running `localspec serve`; auto finds one of yours on this machine.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +75,54 @@ class Elsewhere:
         from localspec.remote.client import RemoteClient
 
         return RemoteClient(self.address, self.key, model=self.model, sampling=self.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The server of ``--url``, and that of ``--plain-url`` to compare it with."""
+
+    url: str
+    plain_url: str | None
+    model: str | None
+
+    @classmethod
+    def named(cls, url: str | None, plain_url: str | None, model: str | None) -> Servers | None:
+        """Those of the flags; None without any.
+
+        Raises:
+            UsageError: the plain one alone.
+        """
+        if url is None and plain_url is not None:
+            raise UsageError("--plain-url is what --url is compared with; give that too")
+        return None if url is None else cls(url, plain_url, model)
+
+    @contextlib.contextmanager
+    def connected(
+        self, cancelled: Callable[[], bool], sampling: Sampling | None = None
+    ) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
+        """Both, connected.
+
+        Raises:
+            UsageError: no address or key, or the plain server speculates.
+            LocalspecError: one of them does not answer.
+        """
+        from localspec.remote.blocking import BlockingClient
+
+        model, found = self.model, []
+        with contextlib.ExitStack() as stack:
+            for text in (self.url, self.plain_url):
+                if text is None:
+                    continue
+                server = chosen(text, model, sampling or Sampling())
+                assert server is not None
+                found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
+                model = model if found[-1].client.found is None else found[-1].client.found.model
+            plain = found[1] if len(found) > 1 else None
+            if plain is not None and plain.info.speculation.state == "on":
+                raise UsageError(
+                    f"{self.plain_url} speculates itself; start it without, to compare with it"
+                )
+            yield found[0], plain
 
 
 def chosen(url: str | None, model: str | None, sampling: Sampling) -> Elsewhere | None:
@@ -162,11 +167,8 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
     """
     from localspec.models.catalog.portable import portable
 
-    context = click.get_current_context()
-    for spec in schema.of(Scope.LOAD):
-        source = context.get_parameter_source(spec.name)
-        if spec is not schema.MODEL and source is ParameterSource.COMMANDLINE:
-            return None
+    if _loading_flag() is not None:
+        return None
     names = {portable(options.model)}
     same = [s for s in running_servers.running() if names & {s.model, s.target}]
     for server in _answering(same):
@@ -242,11 +244,12 @@ def require_no_loading(url: str) -> None:
     Raises:
         UsageError: one was given.
     """
-    context = click.get_current_context()
-    for spec in schema.of(Scope.LOAD):
-        if spec is schema.MODEL:
-            continue
-        if context.get_parameter_source(spec.name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{spec.flag} is for a model that is loaded here; {url} decides that itself"
-            )
+    if flag := _loading_flag():
+        raise UsageError(f"{flag} is for a model that is loaded here; {url} decides that itself")
+
+
+def _loading_flag() -> str | None:
+    """A flag that says how a model is loaded, if the user gave one."""
+    source = click.get_current_context().get_parameter_source
+    given = (spec for spec in LOADING if source(spec.name) is ParameterSource.COMMANDLINE)
+    return next((spec.flag for spec in given), None)

@@ -6,6 +6,7 @@ variable, preset, the user's config.toml, default.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -17,12 +18,11 @@ from click.core import ParameterSource
 
 from localspec.cli import complete
 from localspec.cli.output import tell
-from localspec.config import presets, settings
+from localspec.config import presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import AUTO, Kind, Scope, SettingSpec, Value, names_of
@@ -68,8 +68,8 @@ def _place(context: click.Context, param: click.Parameter) -> str | None:
         if isinstance(preset, Preset) and name in preset.values:
             return presets.place(preset.name, name)
         try:
-            if name in settings.settings():
-                return settings.place(name)
+            if name in config_settings.settings():
+                return config_settings.place(name)
         except UsageError:  # the file is unreadable, which is the error that is reported
             return None
     return None
@@ -174,10 +174,17 @@ def _together(
     return lambda _context, _parameter, given: spec.check(list(given))
 
 
-def _apply(function: _Function, specs: tuple[SettingSpec[Any], ...]) -> _Function:
-    for spec in reversed(specs):
-        function = setting_option(spec)(function)
-    return function
+def several(
+    *options: Callable[[_Function], _Function],
+) -> Callable[[_Function], _Function]:
+    """All these flags, in their order."""
+
+    def add(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 def _choose_preset(context: click.Context, _: click.Parameter, name: str | None) -> None:
@@ -185,18 +192,17 @@ def _choose_preset(context: click.Context, _: click.Parameter, name: str | None)
         context.meta[PRESET] = presets.called(name)
 
 
-def preset_flag(function: _Function) -> _Function:
-    """``--preset``: read before all others, since it holds values for them."""
-    return click.option(
-        "--preset",
-        metavar="NAME",
-        envvar="LOCALSPEC_PRESET",
-        shell_complete=complete.presets,
-        help="Use the system message and settings of [presets.NAME] in config.toml.",
-        is_eager=True,
-        expose_value=False,
-        callback=_choose_preset,
-    )(function)
+preset_flag = click.option(
+    "--preset",
+    metavar="NAME",
+    envvar="LOCALSPEC_PRESET",
+    shell_complete=complete.presets,
+    help="Use the system message and settings of [presets.NAME] in config.toml.",
+    is_eager=True,
+    expose_value=False,
+    callback=_choose_preset,
+)
+"""Read before all others, since it holds values for them."""
 
 
 def chosen_preset() -> Preset | None:
@@ -204,6 +210,25 @@ def chosen_preset() -> Preset | None:
     context = click.get_current_context(silent=True)
     found = context.meta.get(PRESET) if context is not None else None
     return found if isinstance(found, Preset) else None
+
+
+def system_message(given: str | None) -> str | None:
+    """The system message of ``--system``, else that of the preset."""
+    preset = chosen_preset()
+    return preset.system if given is None and preset is not None else given
+
+
+def given(name: str) -> bool:
+    """Whether the running command has a value of a parameter by its flag or its variable."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
+
+
+def with_jobs(options: Options, jobs: int) -> Options:
+    """The options with so many replies at a time, where the user has not said how many."""
+    if given(schema.JOBS.name) or options.parallel != schema.JOBS.default:
+        return options
+    return dataclasses.replace(options, parallel=jobs)
 
 
 def model_argument(function: Callable[..., int]) -> Callable[..., int]:
@@ -219,15 +244,13 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
     return click.argument("model", required=False, shell_complete=complete.models)(option(command))
 
 
-def model_flags(function: _Function) -> _Function:
-    """Add the flags of all settings of the scope LOAD but MODEL itself."""
-    specs = tuple(spec for spec in schema.of(Scope.LOAD) if spec is not schema.MODEL)
-    return _apply(function, specs)
-
-
-def sampling_flags(function: _Function) -> _Function:
-    """How to sample, the seed and the length of a reply."""
-    return _apply(function, (*schema.of(Scope.SAMPLING), schema.SEED, schema.MAX_TOKENS))
+LOADING = tuple(spec for spec in schema.of(Scope.LOAD) if spec is not schema.MODEL)
+model_flags = several(*map(setting_option, LOADING))
+"""The flags of all settings of the scope LOAD but MODEL itself."""
+sampling_flags = several(
+    *map(setting_option, (*schema.of(Scope.SAMPLING), schema.SEED, schema.MAX_TOKENS))
+)
+"""How to sample, the seed and the length of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +270,7 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> SharedFlags:
         UsageError: values that are refused, alone or together.
     """
     for line in config_settings.unknown():
-        tell(f"{paths.config_dir() / 'config.toml'}: {line}")
+        tell(f"{config_settings.file()}: {line}")
     try:
         return _sorted(model, flags)
     except UsageError as error:
@@ -255,11 +278,7 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> SharedFlags:
 
 
 def _sorted(model: str | None, flags: dict[str, Any]) -> SharedFlags:
-    loading: dict[str, Any] = {
-        spec.python_name: flags[spec.name]
-        for spec in schema.of(Scope.LOAD)
-        if spec is not schema.MODEL
-    }
+    loading: dict[str, Any] = {spec.python_name: flags[spec.name] for spec in LOADING}
     drafter = flags["drafter"]
     loading["drafter"] = names_of(drafter) if drafter is not None else None
     options = Options(model=_model() if model is None else model, **loading)

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from localspec.cli.flags import several
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _FLAGS = ("schema", "json_object", "regex", "choice", "grammar")
 
 
-def grammar_flags(function: _Function) -> _Function:
-    """Add the five flags for a grammar, of which one may be given."""
-    options = (
-        click.option(
-            "--schema", metavar="FILE|JSON", help="Reply with JSON that fits this JSON schema."
-        ),
-        click.option("--json-object", is_flag=True, help="Reply with a JSON object."),
-        click.option("--regex", metavar="REGEX", help="Reply with a text that matches."),
-        click.option("--choice", metavar="A,B,C", help="Reply with one of these texts."),
-        click.option(
-            "--grammar",
-            metavar="FILE",
-            help="Reply with a text that this grammar (Lark or GBNF) allows.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+grammar_flags = several(
+    click.option(
+        "--schema", metavar="FILE|JSON", help="Reply with JSON that fits this JSON schema."
+    ),
+    click.option("--json-object", is_flag=True, help="Reply with a JSON object."),
+    click.option("--regex", metavar="REGEX", help="Reply with a text that matches."),
+    click.option("--choice", metavar="A,B,C", help="Reply with one of these texts."),
+    click.option(
+        "--grammar",
+        metavar="FILE",
+        help="Reply with a text that this grammar (Lark or GBNF) allows.",
+    ),
+)
+"""The flags for a grammar, of which one may be given."""
 
 
 def take_grammar(flags: dict[str, Any]) -> GrammarSpec | None:

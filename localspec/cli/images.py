@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import click
 
@@ -12,19 +11,14 @@ from localspec.core.events import Message
 from localspec.core.files import paths
 from localspec.core.picture import LARGEST_FILE, Picture
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def image_flag(function: _Function) -> _Function:
-    """``--image`` and ``--audio``, which may be repeated."""
-    return click.option(
-        *("--image", "--audio"),
-        "images",
-        multiple=True,
-        metavar="FILE",
-        help="A picture (PNG, JPEG, WEBP, GIF, BMP) or sound (WAV, MP3, FLAC) in front of the "
-        "prompt; may be repeated.",
-    )(function)
+image_flag = click.option(
+    *("--image", "--audio"),
+    "images",
+    multiple=True,
+    metavar="FILE",
+    help="A picture (PNG, JPEG, WEBP, GIF, BMP) or sound (WAV, MP3, FLAC) in front of the prompt; "
+    "may be repeated.",
+)
 
 
 def read_images(paths: Sequence[str]) -> tuple[Picture, ...]:

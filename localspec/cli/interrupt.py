@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 _early = False
@@ -128,12 +128,7 @@ class CtrlC:
             self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restore the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localspec.chats.journal import Journal
-from localspec.cli.output import say
+from localspec.cli.output import in_terminal, say, say_block
 from localspec.core import units
 from localspec.core.errors import ChatsError, RemoteError, UsageError
 from localspec.core.events import Reply
@@ -159,8 +158,7 @@ class Silent:
         for errors.
         """
         answer = talk.obey(line)
-        for part in answer.splitlines() if answer is not None else ():
-            say(part)
+        say_block(answer or "")
         return answer is not None
 
     def answers(self) -> None:
@@ -210,5 +208,4 @@ class Announcer(Silent):
 
 def speaker() -> Silent:
     """The announcer for the standard streams."""
-    terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return Announcer() if terminal else Silent()
+    return Announcer() if in_terminal() else Silent()

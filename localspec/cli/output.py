@@ -35,27 +35,42 @@ class ReaderGoneError(Exception):
     """
 
 
+def in_terminal() -> bool:
+    """Whether the user sits at all three standard streams."""
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def read_stdin() -> str:
     """All of stdin.
 
     Raises:
         UsageError: it is not UTF-8, or larger than any context.
     """
-    return decode(read_within(sys.stdin.buffer, "stdin"), "stdin")
+    return _read(sys.stdin.buffer, "stdin")
 
 
-def read_within(file: BinaryIO, place: str) -> bytes:
-    """The bytes of a text that a model is to read.
+def read_file(place: str) -> str:
+    """The text of a file that a model is to read.
 
     Raises:
-        UsageError: there are more than any context holds.
+        UsageError: it cannot be read, is not UTF-8, or is larger than any context.
     """
+    from pathlib import Path  # here: help does without
+
+    try:
+        with Path(place).open("rb") as file:
+            return _read(file, place)
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}") from None
+
+
+def _read(file: BinaryIO, place: str) -> str:
     raw = file.read(LARGEST_TEXT + 1)
     if len(raw) > LARGEST_TEXT:
         raise UsageError(
             f"{place} is larger than {LARGEST_TEXT >> 20} MB, which no context can hold"
         )
-    return raw
+    return decode(raw, place)
 
 
 def decode(raw: bytes, place: str) -> str:
@@ -162,8 +177,17 @@ def say_block(text: str) -> None:
 def say_over(text: str) -> None:
     """Write a line of progress over the present line of stderr, if that is a terminal."""
     if sys.stderr.isatty():
+        import shutil  # here: help does without
+
+        line = safe_line(text)[: shutil.get_terminal_size((80, 24)).columns - 1]
         # For click, colour is any escape sequence: without it they would be taken out.
-        click.echo(f"\r{safe_line(text)}\x1b[K", err=True, nl=False, color=True)
+        click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
+        activity.line_open(bool(text))
+
+
+def bar(filled: int, width: int) -> str:
+    """A bar of progress."""
+    return "━" * filled + "─" * (width - filled)
 
 
 def draw_over(lines: Sequence[str], height: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -13,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.cli.containment import Unfinished
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import json_line, say, say_over, tell, write_json
+from localspec.cli.output import bar, json_line, say, say_over, tell, write_json
 from localspec.cli.prompt_file import Around, PromptLine
 from localspec.cli.run_report import Partial, ScoredOutput, report
 from localspec.cli.supervisor import HELD_BYTES
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Finished, Notice, Reply, Token
-from localspec.core.processes import activity
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.units import duration
 
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 JOBS = 4
 """Requests at a time, unless the user says how many."""
 _LOOK_SECONDS = 0.2
-_FULL, _EMPTY = "━", "─"
 _BAR = 24
 
 
@@ -53,7 +49,6 @@ class ParallelRun:
         self._base = base
         self._around = around
         self._ctrl_c = ctrl_c
-        self._live = sys.stderr.isatty()
         self._lock = threading.Lock()
         self._tokens = 0
         self._done = 0
@@ -86,11 +81,11 @@ class ParallelRun:
                     left_out += 1
                     continue
                 failed += "error" in found or not found.get("valid", True)
-                self._clear()
+                say_over("")
                 write_json({"index": index, **found})
                 self._keep(index, "")
         self._show()
-        self._clear()
+        say_over("")
         self._sum_up(failed, left_out)
         if self._ctrl_c.pressed:
             return 130
@@ -158,25 +153,14 @@ class ParallelRun:
         with self._lock:
             done, tokens, notices = self._done, self._tokens, self._notices[self._told :]
         for notice in notices:
-            self._clear()
+            say_over("")
             tell(notice)
         self._told += len(notices)
-        if not self._live:
-            return
         total, spent = len(self._lines), time.perf_counter() - self._began
         filled = _BAR * done // total
         left = f", {duration(spent / done * (total - done))} left" if done else ""
-        line = (
-            f"{_FULL * filled}{_EMPTY * (_BAR - filled)} {done} of {total}"
-            f" · {tokens / spent:.0f} tok/s{left}"
-        )
-        say_over(line[: shutil.get_terminal_size((80, 24)).columns - 1])
-        activity.line_open(True)
-
-    def _clear(self) -> None:
-        if self._live:
-            say_over("")
-            activity.line_open(False)
+        line = f"{bar(filled, _BAR)} {done} of {total} · {tokens / spent:.0f} tok/s{left}"
+        say_over(line)
 
     def _sum_up(self, failed: int, left_out: int) -> None:
         spent = time.perf_counter() - self._began

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from localspec.cli.output import draw_over, say, say_over, tell
+from localspec.cli.output import bar, draw_over, say, say_over, tell
 from localspec.core.units import duration, size
 from localspec.models.catalog.links import is_true
 from localspec.models.hub.download_jobs import Rate, WaitNotices, wait_text
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from localspec.models.hub.download_jobs import DownloadProgress
 
 _MOST_BARS = 6
-_FULL, _EMPTY = "━", "─"
 
 
 class Bars:
@@ -64,8 +63,7 @@ class Bars:
         name = file.name if len(file.name) <= 34 else file.name[:16] + "…" + file.name[-17:]
         share = file.done / file.size if file.size else 1.0
         filled = min(16, int(16 * share))
-        bar = _FULL * filled + _EMPTY * (16 - filled)
-        return f"{name:<34} {bar} {share:>4.0%} {self._rest(index, file)}"
+        return f"{name:<34} {bar(filled, 16)} {share:>4.0%} {self._rest(index, file)}"
 
     def _rest(self, index: int, file: DownloadProgress) -> str:
         """Rate and time left, or the state of the file."""

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.cli.images import asking, read_images
-from localspec.cli.output import decode, lines_of, read_within, require_text
+from localspec.cli.output import lines_of, read_file, read_stdin, require_text
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Message
@@ -115,14 +113,7 @@ def read_prompts(place: str) -> list[PromptLine]:
     Raises:
         UsageError: it cannot be read, is too large or no UTF-8, or has no line with text.
     """
-    if place == "-":
-        text = decode(read_within(sys.stdin.buffer, "stdin"), "stdin")
-    else:
-        try:
-            with Path(place).open("rb") as file:
-                text = decode(read_within(file, place), place)
-        except OSError as error:
-            raise UsageError(f"{place} cannot be read: {error.strerror}") from None
+    text = read_stdin() if place == "-" else read_file(place)
     lines = [(i, line) for i, line in enumerate(lines_of(text), 1) if line.strip()]
     if not lines:
         raise UsageError(f"{'stdin' if place == '-' else place} has no line with a prompt")

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished
+from localspec.cli.elsewhere import Servers
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import in_lines, json_line, tell, write
 from localspec.cli.working import Working
@@ -27,9 +27,7 @@ _CLOCKS = {
 
 
 def bench(
-    url: str,
-    plain_url: str | None,
-    model: str | None,
+    servers: Servers,
     workloads: Sequence[Workload],
     temperatures: Sequence[float],
     max_tokens: int,
@@ -46,14 +44,11 @@ def bench(
 
     with (
         CtrlC() as ctrl_c,
-        elsewhere.compared(url, plain_url, model, lambda: ctrl_c.pressed, sampling) as (
-            engine,
-            plain,
-        ),
+        servers.connected(lambda: ctrl_c.pressed, sampling) as (engine, plain),
         Unfinished() as unfinished,
     ):
         ctrl_c.on_first = engine.interrupt
-        facts = _facts(engine.info, engine.client.server, plain_url)
+        facts = _facts(engine.info, engine.client.server, servers.plain_url)
         measuring = RemoteMeasuring(
             engine,
             workloads,
@@ -76,7 +71,6 @@ def bench(
             working.tell("measuring", place)
         _show(measuring.results, shown, working, as_json=as_json)
         working.clear()
-        unfinished.hold("")
     if as_json:
         write(json_line(_report(measuring.results, facts)))
     else:

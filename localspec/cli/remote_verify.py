@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished
+from localspec.cli.elsewhere import Servers
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import in_lines, json_line, tell, write
 from localspec.cli.working import Working
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 NOT_EXACT = "NOT EXACT: what this server emits is not what its model alone would"
 
 
-def verify(
-    url: str,
-    plain_url: str | None,
-    model: str | None,
-    prompts: Sequence[str],
-    max_tokens: int,
-    *,
-    as_json: bool,
-) -> bool:
+def verify(servers: Servers, prompts: Sequence[str], max_tokens: int, *, as_json: bool) -> bool:
     """Check a server and print the result; whether it is exact.
 
     Raises:
@@ -37,7 +29,7 @@ def verify(
 
     with (
         CtrlC() as ctrl_c,
-        elsewhere.compared(url, plain_url, model, lambda: ctrl_c.pressed) as (engine, plain),
+        servers.connected(lambda: ctrl_c.pressed) as (engine, plain),
         Unfinished() as unfinished,
     ):
         facts = _facts(engine.info, engine.client.server)
@@ -51,7 +43,6 @@ def verify(
             working.tell("comparing", f"{result.replies} of {len(prompts)} prompts")
         result = comparing.so_far()
         working.clear()
-        unfinished.hold("")
     if not facts["speculates"]:
         tell(f"{facts['server']} does not say that it speculates; there may be nothing to check")
     report = json_line(_report(result) | {"model": facts})

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.cli import elsewhere
 from localspec.cli.acting import acting, after_calls, require_alone, tool_flags
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import (
-    chosen_preset,
     model_flags,
     preset_flag,
     sampling_flags,
     setting_option,
     sort_flags,
+    system_message,
+    with_jobs,
 )
 from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.images import asking, image_flag, read_images, require_messages
@@ -124,9 +124,7 @@ def command(
     grammar = take_grammar(flags)
     require_alone(allowed, folder, (raw, parallel, url, grammar, logprobs))
     asked = sort_flags(model, flags)
-    preset = chosen_preset()
-    if system is None and preset is not None:
-        system = preset.system
+    system = system_message(system)
     if raw and system is not None:
         raise UsageError("--system needs the chat template, which --raw leaves out")
     base = ReplyRequest(
@@ -201,7 +199,6 @@ def _answer(
                 seed, remote = request.seed, server is not None
                 partial = Partial(runtime.info, seed, unfinished.hold, remote=remote)
                 reply = _follow(stream, scored, None if show else partial, written, show=show)
-                unfinished.hold("")
             if written is None or not written.whole or act.spent or ctrl_c.pressed:
                 return reply, runtime.info, ctrl_c.pressed, act.made
             request = after_calls(request, written, act.run(written))
@@ -219,9 +216,7 @@ def _answer_all(
     """Answer the lines of a file, several at a time."""
     from localspec.cli.parallel import JOBS, ParallelRun
 
-    source = click.get_current_context().get_parameter_source(schema.JOBS.name)
-    if source is ParameterSource.DEFAULT and options.parallel == schema.JOBS.default:
-        options = dataclasses.replace(options, parallel=min(JOBS, len(lines)))
+    options = with_jobs(options, min(JOBS, len(lines)))
     with (
         CtrlC() as ctrl_c,
         open_runtime(options, lambda: ctrl_c.pressed) as runtime,

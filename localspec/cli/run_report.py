@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.cli.output import decode, json_line, read_within
+from localspec.cli.output import json_line, read_file
 from localspec.core.emitted import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.errors import UsageError
 from localspec.core.events import Finished, ModelInfo, Reply, ReplyEvent, Token
@@ -192,8 +191,4 @@ def read_prediction(place: str | None, url: str | None) -> str | None:
         return None
     if url is not None:
         raise UsageError("--prediction drafts for a model of this machine; leave out --url")
-    try:
-        with Path(place).open("rb") as file:
-            return decode(read_within(file, place), place)
-    except OSError as error:
-        raise UsageError(f"{place} cannot be read: {error.strerror}") from None
+    return read_file(place)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from localspec.cli import interface
 from localspec.cli.flags import (
@@ -23,8 +22,9 @@ from localspec.cli.flags import (
     preset_flag,
     sampling_flags,
     sort_flags,
+    with_jobs,
 )
-from localspec.cli.output import say, tell
+from localspec.cli.output import in_terminal, say, tell
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
 from localspec.core.files import defects, paths
@@ -164,17 +164,11 @@ def command(model: str | None, **flags: Any) -> int:
 
     Exit code 130 after Ctrl-C, 143 after SIGTERM; running replies may end first.
     """
-    own = {name: flags.pop(name) for name in _OWN}
+    own = {name: flags.pop(name) for name in [*flags] if name not in schema.BY_NAME}
     asked = sort_flags(model, flags)
     if asked.seed is not None:
         raise UsageError("serve takes no --seed: each request brings its own")
-    source = click.get_current_context().get_parameter_source
-    options = asked.options
-    if (
-        source(schema.JOBS.name) is ParameterSource.DEFAULT
-        and options.parallel == schema.JOBS.default
-    ):
-        options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
+    options = with_jobs(asked.options, schema.SPARE_JOBS)
     options = dataclasses.replace(options, save_states=own["save_states"])
     settings = _settings(own, asked)
 
@@ -184,21 +178,12 @@ def command(model: str | None, **flags: Any) -> int:
         return Serving(settings, options, front)
 
     if own["tui"]:
-        if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        if not in_terminal():
             raise UsageError("--tui needs a terminal; leave it out to have the log as lines")
         view = interface.module("serve_view")
         code: int = view.run(make)
         return code
     return asyncio.run(make(Terminal()).run())
-
-
-_OWN = (
-    *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "no_pull", "allow_delete", "queue", "hosts", "origins", "save_states", "tui"),
-    *("drain", "tls_cert", "tls_key", "root_path", "spm_infill", "embedding", "reranker"),
-    *("allow_media", "models"),
-    "lora_folders",
-)
 
 
 def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:

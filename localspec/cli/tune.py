@@ -45,10 +45,22 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
             tell(notice)
         threads, kernels = runtime.info.threads, runtime.info.kernels
         working = Working(ctrl_c)
-        passes = _Passes(unfinished, working, threads, kernels, as_json=as_json)
+        least: dict[int, float] = {}
+
+        def measured(width: int, seconds: float) -> None:
+            """Hold the least time of each width so far."""
+            least[width] = min(seconds, least.get(width, seconds))
+            curve = dict(sorted(least.items()))
+            if as_json:
+                text = json_line(_found(threads, kernels, curve, {}, [], complete=False))
+            else:
+                text = in_lines([*_curve_lines(curve, curve.get(1), threads), _INCOMPLETE])
+            unfinished.hold(text)
+            working.tell("measuring passes", f"{len(curve)} widths so far")
+
         working.tell("measuring passes")
         lab = Lab(runtime)
-        costs = lab.measure_costs(passes)
+        costs = lab.measure_costs(measured)
         working.clear()
         if costs is None:
             raise UsageError(
@@ -58,7 +70,6 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         if ctrl_c.pressed:
             raise Interrupted(UNFINISHED)
         lab.save_costs()
-        unfinished.hold("")
     chosen = _chosen(costs)
     if as_json:
         found = _found(threads, kernels, costs.curve(), costs.drafts(), chosen, complete=True)
@@ -66,38 +77,6 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         return 0
     write(in_lines([f"kernels: {kernels}", *_lines(costs, chosen, threads)]))
     return 0
-
-
-class _Passes:
-    """Records the least time of each width measured so far."""
-
-    def __init__(
-        self,
-        unfinished: Unfinished,
-        working: Working,
-        threads: int,
-        kernels: str,
-        *,
-        as_json: bool,
-    ) -> None:
-        self._unfinished, self._working = unfinished, working
-        self._threads, self._kernels, self._as_json = threads, kernels, as_json
-        self._least: dict[int, float] = {}
-
-    def __call__(self, width: int, seconds: float) -> None:
-        """One pass was measured.
-
-        Raises:
-            Interrupted: Ctrl-C was pressed.
-        """
-        self._least[width] = min(seconds, self._least.get(width, seconds))
-        curve = dict(sorted(self._least.items()))
-        if self._as_json:
-            text = json_line(_found(self._threads, self._kernels, curve, {}, [], complete=False))
-        else:
-            text = in_lines([*_curve_lines(curve, curve.get(1), self._threads), _INCOMPLETE])
-        self._unfinished.hold(text)
-        self._working.tell("measuring passes", f"{len(curve)} widths so far")
 
 
 def _found(

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli import elsewhere
-from localspec.cli.containment import Unfinished, contain
-from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
+from localspec.cli.containment import contain
+from localspec.cli.elsewhere import Servers, plain_url_flag, url_flag
+from localspec.cli.flags import given, model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.images import image_flag, read_images, require_messages
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import (
-    decode,
-    in_lines,
-    json_line,
-    lines_of,
-    read_within,
-    tell,
-    write,
-)
-from localspec.cli.verify_report import closing_lines, incomplete_lines, report, row_lines
-from localspec.cli.verify_together import compare_together
+from localspec.cli.output import lines_of, read_file, tell
+from localspec.cli.verify_report import DRAFTED, TOGETHER, compare
 from localspec.cli.working import Working, open_runtime
 from localspec.core.endpoint import endpoints
 from localspec.core.errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.exactness import Comparing, Verification
     from localspec.core.events import ModelInfo
     from localspec.core.options import Options
 
@@ -48,8 +37,8 @@ _MAX_TOKENS = 128
     help="Compare replies beside N - 1 others with plain ones alone.",
 )
 @image_flag
-@elsewhere.url_flag
-@elsewhere.plain_url_flag
+@url_flag
+@plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 @model_flags
 @sampling_flags
@@ -73,10 +62,12 @@ def command(
     replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if a
     divergence is not a near-tie of the target's logits.
     """
-    pictures = read_images(images)
-    require_messages(pictures, raw=False, url=url or plain_url)
-    if url is not None or plain_url is not None:
-        return _elsewhere(url, plain_url, model, prompts, limit, together, flags, as_json=as_json)
+    pictures, servers = read_images(images), Servers.named(url, plain_url, model)
+    require_messages(pictures, raw=False, url=url)
+    if servers is not None:
+        if together is not None:
+            raise UsageError("--together is for a model that is loaded here; leave it out")
+        return _elsewhere(servers, prompts, limit, flags, as_json=as_json)
     contain()
     from localspec.bench.exactness import Comparing
     from localspec.bench.together import ComparingTogether
@@ -88,11 +79,9 @@ def command(
             "verify compares token for token, which only --verifier match promises; rejection is "
             "exact in distribution, and its tests are in the test suite"
         )
-    source = click.get_current_context().get_parameter_source("temperature")
-    given = source is not click.core.ParameterSource.DEFAULT
-    temperatures = (asked.sampling.temperature,) if given else _TEMPERATURES
+    temperatures = (asked.sampling.temperature,) if given("temperature") else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
-    texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
+    texts = (_read(prompts) if prompts else list(VERIFY))[:limit]
 
     options = dataclasses.replace(asked.options, sees=bool(pictures))
     if together is not None:
@@ -112,32 +101,21 @@ def command(
         most = asked.max_tokens or _MAX_TOKENS
         seed = 1 if asked.seed is None else asked.seed
         facts, working = _facts(runtime.info, options), Working(ctrl_c)
+        asking: dict[str, Any] = {"max_tokens": most, "seed": seed, "pictures": pictures}
+        comparing: Comparing | ComparingTogether
         if together is None:
-            comparing = Comparing(
-                runtime, texts, settings, max_tokens=most, seed=seed, pictures=pictures
-            )
-            exact = _compare(comparing, len(texts), facts, working, as_json=as_json).exact
+            comparing, words = Comparing(runtime, texts, settings, **asking), DRAFTED
         else:
-            beside = ComparingTogether(
-                runtime,
-                texts,
-                settings,
-                together=together,
-                max_tokens=most,
-                seed=seed,
-                pictures=pictures,
-            )
-            exact = compare_together(beside, len(texts), facts, working, as_json=as_json).exact
+            comparing = ComparingTogether(runtime, texts, settings, together=together, **asking)
+            words = TOGETHER
+        exact = compare(comparing, words, len(texts), facts, working, as_json=as_json)
     return 0 if exact else 1
 
 
 def _elsewhere(
-    url: str | None,
-    plain_url: str | None,
-    model: str | None,
+    servers: Servers,
     prompts: str | None,
     limit: int | None,
-    together: int | None,
     flags: dict[str, Any],
     *,
     as_json: bool,
@@ -146,19 +124,14 @@ def _elsewhere(
     from localspec.bench.workloads import VERIFY
     from localspec.cli.remote_verify import verify
 
-    asked = sort_flags(model, flags)
-    if url is None:
-        raise UsageError("--plain-url is what --url is compared with; give that too")
-    if together is not None:
-        raise UsageError("--together is for a model that is loaded here; leave it out")
-    source = click.get_current_context().get_parameter_source("temperature")
-    if source is not click.core.ParameterSource.DEFAULT and asked.sampling.temperature:
+    asked = sort_flags(servers.model, flags)
+    if given("temperature") and asked.sampling.temperature:
         raise UsageError(
             "a server is checked at temperature 0: sampling there has noise of its own"
         )
-    texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
+    texts = (_read(prompts) if prompts else list(VERIFY))[:limit]
     most = asked.max_tokens or _MAX_TOKENS
-    exact = verify(url, plain_url, model, texts, most, as_json=as_json)
+    exact = verify(servers, texts, most, as_json=as_json)
     return 0 if exact else 1
 
 
@@ -174,51 +147,8 @@ def _facts(info: ModelInfo, options: Options) -> dict[str, Any]:
     }
 
 
-def _compare(
-    comparing: Comparing, prompts: int, facts: dict[str, Any], working: Working, *, as_json: bool
-) -> Verification:
-    """Print rows as they are measured, or a JSON object at the end; if it ends early, what was
-    measured.
-    """
-    with Unfinished() as unfinished:
-        if as_json:
-            unfinished.hold(
-                json_line(report(comparing.so_far(), complete=False) | {"model": facts})
-            )
-        working.tell("comparing")
-        for row in comparing.steps():
-            result = comparing.so_far()
-            if as_json:
-                unfinished.hold(json_line(report(result, complete=False) | {"model": facts}))
-            elif 0 < row.replies < prompts:
-                unfinished.hold(in_lines([*row_lines(row), *incomplete_lines(result)]))
-            elif row.replies:
-                working.clear()
-                write(in_lines(row_lines(row)))
-                unfinished.hold(in_lines(incomplete_lines(result)))
-            stage = f"comparing at temperature {row.temperature:g}"
-            working.tell(stage, f"{row.replies} of {prompts} prompts")
-        result = comparing.so_far()
-        working.clear()
-        unfinished.hold("")
-    closing = [*closing_lines(result), f"kernels of the target: {facts['kernels']}"]
-    if facts["workers"]:
-        closing.append(
-            f"computed by workers ({facts['workers']}), whose last bits differ from this machine's"
-        )
-    if facts["strict"]:
-        closing.append(f"strict mode: {facts['strict']}")
-    write(json_line(report(result) | {"model": facts}) if as_json else in_lines(closing))
-    return result
-
-
-def _read(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            lines = lines_of(decode(read_within(file, str(path)), str(path)))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    texts = [line for line in lines if line.strip()]
+def _read(place: str) -> list[str]:
+    texts = [line for line in lines_of(read_file(place)) if line.strip()]
     if not texts:
-        raise UsageError(f"{path} holds no prompts")
+        raise UsageError(f"{place} holds no prompts")
     return texts

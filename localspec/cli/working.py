@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, tell
 from localspec.core.errors import Interrupted
-from localspec.core.processes import activity
 
 UNFINISHED = "interrupted; what was measured is incomplete"
 
@@ -26,7 +24,6 @@ class Working:
     def __init__(self, ctrl_c: CtrlC) -> None:
         """Nothing is shown yet."""
         self._ctrl_c = ctrl_c
-        self._live = sys.stderr.isatty()
         self._stage = ""
 
     def tell(self, stage: str, detail: str = "") -> None:
@@ -37,20 +34,15 @@ class Working:
         """
         if self._ctrl_c.pressed:
             raise Interrupted(UNFINISHED)
-        if self._live:
-            width = shutil.get_terminal_size((80, 24)).columns - 1
-            line = f"{stage}{', ' if detail else ''}{detail}"[:width]
-            say_over(line)
-            activity.line_open(True)
+        if sys.stderr.isatty():
+            say_over(f"{stage}{', ' if detail else ''}{detail}")
         elif stage != self._stage:
             tell(stage)
         self._stage = stage
 
     def clear(self) -> None:
         """Clear the line, before output."""
-        if self._live:
-            say_over("")
-            activity.line_open(False)
+        say_over("")
 
 
 def open_runtime(

@@ -65,7 +65,7 @@ def linked_names() -> list[str]:
 def library_folder() -> Path | None:
     """The folder of llama.cpp's libraries; None if they are not installed."""
     own_build.use()
-    elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own variable
+    elsewhere = os.environ.get(own_build.VARIABLE)
     if elsewhere and Path(elsewhere).is_dir():
         return Path(elsewhere)
     spec = importlib.util.find_spec("llama_cpp")

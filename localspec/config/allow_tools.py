@@ -9,7 +9,6 @@ from typing import Any
 from localspec.config import edit
 from localspec.config import settings as config_settings
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
 from localspec.core.settings_schema import ALLOW_TOOLS, TOOLS
 
 _NAME = re.compile(r"[^/,]+/(?:\*|[A-Za-z0-9_.-]+)")
@@ -61,5 +60,5 @@ def add(name: str) -> None:
         LocalspecError: it cannot be read or written.
     """
     with edit.alone():
-        now = names(config_settings.read(paths.config_dir() / "config.toml"))
+        now = names(config_settings.read(config_settings.file()))
         edit.save({(ALLOW_TOOLS.name,): ", ".join(sorted({*now, name}))})

@@ -61,7 +61,7 @@ def save(changes: Mapping[Place, Value]) -> Path:
 
 
 def _save(changes: Mapping[Place, Value]) -> Path:
-    path = paths.config_dir() / "config.toml"
+    path = config_settings.file()
     settings = config_settings.read(path)
     wanted = _with(settings, changes)
     text = config_settings.read_text(path) if path.is_file() else ""

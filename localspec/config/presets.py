@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.config import allow_tools
 from localspec.config import settings as config_settings
 from localspec.config.edit import Place
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
 from localspec.core.setting_spec import Value
 from localspec.core.settings_schema import SETTINGS, TOOLS
 
@@ -62,16 +60,13 @@ def presets() -> dict[str, Preset]:
         UsageError: a setting of a preset is unknown or refused; the message names it.
     """
     tables = config_settings.settings().get("presets", {})
+    where = config_settings.place("presets")
     if not isinstance(tables, dict):
-        raise UsageError(
-            f'presets in {_file()} must be tables, as in [presets.brief] and system = "Be brief."'
-        )
+        raise UsageError(f'{where} must be tables, as in [presets.brief] and system = "Be brief."')
     found = {}
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise UsageError(
-                f"presets in {_file()}: {name} must be a table, as in [presets.{name}]"
-            )
+            raise UsageError(f"{where}: {name} must be a table, as in [presets.{name}]")
         for key, value in table.items():
             _require(name, key, value)
         found[name] = Preset(name, table)
@@ -84,7 +79,9 @@ def _require(preset: str, key: str, value: object) -> None:
 
         close = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KEYS)}"
-        raise UsageError(f"preset {preset} in {_file()} has an unknown setting {key!r}; {hint}")
+        raise UsageError(
+            f"preset {preset} in {config_settings.file()} has an unknown setting {key!r}; {hint}"
+        )
     try:
         KEYS[key].check(value)
         if key == TOOLS.name:
@@ -95,11 +92,7 @@ def _require(preset: str, key: str, value: object) -> None:
 
 def place(preset: str, key: str) -> str:
     """A setting of a preset, as errors name it."""
-    return f"{key} of preset {preset} in {_file()}"
-
-
-def _file() -> Path:
-    return paths.config_dir() / "config.toml"
+    return f"{key} of preset {preset} in {config_settings.file()}"
 
 
 def called(name: str) -> Preset:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,14 +82,6 @@ def _read(file: Path) -> RunningServer | None:
 
 
 def _exists(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    if os.name != "posix":  # there a signal of 0 would end the process
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    import psutil  # here: mostly no server runs
+
+    return psutil.pid_exists(pid)

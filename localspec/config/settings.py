@@ -16,6 +16,11 @@ KNOWN = (*(spec.name for spec in SETTINGS if spec.in_config), *_TABLES)
 """Names that config.toml may have at its top level."""
 
 
+def file() -> Path:
+    """The place of config.toml."""
+    return config_dir() / "config.toml"
+
+
 @functools.cache
 def settings() -> dict[str, object]:
     """The user's config.toml: the names of `localspec.core.settings_schema`, and two tables.
@@ -23,12 +28,12 @@ def settings() -> dict[str, object]:
     Raises:
         UsageError: it is not TOML; the message names the place.
     """
-    return read(config_dir() / "config.toml")
+    return read(file())
 
 
 def place(name: str) -> str:
     """A setting of config.toml, as errors name it."""
-    return f"{name} in {config_dir() / 'config.toml'}"
+    return f"{name} in {file()}"
 
 
 def unknown() -> list[str]:
@@ -69,8 +74,8 @@ def read_text(path: Path) -> str:
         UsageError: it is larger than 1 MB, or not UTF-8.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        raw = file.read(_LARGEST_TOML + 1)
+    with path.open("rb") as opened:
+        raw = opened.read(_LARGEST_TOML + 1)
     if len(raw) > _LARGEST_TOML:
         raise UsageError(f"{path} is larger than {_LARGEST_TOML >> 20} MB; it cannot be right")
     try:

@@ -136,11 +136,9 @@ def _mapping(kind: Any) -> _Decoder:
 def _scalar(kind: Any) -> _Decoder:
     if kind is Any:
         return lambda data, _: data
-    own: dict[Any, _Decoder] = {float: _float, int: _whole, bytes: _bytes, None: _null}
+    own: dict[Any, _Decoder] = {float: _float, int: _whole, bytes: _bytes, type(None): _null}
     if kind in own:
         return own[kind]
-    if kind is type(None):
-        return _null
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _enum(kind)
     name, known = getattr(kind, "__name__", str(kind)), kind in (bool, str)

@@ -75,23 +75,18 @@ class Constraint(Protocol):
         Raises:
             GrammarError: none may, or the grammar is too complex to be followed.
         """
-        ...
 
     def forced(self, before: Sequence[int]) -> list[int]:
         """The tokens that come next whatever the model says, as far as they are known."""
-        ...
 
     def legal(self, before: Sequence[int], tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may follow one after the other."""
-        ...
 
     def over(self, before: Sequence[int]) -> bool:
         """Whether nothing but an end of the reply may follow."""
-        ...
 
     def expect(self, before: Sequence[int], draft: Draft) -> None:
         """Compute the masks of all rows of a draft in another thread, for `mask` to find."""
-        ...
 
     def take(self, before: Sequence[int]) -> bool:
         """The last token of ``before`` was emitted; whether the reply is complete with it.
@@ -99,9 +94,7 @@ class Constraint(Protocol):
         Raises:
             AuditError: it is a token that the mask forbids.
         """
-        ...
 
     @property
     def complete(self) -> bool:
         """Whether the emitted tokens may end here."""
-        ...

@@ -233,26 +233,3 @@ def computing(names: Iterable[str]) -> list[str]:
 def by_file(kind: str | None) -> DrafterSpec | None:
     """The drafter that a draft file of that kind is made for, if this version has one."""
     return next((spec for spec in TABLE if kind is not None and spec.file == kind), None)
-
-
-__all__ = [
-    "DFLASH",
-    "EAGLE3",
-    "MEDUSA",
-    "MODEL",
-    "MTP",
-    "NAMES",
-    "OFF",
-    "PREDICTION",
-    "TABLE",
-    "TREE",
-    "DrafterSpec",
-    "Family",
-    "TreeShape",
-    "any_of",
-    "by_file",
-    "computing",
-    "find",
-    "get",
-    "of",
-]

@@ -226,6 +226,15 @@ class DrafterStats:
     accepted: int = 0
     seconds: float = 0.0
 
+    def __add__(self, more: DrafterStats) -> DrafterStats:
+        """Both contributions together."""
+        return DrafterStats(
+            self.drafted + more.drafted,
+            self.verified + more.verified,
+            self.accepted + more.accepted,
+            self.seconds + more.seconds,
+        )
+
 
 Clock = Literal["engine", "arrivals", "request"]
 

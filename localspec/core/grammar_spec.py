@@ -31,7 +31,6 @@ class HasSchema(Protocol):
 
     def model_json_schema(self) -> dict[str, Any]:
         """The JSON schema of its instances."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

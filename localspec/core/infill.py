@@ -48,7 +48,7 @@ class Infill:
     read is not read again. Without effect where no token is wanted."""
     certain: bool = False
     """Whether the reply ends where no token is likely enough, see
-    `localspec.core.infill_sampling`."""
+    `localspec.generation.infill_sampling`."""
 
     def __post_init__(self) -> None:
         if self.indent < 0:

@@ -11,15 +11,12 @@ class StopSignal(Protocol):
 
     def set(self) -> None:
         """Abort the running pass and those to come."""
-        ...
 
     def clear(self) -> None:
         """Let passes run again."""
-        ...
 
     def is_set(self) -> bool:
         """Whether it is set."""
-        ...
 
 
 class Watcher(Protocol):
@@ -29,7 +26,6 @@ class Watcher(Protocol):
         """An interrupt that it watches was set. Called in any thread, also by the collection of
         garbage: it must neither block nor fail.
         """
-        ...
 
 
 class Interrupt:

@@ -9,7 +9,6 @@ from localspec.core.adapter_list import Adapter, adapters
 from localspec.core.endpoint import endpoints
 from localspec.core.errors import UsageError
 from localspec.core.setting_spec import Scope, names_of
-from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
 
 _SPECS = schema.of(Scope.LOAD)
 STRICT_KV_TYPES = ("f16", "bf16", "f32")
@@ -112,6 +111,3 @@ def _names(drafter: object) -> object:
         names = schema.DRAFTER.parse(drafter)
         return names_of(names) if isinstance(names, str) else None
     return tuple(drafter) if isinstance(drafter, list) else drafter
-
-
-__all__ = ["DRAFTERS", "MAX_K", "VERIFIERS", "Options"]

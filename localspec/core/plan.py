@@ -53,11 +53,9 @@ class Pace(Protocol):
         confidence may depend on q and the tokens before, never on the token itself, or the tokens
         that are included would no longer be distributed as q says.
         """
-        ...
 
     def further(self, confidences: Sequence[float]) -> bool:
         """Whether computing one more q is expected to pay; all tokens so far were included."""
-        ...
 
 
 class Eager:

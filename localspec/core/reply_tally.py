@@ -78,13 +78,8 @@ class ReplyTally:
         by_drafter: dict[str, DrafterStats] = {}
         for one in rounds:
             if one.drafted:
-                was = by_drafter.get(one.source, DrafterStats())
-                by_drafter[one.source] = DrafterStats(
-                    was.drafted + one.drafted,
-                    was.verified + one.verified,
-                    was.accepted + one.accepted,
-                    was.seconds + one.draft_seconds,
-                )
+                found = DrafterStats(one.drafted, one.verified, one.accepted, one.draft_seconds)
+                by_drafter[one.source] = by_drafter.get(one.source, DrafterStats()) + found
         return Stats(
             prompt_tokens=self._reading.total,
             cached_tokens=self._reading.cached,

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from localspec.core.kernel import RowKernel
 from localspec.core.noise import Noise, Stream
 from localspec.core.repetition import Breakers, Repetitions
+from localspec.core.sampler_settings import SMALLEST
 from localspec.core.sampling_params import Sampling
 from localspec.core.selection import require_finite, top_ids
-from localspec.core.settings_schema import SMALLEST
 from localspec.core.values import Distribution, Ids, Logits, Probs
 
 Places = NDArray[np.intp]
@@ -230,7 +230,8 @@ class SamplerChain:
         logs = np.log(probs, out=np.full(len(probs), -np.inf), where=possible)
         entropy = -float(probs[possible] @ logs[possible])
         shifted = np.abs(-logs - entropy)
-        order, probs = _sorted_by(shifted, order, probs)
+        first = np.argsort(shifted, kind="stable")
+        order, probs = order[first], probs[first]
         reached = int(np.cumsum(probs).searchsorted(self._s.typical_p, side="right")) + 1
         found.keep(order[:reached])
 
@@ -279,11 +280,6 @@ class SamplerChain:
             return
         # Not shifted: penalties that follow depend on the sign.
         found.divide(max(temperature, SMALLEST))
-
-
-def _sorted_by(keys: Probs, order: Places, probs: Probs) -> tuple[Places, Probs]:
-    first = np.argsort(keys, kind="stable")
-    return order[first], probs[first]
 
 
 def most_exponent(base: float) -> int:

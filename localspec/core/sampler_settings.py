@@ -1,4 +1,4 @@
-"""The settings of llama.cpp's further samplers, and how their lists are read.
+"""The settings of the scope SAMPLING, and how lists of samplers and of DRY's texts are read.
 
 Names, defaults and meanings are llama.cpp's (``common_params_sampling``, llama-server); the rows
 are part of `localspec.core.settings_schema`. Without numpy: an interface starts sooner that way.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from localspec.core import json_text
 from localspec.core.errors import UsageError
@@ -38,6 +38,9 @@ _MOST_TIMES = 2
 _MOST_BREAKERS = 64
 _LONGEST_BREAKER = 40
 """Bytes, as in llama.cpp, which cuts longer ones."""
+SMALLEST: Final = 1e-6
+"""Logits divided by less than this overflow."""
+_LARGEST: Final = 1 << 30
 
 
 def read_samplers(given: str | Sequence[str]) -> str:
@@ -116,40 +119,51 @@ def read_breakers(given: str | Sequence[str]) -> str:
     return json.dumps([*found], ensure_ascii=False)
 
 
-def _number(name: str, default: float, low: float, high: float, help: str) -> SettingSpec[float]:  # noqa: A002 - the field
+def _number(
+    name: str, default: float, low: float, high: float, about: str, **more: Any
+) -> SettingSpec[float]:
+    """The row of a number; ``about`` is its help, ``more`` are further fields."""
     return SettingSpec(
-        name=name,
-        kind=Kind.NUMBER,
-        scope=Scope.SAMPLING,
-        default=default,
-        help=help,
-        low=low,
-        high=high,
-        in_panel=True,
+        name, Kind.NUMBER, Scope.SAMPLING, default, about, low, high, in_panel=True, **more
     )
 
 
-def _whole(
-    name: str,
-    default: int,
-    high: int,
-    help: str,  # noqa: A002 - the field
-    short: str = "",
-) -> SettingSpec[int]:
+def _whole(name: str, default: int, high: int, about: str, short: str = "") -> SettingSpec[int]:
+    """The row of a whole number from 0 on."""
     return SettingSpec(
-        name=name,
-        kind=Kind.WHOLE,
-        scope=Scope.SAMPLING,
-        default=default,
-        help=help,
-        low=0,
-        high=high,
-        short=short,
-        in_panel=True,
+        name, Kind.WHOLE, Scope.SAMPLING, default, about, 0, high, short=short, in_panel=True
     )
 
 
-_LARGEST = 1 << 30
+TEMPERATURE = _number(
+    "temperature",
+    0.8,
+    0,
+    100,
+    "randomness of sampling; 0 = always the most probable token",
+    smallest=SMALLEST,
+    flags=("-t", "--temp"),
+)
+TOP_K = _whole("top_k", 40, _LARGEST, "keep the N most probable tokens; 0 = off")
+TOP_P = _number("top_p", 0.95, 0, 1, "keep the likeliest tokens up to this sum; 1 = off")
+MIN_P = _number("min_p", 0.05, 0, 1, "drop tokens below this share of the best; 0 = off")
+REPEAT_PENALTY = _number(
+    "repeat_penalty", 1.0, SMALLEST, 100, "penalty for repeating recent tokens; 1 = off"
+)
+PRESENCE_PENALTY = _number(
+    "presence_penalty", 0.0, -100, 100, "subtracted once from recent tokens' logits; 0 = off"
+)
+FREQUENCY_PENALTY = _number(
+    "frequency_penalty", 0.0, -100, 100, "subtracted for each recent occurrence; 0 = off"
+)
+PENALTY_LAST_N = _whole(
+    "penalty_last_n", 64, _LARGEST, "how many recent tokens the penalties cover; 0 = none"
+)
+USUAL: tuple[SettingSpec[Any], ...] = (
+    *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
+    *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
+)
+"""In the order of the help text."""
 
 DRY_MULTIPLIER = _number("dry_multiplier", 0.0, 0, 100, "DRY, the penalty of a repetition; 0 = off")
 DRY_BASE = _number("dry_base", 1.75, 1, 100, "DRY: factor for each repeated token")
@@ -171,11 +185,7 @@ DRY_SEQUENCE_BREAKERS: SettingSpec[str] = SettingSpec(
     in_panel=True,
 )
 TOP_N_SIGMA = _number(
-    "top_n_sigma",
-    0.0,
-    0,
-    1e6,
-    "keep logits within N deviations of the top; 0 = off",
+    "top_n_sigma", 0.0, 0, 1e6, "keep logits within N deviations of the top; 0 = off"
 )
 TYPICAL_P = _number("typical_p", 1.0, 0, 1, "keep typical tokens up to this sum; 1 = off")
 XTC_PROBABILITY = _number(
@@ -200,9 +210,9 @@ SAMPLERS: SettingSpec[str] = SettingSpec(
     in_panel=True,
 )
 
-ROWS: tuple[SettingSpec[Any], ...] = (
+FURTHER: tuple[SettingSpec[Any], ...] = (
     *(DRY_MULTIPLIER, DRY_BASE, DRY_ALLOWED_LENGTH, DRY_PENALTY_LAST_N, DRY_SEQUENCE_BREAKERS),
     *(TOP_N_SIGMA, TYPICAL_P, XTC_PROBABILITY, XTC_THRESHOLD, DYNATEMP_RANGE, DYNATEMP_EXPONENT),
     *(MIROSTAT, MIROSTAT_TAU, MIROSTAT_ETA, SAMPLERS),
 )
-"""In the order of the help text."""
+"""Those of samplers that few need, in the order of the help text."""

@@ -6,16 +6,14 @@ import json
 import math
 from dataclasses import dataclass
 
-from localspec.core import sampler_settings as more
-from localspec.core import settings_schema as schema
+from localspec.core import sampler_settings as settings
 from localspec.core.errors import UsageError
-from localspec.core.setting_spec import Scope
 
 LARGEST_BIAS = 1e30
 """With a bias of this size logits still fit into 32 bits, whatever the penalties."""
 
-_SPECS = schema.of(Scope.SAMPLING)
-_USUAL = more.SAMPLERS.default
+_SPECS = (*settings.USUAL, *settings.FURTHER)
+_USUAL = settings.SAMPLERS.default
 _XTC_OFF = 0.5
 """Two tokens cannot both have more than this."""
 
@@ -24,35 +22,35 @@ _XTC_OFF = 0.5
 class Sampling:
     """How logits become a distribution. Defaults are llama.cpp's for chat.
 
-    Ranges, defaults and meanings are those of the rows of `localspec.core.settings_schema`.
+    Ranges, defaults and meanings are those of the rows of `localspec.core.sampler_settings`.
     """
 
-    temperature: float = schema.TEMPERATURE.default
-    top_k: int = schema.TOP_K.default
-    top_p: float = schema.TOP_P.default
-    min_p: float = schema.MIN_P.default
-    repeat_penalty: float = schema.REPEAT_PENALTY.default
+    temperature: float = settings.TEMPERATURE.default
+    top_k: int = settings.TOP_K.default
+    top_p: float = settings.TOP_P.default
+    min_p: float = settings.MIN_P.default
+    repeat_penalty: float = settings.REPEAT_PENALTY.default
     """Divides positive and multiplies negative logits of recent tokens."""
-    frequency_penalty: float = schema.FREQUENCY_PENALTY.default
-    presence_penalty: float = schema.PRESENCE_PENALTY.default
-    penalty_last_n: int = schema.PENALTY_LAST_N.default
+    frequency_penalty: float = settings.FREQUENCY_PENALTY.default
+    presence_penalty: float = settings.PRESENCE_PENALTY.default
+    penalty_last_n: int = settings.PENALTY_LAST_N.default
     """Number of recent tokens that are penalised, prompt included."""
-    dry_multiplier: float = more.DRY_MULTIPLIER.default
-    dry_base: float = more.DRY_BASE.default
-    dry_allowed_length: int = more.DRY_ALLOWED_LENGTH.default
-    dry_penalty_last_n: int = more.DRY_PENALTY_LAST_N.default
-    dry_sequence_breakers: str = more.DRY_SEQUENCE_BREAKERS.default
+    dry_multiplier: float = settings.DRY_MULTIPLIER.default
+    dry_base: float = settings.DRY_BASE.default
+    dry_allowed_length: int = settings.DRY_ALLOWED_LENGTH.default
+    dry_penalty_last_n: int = settings.DRY_PENALTY_LAST_N.default
+    dry_sequence_breakers: str = settings.DRY_SEQUENCE_BREAKERS.default
     """A list of texts in JSON."""
-    top_n_sigma: float = more.TOP_N_SIGMA.default
-    typical_p: float = more.TYPICAL_P.default
-    xtc_probability: float = more.XTC_PROBABILITY.default
-    xtc_threshold: float = more.XTC_THRESHOLD.default
-    dynatemp_range: float = more.DYNATEMP_RANGE.default
-    dynatemp_exponent: float = more.DYNATEMP_EXPONENT.default
-    mirostat: int = more.MIROSTAT.default
-    mirostat_tau: float = more.MIROSTAT_TAU.default
-    mirostat_eta: float = more.MIROSTAT_ETA.default
-    samplers: str = more.SAMPLERS.default
+    top_n_sigma: float = settings.TOP_N_SIGMA.default
+    typical_p: float = settings.TYPICAL_P.default
+    xtc_probability: float = settings.XTC_PROBABILITY.default
+    xtc_threshold: float = settings.XTC_THRESHOLD.default
+    dynatemp_range: float = settings.DYNATEMP_RANGE.default
+    dynatemp_exponent: float = settings.DYNATEMP_EXPONENT.default
+    mirostat: int = settings.MIROSTAT.default
+    mirostat_tau: float = settings.MIROSTAT_TAU.default
+    mirostat_eta: float = settings.MIROSTAT_ETA.default
+    samplers: str = settings.SAMPLERS.default
     """Names of samplers in their order, with commas between them."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, value added to its logit); -inf forbids a token."""
@@ -103,13 +101,13 @@ class Sampling:
     @property
     def order(self) -> tuple[str, ...]:
         """The samplers, in their order."""
-        names = more.read_samplers(self.samplers)
-        return () if names == more.NONE else tuple(names.split(","))
+        names = settings.read_samplers(self.samplers)
+        return () if names == settings.NONE else tuple(names.split(","))
 
     @property
     def breakers(self) -> tuple[str, ...]:
         """Texts that no repetition of DRY goes beyond."""
-        return tuple(json.loads(more.read_breakers(self.dry_sequence_breakers)))
+        return tuple(json.loads(settings.read_breakers(self.dry_sequence_breakers)))
 
     @property
     def chained(self) -> bool:

@@ -4,18 +4,18 @@ Flags, ``LOCALSPEC_*`` variables, config.toml, presets and the settings panel ar
 rows, and `Sampling`, `Options` and `ReplyRequest` take their ranges and defaults from them. So a
 value is read and refused in the same way wherever it comes from.
 
-Without numpy: an interface starts sooner that way.
+Those of the scope SAMPLING are in `localspec.core.sampler_settings`. Without numpy: an interface
+starts sooner that way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from localspec.core import adapter_list, drafter_registry, sampler_settings
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
 
-DRAFTERS = drafter_registry.NAMES
-"""Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.decode.verifiers`, which needs numpy."""
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -23,9 +23,48 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 MAX_K: Final = 62
 """With the pending token a pass has 63 tokens; from 64 on llama.cpp computes attention with another
 kernel, whose logits differ."""
-SMALLEST: Final = 1e-6
-"""Logits divided by less than this overflow."""
 _LARGEST: Final = 1 << 30
+
+
+def _switch(name: str, about: str, **more: Any) -> SettingSpec[bool]:
+    """A switch of loading that is off by default; ``more`` are further fields."""
+    return SettingSpec(name, Kind.SWITCH, Scope.LOAD, default=False, help=about, **more)
+
+
+def _layers(name: str, about: str) -> SettingSpec[int | None]:
+    """A number of layers, or as many as suit this machine."""
+    return SettingSpec(name, Kind.WHOLE, Scope.LOAD, None, about, 0, _LARGEST, auto=True)
+
+
+def _files(name: str, what: str, reads: Callable[[str | Sequence[str]], str]) -> SettingSpec[str]:
+    """Files that the target is computed with, each at a scale; by default none."""
+    return SettingSpec(
+        name,
+        Kind.LIST,
+        Scope.LOAD,
+        default="[]",
+        help=f"{what} in a .gguf file, at a scale (1); may be given several times",
+        metavar="FILE[:SCALE]",
+        reads=reads,
+        repeated=True,
+    )
+
+
+def _word(name: str, about: str, *choices: str) -> SettingSpec[str]:
+    """A word for the interface, by default the first of its ``choices``."""
+    return SettingSpec(
+        name, Kind.CHOICE, Scope.INTERFACE, choices[0], about, choices=choices, in_presets=False
+    )
+
+
+def _text(
+    name: str, about: str, metavar: str, *, in_presets: bool = False
+) -> SettingSpec[str | None]:
+    """A text for the interface, by default none."""
+    return SettingSpec(
+        name, Kind.TEXT, Scope.INTERFACE, None, about, metavar=metavar, in_presets=in_presets
+    )
+
 
 MODEL = SettingSpec(
     name="model",
@@ -55,34 +94,9 @@ MMPROJ: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="FILE",
 )
-LORA: SettingSpec[str] = SettingSpec(
-    name="lora",
-    kind=Kind.LIST,
-    scope=Scope.LOAD,
-    default="[]",
-    help="LoRA adapter in a .gguf file, at a scale (1); may be given several times",
-    metavar="FILE[:SCALE]",
-    reads=adapter_list.read,
-    repeated=True,
-)
-CONTROL_VECTOR: SettingSpec[str] = SettingSpec(
-    name="control_vector",
-    kind=Kind.LIST,
-    scope=Scope.LOAD,
-    default="[]",
-    help="control vector in a .gguf file, at a scale (1); may be given several times",
-    metavar="FILE[:SCALE]",
-    reads=adapter_list.read_vectors,
-    repeated=True,
-)
-REQUIRE_DRAFT = SettingSpec(
-    name="require_draft",
-    kind=Kind.SWITCH,
-    scope=Scope.LOAD,
-    default=False,
-    help="fail if the draft model cannot be used",
-    in_presets=False,
-)
+LORA = _files("lora", "LoRA adapter", adapter_list.read)
+CONTROL_VECTOR = _files("control_vector", "control vector", adapter_list.read_vectors)
+REQUIRE_DRAFT = _switch("require_draft", "fail if the draft model cannot be used", in_presets=False)
 VERIFIER = SettingSpec(
     name="verifier",
     kind=Kind.CHOICE,
@@ -99,7 +113,7 @@ DRAFTER: SettingSpec[str | None] = SettingSpec(
     scope=Scope.LOAD,
     default=None,
     help="drafters by preference, with commas; off = plain decoding",
-    choices=DRAFTERS,
+    choices=drafter_registry.NAMES,
     alone=drafter_registry.OFF,
     auto=True,
     metavar="NAMES",
@@ -128,35 +142,12 @@ CTX: SettingSpec[int | None] = SettingSpec(
     field="context",
     in_panel=True,
 )
-GPU_LAYERS: SettingSpec[int | None] = SettingSpec(
-    name="gpu_layers",
-    kind=Kind.WHOLE,
-    scope=Scope.LOAD,
-    default=None,
-    help="layers of the target on the GPU; auto = as many as fit",
-    low=0,
-    high=_LARGEST,
-    auto=True,
+GPU_LAYERS = _layers("gpu_layers", "layers of the target on the GPU; auto = as many as fit")
+DRAFT_GPU_LAYERS = _layers(
+    "draft_gpu_layers", "layers of the draft model on the GPU; auto = as many as fit"
 )
-DRAFT_GPU_LAYERS: SettingSpec[int | None] = SettingSpec(
-    name="draft_gpu_layers",
-    kind=Kind.WHOLE,
-    scope=Scope.LOAD,
-    default=None,
-    help="layers of the draft model on the GPU; auto = as many as fit",
-    low=0,
-    high=_LARGEST,
-    auto=True,
-)
-CPU_EXPERTS: SettingSpec[int | None] = SettingSpec(
-    name="cpu_experts",
-    kind=Kind.WHOLE,
-    scope=Scope.LOAD,
-    default=None,
-    help="layers on the GPU whose experts stay on the CPU; auto = as few as fit",
-    low=0,
-    high=_LARGEST,
-    auto=True,
+CPU_EXPERTS = _layers(
+    "cpu_experts", "layers on the GPU whose experts stay on the CPU; auto = as few as fit"
 )
 RPC: SettingSpec[str | None] = SettingSpec(
     name="rpc",
@@ -221,12 +212,9 @@ JOBS = SettingSpec(
     field="parallel",
     in_presets=False,
 )
-STRICT = SettingSpec(
-    name="strict",
-    kind=Kind.SWITCH,
-    scope=Scope.LOAD,
-    default=False,
-    help="bit-identical replies in any batch; refused where a self-test fails",
+STRICT = _switch(
+    "strict",
+    "bit-identical replies in any batch; refused where a self-test fails",
     in_panel=True,
 )
 CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(
@@ -250,104 +238,8 @@ DRAFT_MEMORY = SettingSpec(
     high=4096,
     in_presets=False,
 )
-REMEMBER = SettingSpec(
-    name="remember",
-    kind=Kind.SWITCH,
-    scope=Scope.LOAD,
-    default=False,
-    help="draft from earlier saved chats too",
-    in_presets=False,
-)
-OFFLINE = SettingSpec(
-    name="offline",
-    kind=Kind.SWITCH,
-    scope=Scope.LOAD,
-    default=False,
-    help="never use the network",
-    in_presets=False,
-)
-TEMPERATURE = SettingSpec(
-    name="temperature",
-    kind=Kind.NUMBER,
-    scope=Scope.SAMPLING,
-    default=0.8,
-    help="randomness of sampling; 0 = always the most probable token",
-    low=0,
-    high=100,
-    smallest=SMALLEST,
-    flags=("-t", "--temp"),
-    in_panel=True,
-)
-TOP_K = SettingSpec(
-    name="top_k",
-    kind=Kind.WHOLE,
-    scope=Scope.SAMPLING,
-    default=40,
-    help="keep the N most probable tokens; 0 = off",
-    low=0,
-    high=_LARGEST,
-    in_panel=True,
-)
-TOP_P = SettingSpec(
-    name="top_p",
-    kind=Kind.NUMBER,
-    scope=Scope.SAMPLING,
-    default=0.95,
-    help="keep the likeliest tokens up to this sum; 1 = off",
-    low=0,
-    high=1,
-    in_panel=True,
-)
-MIN_P = SettingSpec(
-    name="min_p",
-    kind=Kind.NUMBER,
-    scope=Scope.SAMPLING,
-    default=0.05,
-    help="drop tokens below this share of the best; 0 = off",
-    low=0,
-    high=1,
-    in_panel=True,
-)
-REPEAT_PENALTY = SettingSpec(
-    name="repeat_penalty",
-    kind=Kind.NUMBER,
-    scope=Scope.SAMPLING,
-    default=1.0,
-    help="penalty for repeating recent tokens; 1 = off",
-    low=SMALLEST,
-    high=100,
-    in_panel=True,
-)
-PRESENCE_PENALTY = SettingSpec(
-    name="presence_penalty",
-    kind=Kind.NUMBER,
-    scope=Scope.SAMPLING,
-    default=0.0,
-    help="subtracted once from recent tokens' logits; 0 = off",
-    low=-100,
-    high=100,
-    in_panel=True,
-)
-FREQUENCY_PENALTY = SettingSpec(
-    name="frequency_penalty",
-    kind=Kind.NUMBER,
-    scope=Scope.SAMPLING,
-    default=0.0,
-    help="subtracted for each recent occurrence; 0 = off",
-    low=-100,
-    high=100,
-    in_panel=True,
-)
-PENALTY_LAST_N = SettingSpec(
-    name="penalty_last_n",
-    kind=Kind.WHOLE,
-    scope=Scope.SAMPLING,
-    default=64,
-    help="how many recent tokens the penalties cover; 0 = none",
-    low=0,
-    high=_LARGEST,
-    in_panel=True,
-)
+REMEMBER = _switch("remember", "draft from earlier saved chats too", in_presets=False)
+OFFLINE = _switch("offline", "never use the network", in_presets=False)
 SEED: SettingSpec[int | None] = SettingSpec(
     name="seed",
     kind=Kind.WHOLE,
@@ -380,76 +272,38 @@ SYSTEM: SettingSpec[str | None] = SettingSpec(
     flags=("-s",),
     in_config=False,
 )
-THEME: SettingSpec[str | None] = SettingSpec(
-    name="theme",
-    kind=Kind.TEXT,
-    scope=Scope.INTERFACE,
-    default=None,
-    help="colour theme of the chat",
-    metavar="NAME",
-    in_presets=False,
+THEME = _text("theme", "colour theme of the chat", "NAME")
+FIGURES = _word("figures", "figures in the bottom line of the chat", "few", "all")
+NOTIFY = _word(
+    "notify",
+    "bell and notification when a long reply ends unseen; bell = no notification",
+    *("auto", "bell", "off"),
 )
-FIGURES: SettingSpec[str] = SettingSpec(
-    name="figures",
-    kind=Kind.CHOICE,
-    scope=Scope.INTERFACE,
-    default="few",
-    help="figures in the bottom line of the chat",
-    choices=("few", "all"),
-    in_presets=False,
+TITLES = _word(
+    "titles", "idle model names chats; auto = a model of 1 GB or more here", "auto", "on", "off"
 )
-NOTIFY: SettingSpec[str] = SettingSpec(
-    name="notify",
-    kind=Kind.CHOICE,
-    scope=Scope.INTERFACE,
-    default="auto",
-    help="bell and notification when a long reply ends unseen; bell = no notification",
-    choices=("auto", "bell", "off"),
-    in_presets=False,
+ALLOW_TOOLS = _text(
+    "allow_tools",
+    "tools that run without being asked for, separated by commas: server/tool, server/*",
+    "NAMES",
 )
-TITLES: SettingSpec[str] = SettingSpec(
-    name="titles",
-    kind=Kind.CHOICE,
-    scope=Scope.INTERFACE,
-    default="auto",
-    help="idle model names chats; auto = a model of 1 GB or more here",
-    choices=("auto", "on", "off"),
-    in_presets=False,
+TOOLS = _text(
+    "tools",
+    "tools of servers that the chat offers: all, none, or server/tool, server/*",
+    "NAMES",
+    in_presets=True,
 )
-ALLOW_TOOLS: SettingSpec[str | None] = SettingSpec(
-    name="allow_tools",
-    kind=Kind.TEXT,
-    scope=Scope.INTERFACE,
-    default=None,
-    help="tools that run without being asked for, separated by commas: server/tool, server/*",
-    metavar="NAMES",
-    in_presets=False,
-)
-TOOLS: SettingSpec[str | None] = SettingSpec(
-    name="tools",
-    kind=Kind.TEXT,
-    scope=Scope.INTERFACE,
-    default=None,
-    help="tools of servers that the chat offers: all, none, or server/tool, server/*",
-    metavar="NAMES",
-)
-API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
-    name="api_key_command",
-    kind=Kind.TEXT,
-    scope=Scope.INTERFACE,
-    default=None,
-    help="command that prints the API key of a remote server, such as one of a key ring",
-    metavar="COMMAND",
-    in_presets=False,
+API_KEY_COMMAND = _text(
+    "api_key_command",
+    "command that prints the API key of a remote server, such as one of a key ring",
+    "COMMAND",
 )
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, MMPROJ, LORA, CONTROL_VECTOR, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KERNELS, KV_TYPE),
     *(JOBS, STRICT, CACHE_MEMORY, DRAFT_MEMORY, REMEMBER, OFFLINE),
-    *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
-    *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
-    *sampler_settings.ROWS,
+    *(*sampler_settings.USUAL, *sampler_settings.FURTHER),
     *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, NOTIFY, TITLES),
     *(TOOLS, ALLOW_TOOLS, API_KEY_COMMAND),
 )

@@ -40,28 +40,23 @@ class Target(Protocol):
     @property
     def capacity(self) -> int:
         """Tokens that fit into the KV cache for one sequence."""
-        ...
 
     @property
     def sequences(self) -> int:
         """Sequences that it can hold, with ids from 0 on."""
-        ...
 
     @property
     def leaves(self) -> int:
         """Leaves of a draft tree that it can score; 1 is chains only."""
-        ...
 
     @property
     def aborts(self) -> bool:
         """Whether a running pass can be aborted; otherwise it runs to its end."""
-        ...
 
     def deepest(self, sequences: int) -> int:
         """Most tokens of a draft in a pass over that many sequences, all of which may have as many:
         a pass never becomes wider than the target takes.
         """
-        ...
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """One pass over every pending token and draft.
@@ -73,15 +68,12 @@ class Target(Protocol):
                 cache is as before, unless it is recurrent.
             Interrupted, DecodeError: the pass failed; the KV cache is as before it.
         """
-        ...
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
         """Keep the pending token and the nodes of ``path`` of its last pass, drop the others."""
-        ...
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the KV cache, including accepted ones still to be reread."""
-        ...
 
     def audit(self, seq: int) -> None:
         """Compare the KV cache with the target's own bookkeeping.
@@ -89,7 +81,6 @@ class Target(Protocol):
         Raises:
             AuditError: they differ.
         """
-        ...
 
     def read(self, seq: int, tokens: Tokens) -> None:
         """Append a part of a prompt to the KV cache, without logits (prefill).
@@ -97,7 +88,6 @@ class Target(Protocol):
         Raises:
             ContextFullError, Interrupted, DecodeError: tokens read before stay cached.
         """
-        ...
 
     def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
         """As `read`, but return after about so many seconds where there are pictures: they are
@@ -109,13 +99,11 @@ class Target(Protocol):
         Raises:
             ContextFullError, Interrupted, DecodeError: as `read`.
         """
-        ...
 
     def noncausal_rows(self, tokens: Tokens) -> int:
         """Rows that one pass has to read, where the first picture of the tokens is encoded and its
         rows see each other; else 0.
         """
-        ...
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence.
@@ -123,7 +111,6 @@ class Target(Protocol):
         Raises:
             DecodeError: this kind of cache cannot be cut there; 0 is always possible.
         """
-        ...
 
 
 class SavesState(Protocol):
@@ -131,17 +118,14 @@ class SavesState(Protocol):
 
     def state(self, seq: int) -> memoryview:
         """The sequence's part of the KV cache."""
-        ...
 
     def state_size(self, seq: int) -> int:
         """Bytes of that state, without what waits for the next pass."""
-        ...
 
     def picture_begun(self, seq: int) -> bool:
         """Whether rows of a picture are in the sequence, and not all of them: a call of `state`
         would forget them.
         """
-        ...
 
     @property
     def cuts_anywhere(self) -> bool:
@@ -149,15 +133,12 @@ class SavesState(Protocol):
 
         Otherwise it is recurrent or has sliding layers, and checkpoints are needed to go back.
         """
-        ...
 
     def can_cut(self, saved_length: int, length: int) -> bool:
         """Whether a restored state of ``saved_length`` tokens can be truncated to ``length``."""
-        ...
 
     def can_truncate(self, seq: int, length: int) -> bool:
         """Whether the sequence can be truncated to ``length`` now."""
-        ...
 
     def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Replace the sequence by a saved state.
@@ -165,17 +146,14 @@ class SavesState(Protocol):
         Raises:
             DecodeError: the state is damaged or of another setting; the sequence is then empty.
         """
-        ...
 
     def checkpoint_size(self, seq: int) -> int:
         """Bytes of `checkpoint`."""
-        ...
 
     def checkpoint(self, seq: int) -> memoryview:
         """The part of the state that a later truncation to the present length cannot bring back:
         the recurrent state, and the KV cache of sliding layers.
         """
-        ...
 
     def rewind(self, seq: int, length: int, checkpoint: bytearray | memoryview) -> None:
         """Truncate the sequence to ``length``, at which the checkpoint was taken.
@@ -183,7 +161,6 @@ class SavesState(Protocol):
         Raises:
             DecodeError: it cannot; the sequence is then empty.
         """
-        ...
 
 
 class CacheableTarget(Target, SavesState, Protocol):
@@ -200,7 +177,6 @@ class AdaptsSequences(Protocol):
         Raises:
             UsageError: one is not loaded, or named twice.
         """
-        ...
 
     def adapt(self, seq: int, blend: Blend) -> None:
         """Read and score the sequence with these adapters from now on. What is in its KV cache was
@@ -209,7 +185,6 @@ class AdaptsSequences(Protocol):
         Raises:
             UsageError: one of them was unloaded meanwhile.
         """
-        ...
 
     def load_adapter(self, path: Path) -> None:
         """Load an adapter that fits the model, or the same again where its file has changed.
@@ -218,7 +193,6 @@ class AdaptsSequences(Protocol):
             UsageError: it stays as it was loaded with the model, or there are too many.
             ModelFileError: llama.cpp refuses it.
         """
-        ...
 
     def unload_adapter(self, path: Path) -> None:
         """Free an adapter that no sequence uses. One that is not loaded is passed over.
@@ -226,11 +200,9 @@ class AdaptsSequences(Protocol):
         Raises:
             UsageError: it was loaded with the model.
         """
-        ...
 
     def adapted(self, path: Path) -> list[int]:
         """The sequences that have an adapter."""
-        ...
 
 
 class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
@@ -238,27 +210,22 @@ class ServingTarget(CacheableTarget, AdaptsSequences, Protocol):
 
     def most_along(self, seq: int) -> int:
         """Tokens that `read_along` takes at most; 0: it is not to be called."""
-        ...
 
     def read_along(self, seq: int, tokens: Tokens) -> None:
         """Append the end of a prompt, to be read in the next pass of the sequence, before its
         pending token: one pass less until the first token of a reply.
         """
-        ...
 
     def stop_encoding(self, seq: int) -> None:
         """Encode no further picture for a sequence whose reply has ended."""
-        ...
 
     def idle(self) -> None:
         """Nothing is computed for a while: what only waits for the next pass may end. Called by
         the thread that computes.
         """
-        ...
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do ``work`` while a device computes the next pass; now, where the processor computes it.
 
         One work waits at most: a second one takes its place.
         """
-        ...

@@ -55,10 +55,5 @@ class RequestStats:
     def _count(
         self, source: str, drafted: int, verified: int, accepted: int, seconds: float
     ) -> None:
-        was = self.by_drafter.get(source, DrafterStats())
-        self.by_drafter[source] = DrafterStats(
-            was.drafted + drafted,
-            was.verified + verified,
-            was.accepted + accepted,
-            was.seconds + seconds,
-        )
+        found = DrafterStats(drafted, verified, accepted, seconds)
+        self.by_drafter[source] = self.by_drafter.get(source, DrafterStats()) + found

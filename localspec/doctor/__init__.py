@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from localspec.doctor import build, network, pair, storage, system
-from localspec.doctor.examiner import InProcessExaminer, SeparateExaminer
-from localspec.doctor.findings import Examiner, Finding
+from localspec.doctor import build, examiner, network, pair, storage, system
+from localspec.doctor.findings import BACKEND, LIBRARY, Examine, Finding
 
-__all__ = ["Examiner", "Finding", "InProcessExaminer", "SeparateExaminer", "diagnose"]
+__all__ = ["Finding", "diagnose", "examiner"]
 
 
-def diagnose(*, offline: bool = False, examiner: Examiner | None = None) -> Iterator[Finding]:
+def diagnose(*, offline: bool = False, examine: Examine = examiner.apart) -> Iterator[Finding]:
     """All findings, each as soon as it is made; the slow ones come last.
 
     A check that cannot be made because of an earlier finding says so in a note: one cause gets one
     fix. ``offline`` forbids connections, as the variables and the user's settings do.
-    ``examiner`` runs the checks of llama.cpp; the default runs them in separate processes.
+    ``examine`` makes the checks that run llama.cpp.
     """
-    examiner = SeparateExaminer() if examiner is None else examiner
     yield from system.check()
     yield system.terminal()
     sound = yield from build.check()
-    library = sound and (yield from examiner.backend())
+    library = sound and (yield from _library(examine))
     folders = yield from storage.check()
     yield from network.check(offline=offline)
-    yield from pair.check(examiner, library=library, folders=folders)
+    yield from pair.check(examine, library=library, folders=folders)
+
+
+def _library(examine: Examine) -> Generator[Finding, None, bool]:
+    """The findings about llama.cpp; whether it can be used."""
+    usable = True
+    for finding in examine(BACKEND):
+        usable = usable and not (finding.topic == LIBRARY and finding.status == "broken")
+        yield finding
+    return usable

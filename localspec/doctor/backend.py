@@ -8,12 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localspec.compiling import own_build
+from localspec.compiling.llama_source import VERSION
 from localspec.core.units import size_text
-from localspec.doctor.findings import Finding, in_checkout
+from localspec.doctor.findings import LIBRARY, Finding, in_checkout
 
 _VECTORS = {
     "avx2": "AVX2",
@@ -30,11 +31,8 @@ _DRM = Path("/sys/class/drm")
 _PCI_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 
 
-def check() -> Generator[Finding, None, bool]:
-    """The library, the processor, every device, and a GPU that lies idle.
-
-    Returns whether the library can be used.
-    """
+def check() -> Iterator[Finding]:
+    """The library, the processor, every device, and a GPU that lies idle."""
     try:
         from localspec.llama import devices, library
 
@@ -42,15 +40,15 @@ def check() -> Generator[Finding, None, bool]:
     except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
         reason = " ".join(str(error).split()) or type(error).__name__
         text = f"llama-cpp-python cannot be loaded: {reason}"
-        yield Finding("llama.cpp", "broken", text, reinstall())
-        return False
+        yield Finding(LIBRARY, "broken", text, reinstall())
+        return
     commit = library.commit()
     built = silent[0] if silent and backend == "cpu" else backend
     text = f"llama-cpp-python {library.version()}, built for {built}"
     if commit:
         text += f", llama.cpp {commit}"
     details = {"version": library.version(), "commit": commit or None, "backend": built}
-    yield Finding("llama.cpp", "ok", text, details=details)
+    yield Finding(LIBRARY, "ok", text, details=details)
     cores = devices.physical_cores()
     yield processor(cores, library.system_info(), own_build.processor())
     for device in found:
@@ -62,7 +60,6 @@ def check() -> Generator[Finding, None, bool]:
         yield Finding("device", "ok", text, details=sizes)
     if backend == "cpu":
         yield no_device(silent[0], library.errors_since()) if silent else unused_gpu()
-    return True
 
 
 def _features(system_info: str) -> str:
@@ -157,5 +154,5 @@ def reinstall() -> str:
         return "localspec build-llama --remove"
     return (
         f"{shlex.quote(sys.executable)} -m pip install --no-cache-dir --force-reinstall --no-deps "
-        "--no-binary llama-cpp-python llama-cpp-python==0.3.36"
+        f"--no-binary llama-cpp-python llama-cpp-python=={VERSION}"
     )

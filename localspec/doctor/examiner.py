@@ -13,60 +13,32 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 from localspec.core.processes import activity, crash
 from localspec.core.processes.children import command
 from localspec.doctor import backend, pair
-from localspec.doctor.findings import Finding
+from localspec.doctor.findings import BACKEND, FIT, LIBRARY, SPEED, Finding
 
-BACKEND, SPEED, FIT = "backend", "speed", "fit"
 _PATIENCE = {BACKEND: 60.0, SPEED: 120.0, FIT: 60.0}
 """Seconds; a graphics driver that starts up can take several, and compiles its kernels at first."""
-_TOPIC = {BACKEND: "llama.cpp", SPEED: "speed", FIT: "fit"}
 _FETCH = "fetch that model again, or set another one in config.toml: its file may be damaged"
 _TAIL = 2000
 """Characters of native text that programs get."""
 
 
-class SeparateExaminer:
-    """Runs each check in a separate process."""
-
-    def backend(self) -> Generator[Finding, None, bool]:
-        """Run `backend.check`; whether llama.cpp can be used."""
-        broken = False
-        for finding in _examine(BACKEND):
-            broken |= finding.topic == _TOPIC[BACKEND] and finding.status == "broken"
-            yield finding
-        return not broken
-
-    def speed(self) -> Finding:
-        """Run `pair.speed`."""
-        return next(_examine(SPEED))
-
-    def fit(self) -> Finding:
-        """Run `pair.fit`."""
-        return next(_examine(FIT))
+def here(check: str) -> Iterator[Finding]:
+    """Findings of a check, made in this process, which ends if llama.cpp crashes."""
+    if check == BACKEND:
+        yield from backend.check()
+    else:
+        yield pair.speed() if check == SPEED else pair.fit()
 
 
-class InProcessExaminer:
-    """Runs the checks in this process, which ends if llama.cpp crashes."""
-
-    def backend(self) -> Generator[Finding, None, bool]:
-        """Run `backend.check`; whether llama.cpp can be used."""
-        return (yield from backend.check())
-
-    def speed(self) -> Finding:
-        """Run `pair.speed`."""
-        return pair.speed()
-
-    def fit(self) -> Finding:
-        """Run `pair.fit`."""
-        return pair.fit()
-
-
-def _examine(check: str) -> Iterator[Finding]:
-    """Findings of a check; a crash or a time-out is a finding too, the last one."""
+def apart(check: str) -> Iterator[Finding]:
+    """Findings of a check, made in another process; a crash or a time-out is a finding too, the
+    last one.
+    """
     limit = _PATIENCE[check]
     with tempfile.TemporaryFile() as shared:
         shared.truncate(activity.SIZE)
@@ -103,7 +75,7 @@ def _failed(check: str, status: int | None, doing: str, native: str) -> Finding:
         text = f"the check failed: {crash.harmless(last)}"
     details = {"status": status, "native": native[-_TAIL:]}
     fix = _FETCH if check == FIT else backend.reinstall()
-    return Finding(_TOPIC[check], "broken", text, fix, details)
+    return Finding(LIBRARY if check == BACKEND else check, "broken", text, fix, details)
 
 
 def _main(check: str, shared: int) -> None:
@@ -113,18 +85,9 @@ def _main(check: str, shared: int) -> None:
         faulthandler.enable()
         activity.share(mmap.mmap(shared, activity.SIZE))
         activity.doing("starting llama.cpp")
-        for finding in _findings(check):
+        for finding in here(check):
             out.write(json.dumps(dataclasses.asdict(finding)) + "\n")
             out.flush()
-
-
-def _findings(check: str) -> Iterator[Finding]:
-    if check == BACKEND:
-        yield from backend.check()
-    elif check == SPEED:
-        yield pair.speed()
-    else:
-        yield pair.fit()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A finding, one line of a diagnosis; and what runs the checks that need llama.cpp."""
+"""A finding, one line of a diagnosis; and the checks that run llama.cpp."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import localspec
 from localspec.core.files.private import without_secrets
@@ -49,14 +49,9 @@ def in_checkout() -> bool:
     return (Path(localspec.__file__).parent.parent / "scripts" / "localspec").is_file()
 
 
-class Examiner(Protocol):
-    """Makes the checks that run llama.cpp."""
-
-    def backend(self) -> Generator[Finding, None, bool]:
-        """Check the library and its devices; whether llama.cpp can be used."""
-
-    def speed(self) -> Finding:
-        """Measure the speed of the embedded pair."""
-
-    def fit(self) -> Finding:
-        """Plan the memory of the chosen pair."""
+BACKEND, SPEED, FIT = "backend", "speed", "fit"
+"""The checks that run llama.cpp: `backend.check`, `pair.speed`, `pair.fit`."""
+LIBRARY = "llama.cpp"
+"""Topic of the finding whether llama.cpp can be used."""
+Examine = Callable[[str], Iterator[Finding]]
+"""Makes one of them."""

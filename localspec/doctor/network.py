@@ -16,11 +16,11 @@ from localspec.config import settings
 from localspec.core.errors import LocalspecError
 from localspec.core.files.private import without_user
 from localspec.doctor.findings import Finding
+from localspec.models.catalog.links import is_true
 from localspec.models.hub.error_messages import why_unreachable
 
 _HUB = "https://huggingface.co"
 _WAIT_S = 2.0
-_YES = frozenset({"1", "on", "yes", "true"})
 _VARIABLES = ("LOCALSPEC_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
@@ -29,7 +29,7 @@ def forbidden_by(*, offline: bool) -> str | None:
     if offline:
         return "--offline"
     for name in _VARIABLES:
-        if os.environ.get(name, "").lower() in _YES:
+        if is_true(name):
             return name
     try:
         return "config.toml" if settings.settings().get("offline") is True else None

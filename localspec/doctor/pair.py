@@ -15,7 +15,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files.paths import DEMO_DIR
 from localspec.core.processes.neighbours import Neighbours
 from localspec.core.units import size_text
-from localspec.doctor.findings import Examiner, Finding
+from localspec.doctor.findings import FIT, SPEED, Examine, Finding
 from localspec.models.memory.report import describe, table
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _WHEN_QUIET = "localspec doctor, when they are not"
 _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 
-def check(examiner: Examiner, *, library: bool, folders: bool) -> Iterator[Finding]:
+def check(examine: Examine, *, library: bool, folders: bool) -> Iterator[Finding]:
     """Hashes, then speed, then fit; without library or folders the last two are not tried."""
     files = files_whole(DEMO_DIR)
     yield files
@@ -51,8 +51,8 @@ def check(examiner: Examiner, *, library: bool, folders: bool) -> Iterator[Findi
         reason = "llama.cpp does not load" if not library else "there is no folder for its log"
         yield Finding("speed", "note", f"not tried: {reason}")
         return
-    yield examiner.speed()
-    yield examiner.fit()
+    yield next(examine(SPEED))
+    yield next(examine(FIT))
 
 
 def files_whole(folder: Path) -> Finding:

@@ -51,7 +51,7 @@ def _folder(name: str, folder: Path) -> Finding:
 
 
 def _settings() -> Finding:
-    path = paths.config_dir() / "config.toml"
+    path = settings.file()
     try:
         count, unknown = len(settings.settings()), settings.unknown()
     except LocalspecError as error:

@@ -9,7 +9,6 @@ from localspec.core.drafter_registry import OFF, PREDICTION
 from localspec.core.emitted import LogprobsMode
 from localspec.core.errors import UsageError
 from localspec.core.events import LEFT_OUT, Notice, Reply, ReplyFormat
-from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
@@ -21,6 +20,7 @@ from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.infill import InfillPrompts, Suggestions
+from localspec.generation.infill_sampling import InfillProcessor
 from localspec.generation.pictures import Sight, Tell
 from localspec.generation.prepared import NOWHERE, Prepared, new_seed
 from localspec.generation.processing import Processing, notices_of

@@ -156,7 +156,7 @@ def _further(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
     """
     changed = [
         spec.name
-        for spec in sampler_settings.ROWS
+        for spec in sampler_settings.FURTHER
         if getattr(sampling, spec.name) != getattr(Sampling(), spec.name)
     ]
     if changed and not dialect.further:

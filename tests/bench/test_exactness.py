@@ -12,7 +12,7 @@ from conftest import Files
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
-from localspec.cli.verify_report import NOT_EXACT, closing_lines, report
+from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing_lines, report
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -81,15 +81,17 @@ def test_an_infinite_gap_is_valid_json() -> None:
     compared = SettingComparison(
         temperature=0.0, replies=1, tokens=4, rounds=4, divergences=(apart,)
     )
-    found = report(Verification(0.0, 0.0, (compared,), {1: 4}))
+    found = report(Verification(0.0, 0.0, (compared,), {1: 4}), DRAFTED)
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
 
 
 def test_strict_mode_whose_logits_differ_is_not_exact_whatever_the_replies() -> None:
     same = SettingComparison(temperature=0.0, replies=2, tokens=8, rounds=8)
-    assert NOT_EXACT in closing_lines(Verification(1e-6, 0.0, (same,), {1: 8}, strict=True))
-    said = closing_lines(Verification(1e-6, 0.0, (same,), {1: 8}))
+    assert NOT_EXACT in closing_lines(
+        Verification(1e-6, 0.0, (same,), {1: 8}, strict=True), DRAFTED
+    )
+    said = closing_lines(Verification(1e-6, 0.0, (same,), {1: 8}), DRAFTED)
     assert said[-1] == "exact: all 2 replies identical"
 
 
@@ -120,7 +122,7 @@ def test_it_drafts_what_a_chat_may_draft_and_measures_noise_at_the_widths_of_tha
     assert result.exact
     assert max(result.widths) > 12
     assert measured >= set(result.widths)
-    assert json.loads(json.dumps(report(result)))["widths"]["1"] > 0
+    assert json.loads(json.dumps(report(result, DRAFTED)))["widths"]["1"] > 0
 
 
 def test_an_exercise_has_every_kind_of_draft_within_its_bounds() -> None:

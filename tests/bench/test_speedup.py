@@ -85,8 +85,8 @@ def test_the_command_reports_what_was_measured(
 
 def test_the_report_keeps_within_80_columns() -> None:
     wide = dataclasses.replace(MEASURED, workload="summarising", temperature=1.0)
-    lines = bench_report.table(dataclasses.replace(BENCH, results=(wide, MEASURED)))
-    lines += bench_report.details(BENCH)
+    lines = [bench_report.HEAD, *map(bench_report.row, (wide, MEASURED))]
+    lines += [*bench_report.closing(BENCH), *bench_report.details(BENCH)]
     assert [line for line in lines if len(line) > 80] == []
 
 
@@ -100,8 +100,8 @@ def test_the_median_is_what_counts_and_all_workloads_weigh_alike() -> None:
 
 def test_a_restless_machine_concludes_nothing() -> None:
     restless = dataclasses.replace(BENCH, spread=0.3)
-    assert "nothing can be concluded" in bench_report.table(restless)[-1]
-    assert "concluded" not in bench_report.table(BENCH)[-1]
+    assert "nothing can be concluded" in bench_report.closing(restless)[-1]
+    assert "concluded" not in bench_report.closing(BENCH)[-1]
 
 
 def test_a_run_is_compared_with_the_last_one_of_its_setting(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_folder_that_others_may_write_to_is_refused_with_the_remedy(
 def test_a_folder_that_the_users_own_group_may_write_to_is_the_users_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As folders are where users have a group of their own: Debian 13, Ubuntu and Fedora."""
+    """Folders are writable so where users have a group of their own: Debian 13, Ubuntu, Fedora."""
     monkeypatch.setattr(private, "_group_of_one", lambda place, group: True)
     folder = paths.make(tmp_path / "home" / "data")
     folder.chmod(0o770)

@@ -173,11 +173,11 @@ def test_every_field_of_the_options_and_of_sampling_is_a_setting():
 @pytest.mark.parametrize(
     ("spec", "text", "sentence"),
     [
-        (schema.TEMPERATURE, "hot", "temperature must be a number, not 'hot'"),
-        (schema.TEMPERATURE, "200", "temperature must be between 0 and 100, not 200"),
-        (schema.TEMPERATURE, "1e-9", "temperature must be 0 or at least 1e-06, not 1e-09"),
-        (schema.TOP_K, "-3", "top_k must be at least 0, not -3"),
-        (schema.TOP_P, "nan", "top_p must be between 0 and 1, not nan"),
+        (samplers.TEMPERATURE, "hot", "temperature must be a number, not 'hot'"),
+        (samplers.TEMPERATURE, "200", "temperature must be between 0 and 100, not 200"),
+        (samplers.TEMPERATURE, "1e-9", "temperature must be 0 or at least 1e-06, not 1e-09"),
+        (samplers.TOP_K, "-3", "top_k must be at least 0, not -3"),
+        (samplers.TOP_P, "nan", "top_p must be between 0 and 1, not nan"),
         (schema.DRAFT_MAX, "many", "draft_max must be a whole number or auto, not 'many'"),
         (schema.MAX_TOKENS, "0", "max_tokens must be at least 1, not 0"),
         (schema.CTX, "9" * 5000, "ctx must be a whole number or auto, not '" + "9" * 39 + "..."),

@@ -23,9 +23,9 @@ from localspec import cli
 from localspec.core.events import Speculation, Stats
 from localspec.doctor import (
     Finding,
-    InProcessExaminer,
     backend,
     diagnose,
+    examiner,
     network,
     pair,
     storage,
@@ -62,10 +62,8 @@ def demo(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_topic(*, offline: bool = True) -> dict[str, Finding]:
-    return {
-        finding.topic: finding
-        for finding in diagnose(offline=offline, examiner=InProcessExaminer())
-    }
+    found = diagnose(offline=offline, examine=examiner.here)
+    return {finding.topic: finding for finding in found}
 
 
 def home() -> Path:

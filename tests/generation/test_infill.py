@@ -13,9 +13,9 @@ from conftest import Files
 
 from localspec.core.errors import ContextError, UsageError
 from localspec.core.infill import Chunk, Infill
-from localspec.core.infill_sampling import InfillProcessor
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.generation.infill import WINDOW, InfillPrompts, Suggestions
+from localspec.generation.infill_sampling import InfillProcessor
 from localspec.generation.stop_condition import LineLimits, TextStream
 from localspec.llama.library import c_api
 from localspec.llama.model import Model

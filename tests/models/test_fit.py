@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from localspec import Options, Runtime
 from localspec.core.errors import DecodeError, OutOfMemoryError, UsageError
 from localspec.core.files.paths import DEMO_DIR
-from localspec.core.options import MAX_K
+from localspec.core.settings_schema import MAX_K
 from localspec.llama import context as context_module
 from localspec.llama import devices
 from localspec.llama.heads import ggml as bindings

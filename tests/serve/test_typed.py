@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
+from localspec.core import sampler_settings as samplers
 from localspec.core import settings_schema as schema
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.typed import Body, Fields, checked, read
@@ -120,8 +121,8 @@ def test_those_in_an_object_are_named_with_their_place_and_those_in_arrays_are_n
 @pytest.mark.parametrize(
     ("spec", "value", "found"),
     [
-        (schema.TOP_K, 5.0, 5),
-        (schema.TEMPERATURE, 1, 1.0),
+        (samplers.TOP_K, 5.0, 5),
+        (samplers.TEMPERATURE, 1, 1.0),
         (schema.DRAFT_MAX, "auto", None),
         (schema.SEED, None, None),
     ],
@@ -133,7 +134,7 @@ def test_a_setting_is_read_by_its_row(spec, value, found):
 def test_a_refused_setting_is_named_as_the_request_names_it():
     said = "^repetition_penalty must be a number, not 'x'$"
     with pytest.raises(ApiError, match=said) as caught:
-        checked("repetition_penalty", schema.REPEAT_PENALTY, "x")
+        checked("repetition_penalty", samplers.REPEAT_PENALTY, "x")
     assert caught.value.param == "repetition_penalty"
     with pytest.raises(ApiError, match=r"^draft_max must be between 0 and 62, not 63$") as caught:
         checked("localspec.draft_max", schema.DRAFT_MAX, 63)

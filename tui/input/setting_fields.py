@@ -23,14 +23,14 @@ class SettingError(ValueError):
 
 
 _ORDER = (Scope.SAMPLING, Scope.REQUEST, Scope.LOAD)
-_FURTHER = {spec.name for spec in sampler_settings.ROWS}
+_FURTHER = {spec.name for spec in sampler_settings.FURTHER}
 _USUAL = tuple(
     spec
     for scope in _ORDER
     for spec in SETTINGS
     if spec.scope is scope and spec.in_panel and spec.name not in _FURTHER
 )
-FIELDS: tuple[SettingSpec[Any], ...] = (*_USUAL, *sampler_settings.ROWS)
+FIELDS: tuple[SettingSpec[Any], ...] = (*_USUAL, *sampler_settings.FURTHER)
 """Settings of the scope LOAD need the model to be loaded again, the others count from the next
 reply. Further samplers, which few need, come last."""
 BY_NAME = {field.name: field for field in FIELDS}

@@ -164,13 +164,7 @@ class Meter:
             self.accepted_at[i] += i < done.accepted
 
     def _credit(self, source: str, found: DrafterStats) -> None:
-        was = self.by_drafter.get(source, DrafterStats())
-        self.by_drafter[source] = DrafterStats(
-            was.drafted + found.drafted,
-            was.verified + found.verified,
-            was.accepted + found.accepted,
-            was.seconds + found.seconds,
-        )
+        self.by_drafter[source] = self.by_drafter.get(source, DrafterStats()) + found
 
     @property
     def state(self) -> Speculation | None:

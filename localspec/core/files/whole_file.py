@@ -15,9 +15,7 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def replacing(
-    path: Path, *, mode: int = 0o600, suffix: str = ".part", sync: bool = True
-) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, mode: int = 0o600, sync: bool = True) -> Iterator[BinaryIO]:
     """A file to write; it becomes ``path`` when the block ends, unless that raises.
 
     Without ``sync`` a power failure may leave a damaged file: for what is checked when it is read
@@ -26,7 +24,7 @@ def replacing(
     Raises:
         OSError: it cannot be written; what was at ``path`` is there still.
     """
-    handle, part = _part(path, suffix)
+    handle, part = _part(path)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -72,11 +70,11 @@ def replace_shared(path: Path, text: str) -> None:
         raise
 
 
-def _part(path: Path, suffix: str) -> tuple[int, Path]:
+def _part(path: Path) -> tuple[int, Path]:
     """A new file next to ``path``: its descriptor and its place."""
     import tempfile  # here: it is slow to import, and most commands write no file
 
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".part")
     return handle, Path(name)
 
 
@@ -89,7 +87,7 @@ def create(path: Path, data: bytes) -> None:
     """
     if path.is_symlink() or path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    handle, part = _part(path, ".part")
+    handle, part = _part(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

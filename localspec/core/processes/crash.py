@@ -11,8 +11,6 @@ _MOST = 300
 """Characters of a native message that are repeated."""
 DUMP = "Fatal Python error"
 """Begins what faulthandler writes after a native message."""
-
-
 _RECENT_S = 60.0
 """Seconds for which the last lines of a log belong to a crash."""
 _LOG_TAIL = 1 << 13
@@ -43,8 +41,6 @@ _DEVICE_FAILURES = {
     WORKER_SILENT: re.compile(rf"{SILENT}"),
 }
 """Explanations of messages of llama.cpp's CUDA, Vulkan, Metal and RPC back ends, and of ours."""
-
-
 _ADVICE = {
     OUT_OF_MEMORY: "close other programs that use the GPU, or try a smaller --ctx or --gpu-layers",
     LOST: "start again",
@@ -54,7 +50,7 @@ _ADVICE = {
 
 
 def device_failure(*native: str) -> str:
-    """OUT_OF_MEMORY or LOST where the last such message in any of the texts says so; else ""."""
+    """The meaning of the last message of a failed device in any of the texts; "" without any."""
     last: dict[str, int] = {}
     text = "\n".join(native)
     for meaning, pattern in _DEVICE_FAILURES.items():

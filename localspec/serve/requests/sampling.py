@@ -18,13 +18,13 @@ from localspec.serve.http.wording import kind_of
 
 MOST_BIASES = 8192
 _ALIASES: dict[str, SettingSpec[Any]] = {
-    "repetition_penalty": schema.REPEAT_PENALTY,  # vLLM's name
-    "repeat_last_n": schema.PENALTY_LAST_N,  # llama.cpp's name
+    "repetition_penalty": samplers.REPEAT_PENALTY,  # vLLM's name
+    "repeat_last_n": samplers.PENALTY_LAST_N,  # llama.cpp's name
     "typ_p": samplers.TYPICAL_P,  # llama.cpp's other name
 }
 _ALL = {
-    schema.TOP_K: 0,
-    schema.PENALTY_LAST_N: 1 << 30,
+    samplers.TOP_K: 0,
+    samplers.PENALTY_LAST_N: 1 << 30,
     samplers.DRY_PENALTY_LAST_N: 1 << 30,
     samplers.TOP_N_SIGMA: 0.0,
 }
