@@ -133,7 +133,7 @@ def build_app(service: Service) -> ASGIApp:
 def all_routes(service: Service) -> list[BaseRoute]:
     """The routes of a server, and the one that describes them."""
     routes = [route for contribute in ROUTES for route in contribute(service)]
-    return [*routes, *openapi.routes(routes, service.settings.root_path)]
+    return [*routes, *openapi.routes(service, routes)]
 
 
 class Boundary:

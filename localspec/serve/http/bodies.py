@@ -16,11 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from localspec.core.errors import LocalspecError
 from localspec.serve.http.body_budget import share_of
-from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape, of_engine
+from localspec.serve.http.errors import OPENAI, ApiError, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
-from localspec.serve.http.sse import COMMENT, dumps_in_steps
+from localspec.serve.http.sse import COMMENT, EVENTS, dumps_in_steps
 
 _T = TypeVar("_T")
 
@@ -172,29 +172,35 @@ class StreamedAnswer(Response):
         parts: AsyncIterator[bytes],
         limits: Limits,
         *,
-        shape: ErrorShape = OPENAI,
-        media_type: str = "text/event-stream",
+        failed: Callable[[ApiError], bytes] = OPENAI.event,
+        media_type: str = EVENTS,
         comment: bytes = COMMENT,
     ) -> None:
-        """``comment`` is what a reader of this type skips."""
+        """``failed`` ends a stream that fails after it has begun; ``comment`` is what a reader of
+        this type skips.
+        """
         self.status_code = 200
         self.background = None
         self.body = b""
         self._parts = parts
         self._limits = limits
-        self._shape = shape
+        self._failed = failed
         self._comment_bytes = comment
         self.media_type = media_type
         self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the parts."""
+        """Send the parts.
+
+        Raises:
+            ApiError, LocalspecError: there is no first part.
+        """
         scope[FILLER_KEY] = self._comment_bytes
         with contextlib.suppress(GoneError):
-            await _unless_left(receive, self._send(scope, receive, send))
+            await _unless_left(receive, self._send(send))
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         body = _Body(send, self.status_code, self.raw_headers)
         comments = _Comments(body, self._limits.keep_alive_seconds, self._comment_bytes)
         try:
@@ -203,13 +209,11 @@ class StreamedAnswer(Response):
                     if part:
                         await body.write(part)
             except (ApiError, LocalspecError) as raised:
-                error = raised if isinstance(raised, ApiError) else of_engine(raised)
                 await comments.stop()
                 if not body.started:
-                    answer = JSONAnswer(self._shape.body(error), error.status, error.headers)
-                    await answer(scope, receive, send)
-                    return
-                await body.write(self._shape.event(error))
+                    raise
+                error = raised if isinstance(raised, ApiError) else of_engine(raised)
+                await body.write(self._failed(error))
             await body.end()
         finally:
             await comments.stop()

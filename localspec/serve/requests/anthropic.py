@@ -40,6 +40,7 @@ from localspec.serve.requests.offered_tools import (
     PARAMETERS_SCHEMA,
     OfferedTools,
     Strict,
+    of_others,
     offered,
 )
 from localspec.serve.requests.pictures import joined, picture_at, picture_of, picture_of_result
@@ -244,6 +245,10 @@ class AssistantTurn(Fields, tag_field="role", tag="assistant"):
         return [Message("assistant", "\n".join(texts), "\n".join(thoughts), calls)]
 
 
+_OWN_TOOLS = (None, "custom")
+"""Types of tools that the client runs."""
+
+
 class AnthropicTool(Fields):
     """A tool; those of a type that Anthropic's servers run have no effect."""
 
@@ -251,13 +256,13 @@ class AnthropicTool(Fields):
         "anyOf": [
             {
                 "properties": {
-                    "type": {"enum": ["custom", None]},
+                    "type": {"enum": [*_OWN_TOOLS]},
                     "name": {"type": "string", **NAME_SCHEMA},
                     "input_schema": {"type": "object", **PARAMETERS_SCHEMA},
                 },
                 "required": ["name", "input_schema"],
             },
-            {"properties": {"type": {"not": {"enum": ["custom", None]}}}, "required": ["type"]},
+            {"properties": {"type": {"not": {"enum": [*_OWN_TOOLS]}}}, "required": ["type"]},
         ]
     }
 
@@ -274,7 +279,7 @@ class AnthropicTool(Fields):
     @property
     def is_function(self) -> bool:
         """Whether the model is told of it."""
-        return self.type in {None, "custom"}
+        return self.type in _OWN_TOOLS
 
     @property
     def as_chat(self) -> dict[str, Any]:
@@ -361,13 +366,8 @@ class CountBody(Body, kw_only=True):
     output_config: OutputConfig | None = None
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
-        """Tools that run on Anthropic's servers too: the model is not told of them."""
-        return [*self.other_tools, *super().ignored(given)]
-
-    @property
-    def other_tools(self) -> list[str]:
-        """What the log says of them."""
-        return [f"tools: {tool.type}" for tool in self.tools or () if not tool.is_function]
+        """Tools that run on Anthropic's servers too."""
+        return [*of_others(given, *_OWN_TOOLS), *super().ignored(given)]
 
     def offered(self) -> OfferedTools:
         """The tools that the model is told of.
@@ -426,6 +426,10 @@ class MessagesBody(GenerationBody, kw_only=True):
 
     max_tokens: Annotated[int, Meta(ge=1)]
     stop_sequences: Stop | Stops | None = None
+
+    def ignored(self, given: dict[str, Any]) -> list[str]:
+        """As of `CountBody`, which reads the tools."""
+        return [*of_others(given, *_OWN_TOOLS), *super().ignored(given)]
 
     def reply(
         self, prompt: CountBody, tools: OfferedTools, settings: ServeSettings

@@ -13,6 +13,7 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.grammar import tools
 from localspec.grammar.tool_families import Tool
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import Name
@@ -84,6 +85,19 @@ def offered(
         return OfferedTools(json.dumps(list(given)), spec, found)
     except UsageError as error:
         raise bad_request(str(error), place) from None
+
+
+def of_others(given: Mapping[str, Any], *own: str | None) -> list[str]:
+    """What is said of the tools in a body of other types than the client's ``own``: the model is
+    not told of them.
+    """
+    tools = given.get("tools")
+    kinds = (
+        [tool.get("type") for tool in tools if isinstance(tool, dict)]
+        if isinstance(tools, list)
+        else []
+    )
+    return [f"tools: {shown(str(kind))}" for kind in kinds if kind not in own]
 
 
 def _allowed(

@@ -41,6 +41,7 @@ from localspec.serve.requests.offered_tools import (
     ChoiceWord,
     OfferedTools,
     Strict,
+    of_others,
     offered,
 )
 
@@ -328,9 +329,8 @@ class ResponsesBody(GenerationBody, kw_only=True):
         return {**given, "input": typed}
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
-        """Tools that run on OpenAI's servers too: the model is not told of them."""
-        others = [f"tools: {tool.type}" for tool in self.tools or () if not tool.is_function]
-        return [*others, *super().ignored(given)]
+        """Tools that run on OpenAI's servers too."""
+        return [*of_others(given, "function"), *super().ignored(given)]
 
     @property
     def wants_logprobs(self) -> bool:

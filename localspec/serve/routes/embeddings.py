@@ -15,7 +15,6 @@ from localspec.core.errors import LocalspecError
 from localspec.serve.backend.records import texts_line
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
-from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.http.json_body import shown
 from localspec.serve.replies.answer_fields import new_id
@@ -38,12 +37,11 @@ NUMBER_BYTES = 20
 
 def routes(service: Service) -> list[BaseRoute]:
     """The paths."""
-    found = _Routes(service)
     return [
         *post(
             service,
             PATHS,
-            found.embeddings,
+            embeddings,
             "Vectors of texts",
             body=EmbeddingsBody,
             answer=answers.EmbeddingList,
@@ -52,7 +50,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *post(
             service,
             "/embedding",
-            found.native,
+            native,
             "Vectors of texts, in llama-server's shape",
             body=NativeEmbeddingBody,
             answer=list[answers.NativeEmbedding],
@@ -61,7 +59,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *post(
             service,
             RERANK_PATHS,
-            found.rerank,
+            rerank,
             "Documents by how well they answer a query",
             body=RerankBody,
             answer=answers.Ranking,
@@ -70,81 +68,76 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-class _Routes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+async def embeddings(received: Received[EmbeddingsBody]) -> Response:
+    """OpenAI's shape."""
+    body, own = received.body, received.service.embeddings
+    texts = await received.apart(body.texts)
+    found = await found_by(received, own.embed(body.model, texts))
+    vectors = shortened(found.vectors, body.dimensions)
+    as_text = body.encoding_format == "base64"
 
-    async def embeddings(self, received: Received[EmbeddingsBody]) -> Response:
-        """OpenAI's shape."""
-        body, own = received.body, self._service.embeddings
-        texts = await received.apart(body.texts)
-        found = await found_by(self._service, received, own.embed(body.model, texts))
-        vectors = shortened(found.vectors, body.dimensions)
-        as_text = body.encoding_format == "base64"
+    def answer() -> Response:
+        data = [
+            {"object": "embedding", "index": i, "embedding": _vector(row, as_text=as_text)}
+            for i, row in enumerate(vectors)
+        ]
+        name = own.name(body.model)
+        return JSONAnswer({"object": "list", "data": data, "model": name, "usage": _usage(found)})
 
-        def answer() -> Response:
-            data = [
-                {"object": "embedding", "index": i, "embedding": _vector(row, as_text=as_text)}
-                for i, row in enumerate(vectors)
-            ]
-            name = own.name(body.model)
-            return JSONAnswer(
-                {"object": "list", "data": data, "model": name, "usage": _usage(found)}
-            )
-
-        return await elsewhere(NUMBER_BYTES * vectors.size, answer)
-
-    async def native(self, received: Received[NativeEmbeddingBody]) -> Response:
-        """llama-server's shape."""
-        body = received.body
-        texts = await received.apart(lambda: read_texts(body.content, "content"))
-        work = self._service.embeddings.embed(body.model, texts)
-        found = await found_by(self._service, received, work)
-
-        def answer() -> Response:
-            rows = enumerate(found.vectors)
-            return JSONAnswer([{"index": i, "embedding": [row.tolist()]} for i, row in rows])
-
-        return await elsewhere(NUMBER_BYTES * found.vectors.size, answer)
-
-    async def rerank(self, received: Received[RerankBody]) -> Response:
-        """Jina's and Cohere's shape, the best document first. Scores are the model's own, as
-        llama-server has them: not between 0 and 1 unless it was trained so.
-        """
-        body, own = received.body, self._service.embeddings
-        texts = body.texts
-        work = own.rank(body.model, body.query, texts)
-        found = await found_by(self._service, received, work, "rerank")
-        scores = found.vectors[:, 0]
-        best = np.argsort(-scores, kind="stable")[: body.top_n]
-        results: list[dict[str, Any]] = []
-        for i in best.tolist():
-            results.append({"index": i, "relevance_score": float(scores[i])})
-            if body.return_documents:
-                results[-1]["document"] = {"text": texts[i]}
-        name = own.reranker_name
-        return JSONAnswer(
-            {
-                "id": new_id("rerank"),
-                "object": "list",
-                "model": name,
-                "results": results,
-                "usage": _usage(found),
-            }
-        )
+    return await elsewhere(NUMBER_BYTES * vectors.size, answer)
 
 
-async def found_by(
-    service: Service, received: Received[Any], work: Any, task: str = "embedding"
-) -> Embedded:
+async def native(received: Received[NativeEmbeddingBody]) -> Response:
+    """llama-server's shape."""
+    body = received.body
+    texts = await received.apart(lambda: read_texts(body.content, "content"))
+    work = received.service.embeddings.embed(body.model, texts)
+    found = await found_by(received, work)
+
+    def answer() -> Response:
+        rows = enumerate(found.vectors)
+        return JSONAnswer([{"index": i, "embedding": [row.tolist()]} for i, row in rows])
+
+    return await elsewhere(NUMBER_BYTES * found.vectors.size, answer)
+
+
+async def rerank(received: Received[RerankBody]) -> Response:
+    """Jina's and Cohere's shape, the best document first. Scores are the model's own, as
+    llama-server has them: not between 0 and 1 unless it was trained so.
+    """
+    body, own = received.body, received.service.embeddings
+    texts = body.texts
+    work = own.rank(body.model, body.query, texts)
+    found = await found_by(received, work, "rerank")
+    scores = found.vectors[:, 0]
+    best = np.argsort(-scores, kind="stable")[: body.top_n]
+    results: list[dict[str, Any]] = []
+    for i in best.tolist():
+        results.append({"index": i, "relevance_score": float(scores[i])})
+        if body.return_documents:
+            results[-1]["document"] = {"text": texts[i]}
+    name = own.reranker_name
+    return JSONAnswer(
+        {
+            "id": new_id("rerank"),
+            "object": "list",
+            "model": name,
+            "results": results,
+            "usage": _usage(found),
+        }
+    )
+
+
+async def found_by(received: Received[Any], work: Any, task: str = "embedding") -> Embedded:
     """What ``work`` finds for a request, counted and logged.
 
     Raises:
         ApiError: it fails.
     """
-    began, request, counts = time.monotonic(), received.http, service.metrics.of_texts[task]
+    began, service = time.monotonic(), received.service
+    counts = service.metrics.of_texts[task]
     try:
-        found: Embedded = await while_connected(request, work)
+        found: Embedded = await while_connected(received.http, work)
     except LocalspecError as error:
         counts.fail()
         raise service.refused(error) from None
@@ -153,9 +146,8 @@ async def found_by(
         raise
     seconds = time.monotonic() - began
     counts.note(found, seconds)
-    caller, path = caller_of(request.scope), request.url.path
-    model = shown(received.body.model or "")
-    service.reporter.line(texts_line(caller, path, model, found, seconds))
+    model, path = shown(received.body.model or ""), received.http.url.path
+    service.reporter.line(texts_line(received.caller, path, model, found, seconds))
     return found
 
 

@@ -5,6 +5,7 @@ and its part of ``/openapi.json``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import elsewhere, read_body_as
+from localspec.serve.http.body_budget import Caller, caller_of
 from localspec.serve.http.typed import Body, read
 from localspec.serve.routes import answers
 
@@ -25,6 +27,7 @@ T = TypeVar("T")
 class Received(Struct, Generic[B], frozen=True):
     """A request that was read."""
 
+    service: Service
     http: Request
     body: B
     given: dict[str, Any]
@@ -32,6 +35,11 @@ class Received(Struct, Generic[B], frozen=True):
 
     size: int
     """Bytes of the body."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who sent it."""
+        return caller_of(self.http.scope)
 
     async def apart(self, work: Callable[[], T]) -> T:
         """What ``work`` makes of the request: in a thread, where the body is large, so it must
@@ -82,13 +90,14 @@ class Endpoint(Route):
 
 
 def get(
+    service: Service,
     paths: str | Iterable[str],
-    handler: Callable[[Request], Awaitable[Response]],
+    handler: Callable[[Service, Request], Awaitable[Response]],
     summary: str,
     answer: Any = answers.Anything,
 ) -> list[BaseRoute]:
     """An endpoint without a body. Of several paths, the first is described."""
-    return _routes(paths, handler, Operation("GET", summary, answer=answer))
+    return _routes(paths, partial(handler, service), Operation("GET", summary, answer=answer))
 
 
 def post(
@@ -109,7 +118,7 @@ def post(
         def received_of(given: dict[str, Any], size: int) -> tuple[Received[B], list[str]]:
             found = read(body, body.completed(given))
             found.refuse_foreign(given)
-            return Received(request, found, given, size), found.ignored(given)
+            return Received(service, request, found, given, size), found.ignored(given)
 
         received, unknown = await read_body_as(request, service.settings.limits, received_of)
         service.tell_unknown(path, unknown)
@@ -119,26 +128,17 @@ def post(
     return _routes(paths, answer, Operation(method, summary, body, **described))
 
 
-def post_untyped(
+def post_unread(
+    service: Service,
     paths: str | Iterable[str],
-    handler: Callable[[Request], Awaitable[Response]],
-    summary: str,
-    **described: Any,
-) -> list[BaseRoute]:
-    """An endpoint that reads its body itself, or not at all."""
-    return _routes(paths, handler, Operation("POST", summary, answers.Anything, **described))
-
-
-def post_typed(
-    paths: str | Iterable[str],
-    handler: Callable[[Request], Awaitable[Response]],
+    handler: Callable[[Service, Request], Awaitable[Response]],
     summary: str,
     *,
-    body: Any,
+    body: Any = answers.Anything,
     **described: Any,
 ) -> list[BaseRoute]:
-    """An endpoint that reads its body itself, which is of a described type."""
-    return _routes(paths, handler, Operation("POST", summary, body, **described))
+    """An endpoint that reads its body itself, or not at all; otherwise as `post`."""
+    return _routes(paths, partial(handler, service), Operation("POST", summary, body, **described))
 
 
 def _routes(

@@ -23,13 +23,12 @@ from localspec.serve.routes.ollama_models import plain
 
 def routes(service: Service) -> list[BaseRoute]:
     """The paths."""
-    found = _Routes(service)
     described: dict[str, Any] = {"answer": Anything, "error": OllamaError}
     return [
         *post(
             service,
             f"{PREFIX}/embed",
-            found.embed,
+            embed,
             "Vectors of texts, as Ollama has them",
             body=OllamaEmbedBody,
             example=examples.OLLAMA_EMBED,
@@ -38,7 +37,7 @@ def routes(service: Service) -> list[BaseRoute]:
         *post(
             service,
             f"{PREFIX}/embeddings",
-            found.single,
+            single,
             "The vector of one text, as Ollama had it before",
             body=OllamaPromptBody,
             example=examples.OLLAMA_PROMPT,
@@ -47,39 +46,35 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-class _Routes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
+async def embed(received: Received[OllamaEmbedBody]) -> Response:
+    """Several texts."""
+    body, began = received.body, time.monotonic()
+    found = await _found(received, body.texts(), truncate=body.truncate is not False)
+    vectors = shortened(found.vectors, body.dimensions)
+    taken = nanoseconds(time.monotonic() - began)
 
-    async def embed(self, received: Received[OllamaEmbedBody]) -> Response:
-        """Several texts."""
-        body, began = received.body, time.monotonic()
-        found = await self._found(received, body.model, body.texts(), body.truncate is not False)
-        vectors = shortened(found.vectors, body.dimensions)
-        taken = nanoseconds(time.monotonic() - began)
+    def answer() -> Response:
+        return JSONAnswer(
+            {
+                "model": body.model or "",
+                "embeddings": vectors.tolist(),
+                "total_duration": taken,
+                "load_duration": 0,
+                "prompt_eval_count": found.tokens,
+            }
+        )
 
-        def answer() -> Response:
-            return JSONAnswer(
-                {
-                    "model": body.model or "",
-                    "embeddings": vectors.tolist(),
-                    "total_duration": taken,
-                    "load_duration": 0,
-                    "prompt_eval_count": found.tokens,
-                }
-            )
+    return await elsewhere(NUMBER_BYTES * vectors.size, answer)
 
-        return await elsewhere(NUMBER_BYTES * vectors.size, answer)
 
-    async def single(self, received: Received[OllamaPromptBody]) -> Response:
-        """One text."""
-        body = received.body
-        found = await self._found(received, body.model, [body.prompt], True)
-        return JSONAnswer({"embedding": found.vectors[0].tolist()})
+async def single(received: Received[OllamaPromptBody]) -> Response:
+    """One text."""
+    found = await _found(received, [received.body.prompt], truncate=True)
+    return JSONAnswer({"embedding": found.vectors[0].tolist()})
 
-    async def _found(
-        self, received: Received[Any], model: str | None, texts: list[str], truncate: bool
-    ) -> Embedded:
-        own = self._service.embeddings
-        work = own.embed(plain(model) if model else None, texts, truncate=truncate)
-        return await found_by(self._service, received, work)
+
+async def _found(received: Received[Any], texts: list[str], *, truncate: bool) -> Embedded:
+    own, model = received.service.embeddings, received.body.model
+    return await found_by(
+        received, own.embed(plain(model) if model else None, texts, truncate=truncate)
+    )

@@ -21,20 +21,13 @@ _Row = tuple[str, str, str, float]
 
 def routes(service: Service) -> list[BaseRoute]:
     """The endpoint."""
-    page = MetricsPage(service)
-    return get("/metrics", page.answer, "Counters in the form of Prometheus", None)
+    return get(service, "/metrics", metrics, "Counters in the form of Prometheus", None)
 
 
-class MetricsPage:
-    """The endpoint."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def answer(self, request: Request) -> Response:
-        """All counters."""
-        del request
-        return PlainTextResponse(page(self._service), media_type=MEDIA_TYPE)
+async def metrics(service: Service, request: Request) -> Response:
+    """All counters."""
+    del request
+    return PlainTextResponse(page(service), media_type=MEDIA_TYPE)
 
 
 def page(service: Service) -> str:

@@ -84,12 +84,11 @@ class DetokenizeBody(Body, kw_only=True):
 
 def routes(service: Service) -> list[BaseRoute]:
     """The endpoints."""
-    tokens = Tokens(service)
     return [
         *post(
             service,
             "/tokenize",
-            tokens.tokenize,
+            tokenize,
             "The tokens of a text or conversation",
             body=TokenizeBody,
             answer=answers.Tokens,
@@ -98,17 +97,17 @@ def routes(service: Service) -> list[BaseRoute]:
         *post(
             service,
             "/detokenize",
-            tokens.detokenize,
+            detokenize,
             "The text of tokens",
             body=DetokenizeBody,
             answer=answers.Text,
             example=examples.DETOKENIZE,
         ),
-        *get("/tokenizer_info", tokens.about, "The tokens that begin and end a text"),
+        *get(service, "/tokenizer_info", tokenizer_info, "The tokens that begin and end a text"),
         *post(
             service,
             "/apply-template",
-            tokens.apply_template,
+            apply_template,
             "The prompt of a conversation",
             body=TemplateBody,
             answer=answers.Prompt,
@@ -117,71 +116,60 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-class Tokens:
-    """The endpoints."""
+async def tokenize(received: Received[TokenizeBody]) -> Response:
+    """Token ids of a text or of a conversation."""
+    body, service = received.body, received.service
+    found = await _ask(
+        received,
+        await received.apart(lambda: _asked(body, received.given)),
+        special=body.parse_special is not False,
+        bos=body.bos,
+    )
+    info = service.slot.info
+    head = {} if info is None else {"max_model_len": info.context}
+    size = _TOKEN_BYTES * len(found.tokens)
+    return await elsewhere(size, lambda: JSONAnswer(body.answer(found) | head))
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    async def tokenize(self, received: Received[TokenizeBody]) -> Response:
-        """Token ids of a text or of a conversation."""
-        body = received.body
-        found = await self._ask(
-            received.http,
-            body.model,
-            await received.apart(lambda: self._asked(body, received.given)),
-            special=body.parse_special is not False,
-            bos=body.bos,
-        )
-        info = self._service.slot.info
-        head = {} if info is None else {"max_model_len": info.context}
-        size = _TOKEN_BYTES * len(found.tokens)
-        return await elsewhere(size, lambda: JSONAnswer(body.answer(found) | head))
+def _asked(body: TokenizeBody, given: dict[str, Any]) -> ReplyRequest:
+    tools = body.offered(given)  # which a text has no use for
+    if body.messages is not None:
+        return made(body.request(tools))
+    text = body.prompt if body.content is None else body.content
+    if text is None:
+        raise bad_request("content is missing: the text to split", "content")
+    return made({"prompt": text})
 
-    async def about(self, request: Request) -> Response:
-        """The tokens that begin and end a text, for clients that split texts by this server."""
-        await self._ask(request, None, made({"prompt": "."}))  # has the model loaded
-        info = self._service.slot.info
-        known = (info.bos, info.eos) if info is not None else ("", "")
-        bos, eos = (text or None for text in known)
-        return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
-    async def detokenize(self, received: Received[DetokenizeBody]) -> Response:
-        """The text of token ids."""
-        body = received.body
-        asked = await received.apart(lambda: made({"prompt_tokens": tuple(body.tokens)}))
-        found = await self._ask(received.http, body.model, asked)
-        return JSONAnswer({"content": found.text, "prompt": found.text})
+async def tokenizer_info(service: Service, request: Request) -> Response:
+    """The tokens that begin and end a text, for clients that split texts by this server."""
+    work = service.tokenize(caller_of(request.scope), None, made({"prompt": "."}))
+    await while_connected(request, work)  # has the model loaded
+    info = service.slot.info
+    known = (info.bos, info.eos) if info is not None else ("", "")
+    bos, eos = (text or None for text in known)
+    return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
-    async def apply_template(self, received: Received[TemplateBody]) -> Response:
-        """The prompt of a conversation as text."""
-        body = received.body
-        given = received.given
-        asked = await received.apart(lambda: made(body.request(body.offered(given))))
-        found = await self._ask(received.http, received.body.model, asked)
-        return JSONAnswer({"prompt": found.text})
 
-    def _asked(self, body: TokenizeBody, given: dict[str, Any]) -> ReplyRequest:
-        tools = body.offered(given)  # which a text has no use for
-        if body.messages is not None:
-            return made(body.request(tools))
-        text = body.prompt if body.content is None else body.content
-        if text is None:
-            raise bad_request("content is missing: the text to split", "content")
-        return made({"prompt": text})
+async def detokenize(received: Received[DetokenizeBody]) -> Response:
+    """The text of token ids."""
+    tokens = received.body.tokens
+    asked = await received.apart(lambda: made({"prompt_tokens": tuple(tokens)}))
+    found = await _ask(received, asked)
+    return JSONAnswer({"content": found.text, "prompt": found.text})
 
-    async def _ask(
-        self,
-        request: Request,
-        model: str | None,
-        asked: ReplyRequest,
-        *,
-        special: bool = True,
-        bos: bool = True,
-    ) -> Tokenized:
-        caller = caller_of(request.scope)
-        work = self._service.tokenize(caller, model, asked, special=special, bos=bos)
-        return await while_connected(request, work)
+
+async def apply_template(received: Received[TemplateBody]) -> Response:
+    """The prompt of a conversation as text."""
+    body, given = received.body, received.given
+    asked = await received.apart(lambda: made(body.request(body.offered(given))))
+    found = await _ask(received, asked)
+    return JSONAnswer({"prompt": found.text})
+
+
+async def _ask(received: Received[Any], asked: ReplyRequest, **how: bool) -> Tokenized:
+    work = received.service.tokenize(received.caller, received.body.model, asked, **how)
+    return await while_connected(received.http, work)
 
 
 def _piece(text: str) -> str | list[int]:
