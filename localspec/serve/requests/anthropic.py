@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -22,6 +21,7 @@ from localspec.serve.http.typed import Body, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import (
     Arguments,
+    as_one,
     message_call,
     named,
 )
@@ -40,6 +40,7 @@ from localspec.serve.requests.offered_tools import (
     PARAMETERS_SCHEMA,
     OfferedTools,
     Strict,
+    chat_tool,
     of_others,
     offered,
 )
@@ -284,12 +285,7 @@ class AnthropicTool(Fields):
     @property
     def as_chat(self) -> dict[str, Any]:
         """The tool as OpenAI's chat has it."""
-        function = {"name": self.name, "description": self.description or ""}
-        strict = {"strict": True} if self.strict else {}
-        return {
-            "type": "function",
-            "function": function | {"parameters": self.input_schema, **strict},
-        }
+        return chat_tool(self.name, self.description, self.input_schema, strict=self.strict)
 
 
 class AnthropicToolChoice(Fields):
@@ -457,21 +453,10 @@ def _steady(text: str) -> str:
 def turns(messages: Iterable[Message]) -> list[Message]:
     """The messages; turns of one side that follow each other are one turn."""
     several = itertools.groupby(enumerate(messages), _side)
-    return [_as_one([one for _, one in turn]) for _, turn in several]
+    return [as_one([one for _, one in turn], "\n") for _, turn in several]
 
 
 def _side(numbered: tuple[int, Message]) -> str | int:
     """What messages of one turn have in common; others have nothing in common."""
     number, one = numbered
     return one.role if one.role in {"user", "assistant"} else number
-
-
-def _as_one(turn: Sequence[Message]) -> Message:
-    if len(turn) == 1:
-        return turn[0]
-    return dataclasses.replace(
-        turn[0],
-        content="\n".join(filter(None, (one.content for one in turn))),
-        reasoning="\n".join(filter(None, (one.reasoning for one in turn))),
-        calls=tuple(call for one in turn for call in one.calls),
-    )

@@ -266,6 +266,29 @@ def named(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(found)
 
 
+def as_one(turn: Sequence[Message], between: str) -> Message:
+    """The messages of one turn as one, with ``between`` from one to the next."""
+    if len(turn) == 1:
+        return turn[0]
+    texts, at, pictures = list[str](), 0, list[Picture]()
+    for one in turn:
+        text = one.content
+        if (texts or pictures) and (text or one.pictures):
+            texts.append(between)
+            at += len(between)
+        pictures += [dataclasses.replace(p, at=at + p.at) for p in one.pictures]
+        if text:
+            texts.append(text)
+            at += len(text)
+    return dataclasses.replace(
+        turn[0],
+        content="".join(texts),
+        reasoning=between.join(one.reasoning for one in turn if one.reasoning),
+        calls=tuple(call for one in turn for call in one.calls),
+        pictures=tuple(pictures),
+    )
+
+
 def _message(given: ChatMessage) -> Message:
     if isinstance(given, AssistantMessage):
         return given.message()

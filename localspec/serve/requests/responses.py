@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
@@ -21,6 +21,7 @@ from localspec.serve.requests.chat_messages import (
     Called,
     Result,
     UserContent,
+    as_one,
     named,
     said_by,
     thinking_arguments,
@@ -41,6 +42,7 @@ from localspec.serve.requests.offered_tools import (
     ChoiceWord,
     OfferedTools,
     Strict,
+    chat_tool,
     of_others,
     offered,
 )
@@ -201,15 +203,7 @@ class ResponseTool(Fields):
     @property
     def as_chat(self) -> dict[str, Any]:
         """The tool as OpenAI's chat has it."""
-        function: dict[str, Any] = {
-            "name": self.name,
-            "description": self.description or "",
-            "parameters": self.parameters or {},
-        }
-        return {
-            "type": "function",
-            "function": function | ({"strict": True} if self.strict else {}),
-        }
+        return chat_tool(self.name, self.description, self.parameters or {}, strict=self.strict)
 
     @property
     def echoed(self) -> dict[str, Any]:
@@ -344,8 +338,7 @@ class ResponsesBody(GenerationBody, kw_only=True):
             ApiError: one is invalid.
         """
         given = [tool.as_chat for tool in self.tools or () if tool.is_function]
-        choice = self.tool_choice
-        several = self.parallel_tool_calls is not False
+        choice, several = self.tool_choice, self.parallel_tool_calls is not False
         if isinstance(choice, NamedResponseTool):
             return offered(given, choice.choice, several=several, allowed=choice.allowed)
         return offered(given, choice or "auto", several=several)
@@ -421,20 +414,9 @@ def turns(messages: Iterable[Message]) -> Iterator[Message]:
     for one in messages:
         joins = turn and turn[-1].role == one.role == "assistant" and not (said and one.content)
         if turn and not joins:
-            yield _as_one(turn)
+            yield as_one(turn, "")
             turn, said = [], False
         turn.append(one)
         said = said or bool(one.content)
     if turn:
-        yield _as_one(turn)
-
-
-def _as_one(turn: Sequence[Message]) -> Message:
-    if len(turn) == 1:
-        return turn[0]
-    return Message(
-        "assistant",
-        "".join(one.content for one in turn),
-        "".join(one.reasoning for one in turn),
-        tuple(call for one in turn for call in one.calls),
-    )
+        yield as_one(turn, "")
