@@ -19,7 +19,7 @@ from localspec.core.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import GoneError, JSONAnswer
 from localspec.serve.http.body_budget import BodyBudget
-from localspec.serve.http.errors import ApiError, ErrorShape, ErrorShapes
+from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.guard import Guard
 from localspec.serve.routes import (
     adapters,
@@ -79,6 +79,14 @@ SHAPES: Mapping[str, ErrorShape] = {
 """Shapes of error bodies by the prefix of the path."""
 
 
+def shape_at(path: str) -> ErrorShape:
+    """The shape of errors at a path."""
+    for prefix, shape in SHAPES.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return shape
+    return OPENAI
+
+
 class PlainPaths:
     """ASGI middleware that leaves out repeated slashes and one at the end, and the scheme and host
     that clients of proxies put before a path.
@@ -122,11 +130,10 @@ def hint(path: str) -> str:
 
 def build_app(service: Service) -> ASGIApp:
     """The application of a server."""
-    shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
     limits = service.settings.limits
     limited = BodyBudget(app, limits.bodies_bytes, limits.answers_bytes)
-    guard = Guard(Boundary(limited, service, shapes, app.routes), service.settings, shapes)
+    guard = Guard(Boundary(limited, service, app.routes), service.settings, shape_at)
     return PlainPaths(guard, service.settings.root_path)
 
 
@@ -139,13 +146,10 @@ def all_routes(service: Service) -> list[BaseRoute]:
 class Boundary:
     """ASGI middleware that makes answers of errors, without tracebacks or paths of files."""
 
-    def __init__(
-        self, app: ASGIApp, service: Service, shapes: ErrorShapes, routes: Sequence[BaseRoute]
-    ) -> None:
+    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[BaseRoute]) -> None:
         self._app = app
         self._routes = routes
         self._service = service
-        self._shapes = shapes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -174,7 +178,7 @@ class Boundary:
         else:
             return
         if not started:
-            body = self._shapes.shape(scope["path"]).body(error)
+            body = shape_at(scope["path"]).body(error)
             await JSONAnswer(body, error.status, error.headers)(scope, receive, send)
 
 

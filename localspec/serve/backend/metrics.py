@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from localspec.core.embedded import Embedded
 from localspec.core.events import ReplyEvent, Round, Token
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
-from localspec.serve.http.body_budget import Caller
 
 _RECENT = 256
 """Finished requests that the status view shows."""
@@ -100,14 +99,6 @@ class Metrics:
         self.per_token = Histogram(_PER_TOKEN)
         self.whole = Histogram(_LATENCIES)
         self.recent: deque[RequestRecord] = deque(maxlen=_RECENT)
-
-    def record(
-        self, caller: Caller, path: str, adapter: str = "", adapters: str = ""
-    ) -> RequestRecord:
-        """The record of a request that arrives; ``adapter`` is what it calls as its model,
-        ``adapters`` the names of all that it is computed with.
-        """
-        return RequestRecord(caller, path, "", adapter, adapters)
 
     def note(self, record: RequestRecord, reply: ReplyRecord, events: Sequence[ReplyEvent]) -> None:
         """Count events of a reply."""

@@ -112,9 +112,13 @@ class Service:
                 "this server does not compute in strict mode; start it with --strict",
                 "localspec.strict",
             )
-        name = "" if called is None else called.name
-        every = self.adapters.label(owned[0].adapters)
-        return Answering(self, self.metrics.record(caller, path, name, every), options, owned)
+        record = RequestRecord(
+            caller,
+            path,
+            adapter="" if called is None else called.name,
+            adapters=self.adapters.label(owned[0].adapters),
+        )
+        return Answering(self, record, options, owned)
 
     def keep(self, options: Options | None, seconds: float | None) -> None:
         """How long a model stays without a request, see `EngineSlot.keep`."""

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from localspec.core.errors import LocalspecError
-from localspec.serve.http.body_budget import share_of
+from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import OPENAI, ApiError, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
@@ -43,7 +43,7 @@ class JSONAnswer(JSONResponse):
             ApiError: there is no memory for it.
         """
         del receive
-        share = share_of(scope)
+        share = caller_of(scope).body
         if share is not None:
             share.answer(len(self.body))
         head = {"type": "http.response.start", "status": self.status_code}
@@ -80,7 +80,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdecimal() and int(announced[:20]) > limits.body_bytes:
         raise _too_large(limits)
-    body, share = bytearray(), share_of(request.scope)
+    body, share = bytearray(), caller_of(request.scope).body
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
@@ -148,15 +148,6 @@ async def _unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have cleaned up."""
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task
 
 
 class StreamedAnswer(Response):
@@ -281,7 +272,9 @@ class _Comments:
         """Send no more; wait until one that is being sent is given up."""
         self._timer.cancel()
         if self._sending is not None:
-            await _cancel(self._sending)
+            self._sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._sending
             self._timer.cancel()
 
 

@@ -4,7 +4,7 @@ what answers are made of, until their clients have read them; and who sends a re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -12,8 +12,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
 
-_KEY = "localspec.body"
-"""Key in an ASGI scope of the request's share."""
 FREE = 1 << 16
 """Bytes of each body that are not counted, so that large bodies never keep small ones out; the
 limit of connections bounds their sum.
@@ -36,11 +34,12 @@ class BodyBudget:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and give back what its body and its answer took."""
-        share = scope[_KEY] = Share(self)
+        caller, share = caller_of(scope), Share(self)
+        scope[STATE_KEY] = replace(caller, body=share)
         try:
             await self._app(scope, receive, send)
         finally:
-            scope.pop(_KEY, None)  # an error that is answered outside takes nothing any more
+            scope[STATE_KEY] = caller  # an error that is answered outside takes nothing any more
             self.held -= share.taken
             self.answering -= share.answering
 
@@ -119,12 +118,6 @@ class Share:
             self.taken += needed
 
 
-def share_of(scope: Any) -> Share | None:
-    """The share of a request; None where the application is not limited."""
-    found = scope.get(_KEY)
-    return found if isinstance(found, Share) else None
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The client behind one HTTP request."""
@@ -136,11 +129,10 @@ class Caller:
     trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     """The headers that name the trace which the request is a part of (W3C Trace Context)."""
     body: Share | None = field(default=None, compare=False)
-    """What the request's body has taken of the memory for all bodies."""
+    """What the request has taken of the memory for all; None where nothing is limited."""
 
 
 def caller_of(scope: Any) -> Caller:
     """The caller that the guard found; see `localspec.serve.http.guard`."""
     found = scope.get(STATE_KEY)
-    known = found if isinstance(found, Caller) else Caller()
-    return Caller(known.owner, known.label, known.trace, share_of(scope))
+    return found if isinstance(found, Caller) else Caller()

@@ -221,18 +221,3 @@ class OpenAIShape:
 
 
 OPENAI = OpenAIShape()
-
-
-class ErrorShapes:
-    """OpenAI's shape, and others for the paths that begin with a prefix."""
-
-    def __init__(self, by_prefix: Mapping[str, ErrorShape]) -> None:
-        """``by_prefix`` has the paths whose errors look different."""
-        self._by_prefix = dict(by_prefix)
-
-    def shape(self, path: str) -> ErrorShape:
-        """The shape of errors at a path."""
-        for prefix, shape in self._by_prefix.items():
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return shape
-        return OPENAI

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded
+from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere
 from localspec.serve.requests.ollama import OllamaEmbedBody, OllamaPromptBody
@@ -18,7 +19,6 @@ from localspec.serve.routes.embeddings import NUMBER_BYTES, found_by, shortened
 from localspec.serve.routes.endpoint import Received, post
 from localspec.serve.routes.ollama import PREFIX
 from localspec.serve.routes.ollama_answer import nanoseconds
-from localspec.serve.routes.ollama_models import plain
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -76,5 +76,5 @@ async def single(received: Received[OllamaPromptBody]) -> Response:
 async def _found(received: Received[Any], texts: list[str], *, truncate: bool) -> Embedded:
     own, model = received.service.embeddings, received.body.model
     return await found_by(
-        received, own.embed(plain(model) if model else None, texts, truncate=truncate)
+        received, own.embed(untagged(model) if model else None, texts, truncate=truncate)
     )

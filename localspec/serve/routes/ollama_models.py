@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from localspec import __version__
 from localspec.serve.backend.downloads import Progress
 from localspec.serve.backend.model_facts import ModelFacts
+from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
 from localspec.serve.http.errors import ApiError
@@ -31,7 +32,6 @@ FOLLOWED = "0.13.5"
 """The version of Ollama whose interface this follows: clients refuse to speak with older ones."""
 _NEVER = 292 * 365 * 86_400.0
 """Seconds that stand for no end, as with Ollama."""
-_LATEST = ":latest"
 _REFUSED: dict[str, str] = {
     "create": "this server makes no models; add a pair to models.toml on its machine",
     "copy": "this server copies no models; start it with --alias NAME for another name",
@@ -138,7 +138,7 @@ async def show(received: Received[OllamaModelBody]) -> Response:
     return JSONAnswer(
         {
             "license": facts.licence,
-            "modelfile": f"# localspec serves {plain(name)}; it has no Modelfile",
+            "modelfile": f"# localspec serves {untagged(name)}; it has no Modelfile",
             "parameters": "",
             "template": facts.template,
             "details": _details(facts),
@@ -154,7 +154,7 @@ async def show(received: Received[OllamaModelBody]) -> Response:
 async def pull(received: Received[OllamaPullBody]) -> Response:
     """Download a model."""
     service, body = received.service, received.body
-    messages = service.downloads.pull(plain(body.wanted))
+    messages = service.downloads.pull(untagged(body.wanted))
     if body.stream is not False:
         return StreamedAnswer(
             _lines(messages),
@@ -168,7 +168,7 @@ async def pull(received: Received[OllamaPullBody]) -> Response:
 
 async def delete(received: Received[OllamaModelBody]) -> Response:
     """Remove a model."""
-    await received.service.downloads.delete(plain(received.body.wanted))
+    await received.service.downloads.delete(untagged(received.body.wanted))
     return JSONAnswer({})
 
 
@@ -188,14 +188,9 @@ async def _facts_of(service: Service, name: str) -> ModelFacts | None:
     return await service.facts.of(await service.models.options(name) or service.slot.options)
 
 
-def plain(name: str) -> str:
-    """A name without the tag that Ollama gives to names without one."""
-    return name.removesuffix(_LATEST)
-
-
 def _entry(name: str, facts: ModelFacts | None) -> dict[str, Any]:
     """A model in a list."""
-    tagged = name if ":" in PurePath(name).name else f"{name}{_LATEST}"
+    tagged = name if ":" in PurePath(name).name else f"{name}:latest"
     return {
         "name": tagged,
         "model": tagged,
