@@ -32,7 +32,6 @@ from localspec.serve.routes import (
     native,
     ollama,
     ollama_answer,
-    ollama_embed,
     ollama_models,
     openapi,
     page,
@@ -61,7 +60,6 @@ ROUTES: tuple[Contribution, ...] = (
     native.routes,
     adapters.routes,
     ollama.routes,
-    ollama_embed.routes,
     ollama_models.routes,
     page.routes,
 )

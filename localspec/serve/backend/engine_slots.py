@@ -38,7 +38,9 @@ class EngineSlots:
         """``most`` models at a time, the one of ``options`` first; ``keep_loaded`` as in
         `EngineSlot`.
         """
-        self._first, self._factory, self._reporter = options, factory, reporter
+        self.first = options
+        """Options of the model that the server was started with."""
+        self._factory, self._reporter = factory, reporter
         self._fits, self._most, self._keep_loaded = fits, most, keep_loaded
         self._slots = [self._made(options)]
         """In the order in which they were asked for, the last one last."""
@@ -68,11 +70,6 @@ class EngineSlots:
     def options(self) -> Options:
         """Options of the present model."""
         return self.present.options
-
-    @property
-    def first(self) -> Options:
-        """Options of the model that the server was started with."""
-        return self._first
 
     @property
     def info(self) -> ModelInfo | None:
@@ -167,7 +164,7 @@ class EngineSlots:
         if slot not in self._slots:
             return True  # by another request that waited for it
         failed = slot.info is None and not slot.loading
-        if not failed or len(self._slots) == 1 or slot.options.model == self._first.model:
+        if not failed or len(self._slots) == 1 or slot.options.model == self.first.model:
             return False
         self._slots.remove(slot)
         await slot.close()

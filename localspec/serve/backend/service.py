@@ -21,7 +21,6 @@ from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.media_places import MediaPlaces
 from localspec.serve.backend.metrics import Metrics
-from localspec.serve.backend.model_facts import KnownFacts
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord, Tracing, log_line
 from localspec.serve.backend.reporter import Reporter
@@ -60,7 +59,6 @@ class Service:
         self._media = MediaPlaces(settings.media)
         self.adapters = ServedAdapters(slot, settings.lora_folders)
         self.models = ModelNames(settings, slot, self.adapters)
-        self.facts = KnownFacts()
         self.downloads = Downloads(settings, slot, self.models, reporter)
         self.metrics = Metrics()
         self.tracing = Tracing()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,7 +50,7 @@ class Guard:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
             return
-        headers = _headers(scope)
+        headers = Headers(scope=scope)  # of a repeated one, the first counts
         cors: dict[str, str] = {}
         named = _request_id(scope["path"], headers)
         try:
@@ -141,14 +142,6 @@ class Guard:
                 HTTPStatus.UNAUTHORIZED, "this API key is not valid here", code="invalid_api_key"
             )
         return Caller(owner, keys.label(owner))
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """The first header of each name: a repeated Host or key is ignored."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-    return found
 
 
 def _host_name(host: str) -> str:

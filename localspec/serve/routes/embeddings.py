@@ -1,9 +1,12 @@
-"""``/v1/embeddings`` and ``/v1/rerank``: vectors of texts, and the order of documents."""
+"""Vectors of texts and the order of documents: ``/v1/embeddings``, llama-server's ``/embedding``,
+Ollama's ``/api/embed`` and ``/api/embeddings``, and ``/v1/rerank``.
+"""
 
 from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded, Vectors, normalized
 from localspec.core.errors import LocalspecError
+from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.records import texts_line
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
@@ -24,19 +28,23 @@ from localspec.serve.requests.embeddings import (
     RerankBody,
     read_texts,
 )
+from localspec.serve.requests.ollama import OllamaEmbedBody, OllamaPromptBody
 from localspec.serve.routes import answers, examples
 from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.ollama import PREFIX
+from localspec.serve.routes.ollama_answer import nanoseconds
 
 PATHS = ("/v1/embeddings", "/embeddings")
 RERANK_PATHS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")
 SHAPE, RERANK_SHAPE = OpenAIShape("input"), OpenAIShape("documents")
 """Shapes of errors."""
-NUMBER_BYTES = 20
+_NUMBER_BYTES = 20
 """Bytes of a number of an answer."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
     """The paths."""
+    ollama: dict[str, Any] = {"answer": answers.Anything, "error": answers.OllamaError}
     return [
         *post(
             service,
@@ -58,6 +66,24 @@ def routes(service: Service) -> list[BaseRoute]:
         ),
         *post(
             service,
+            f"{PREFIX}/embed",
+            ollama_embed,
+            "Vectors of texts, as Ollama has them",
+            body=OllamaEmbedBody,
+            example=examples.OLLAMA_EMBED,
+            **ollama,
+        ),
+        *post(
+            service,
+            f"{PREFIX}/embeddings",
+            ollama_single,
+            "The vector of one text, as Ollama had it before",
+            body=OllamaPromptBody,
+            example=examples.OLLAMA_PROMPT,
+            **ollama,
+        ),
+        *post(
+            service,
             RERANK_PATHS,
             rerank,
             "Documents by how well they answer a query",
@@ -72,8 +98,8 @@ async def embeddings(received: Received[EmbeddingsBody]) -> Response:
     """OpenAI's shape."""
     body, own = received.body, received.service.embeddings
     texts = await received.apart(body.texts)
-    found = await found_by(received, own.embed(body.model, texts))
-    vectors = shortened(found.vectors, body.dimensions)
+    found = await _found(received, own.embed(body.model, texts))
+    vectors = _shortened(found.vectors, body.dimensions)
     as_text = body.encoding_format == "base64"
 
     def answer() -> Response:
@@ -81,24 +107,56 @@ async def embeddings(received: Received[EmbeddingsBody]) -> Response:
             {"object": "embedding", "index": i, "embedding": _vector(row, as_text=as_text)}
             for i, row in enumerate(vectors)
         ]
-        name = own.name(body.model)
+        name = own.names["embedding"]
         return JSONAnswer({"object": "list", "data": data, "model": name, "usage": _usage(found)})
 
-    return await elsewhere(NUMBER_BYTES * vectors.size, answer)
+    return await elsewhere(_NUMBER_BYTES * vectors.size, answer)
 
 
 async def native(received: Received[NativeEmbeddingBody]) -> Response:
     """llama-server's shape."""
     body = received.body
     texts = await received.apart(lambda: read_texts(body.content, "content"))
-    work = received.service.embeddings.embed(body.model, texts)
-    found = await found_by(received, work)
+    found = await _found(received, received.service.embeddings.embed(body.model, texts))
 
     def answer() -> Response:
         rows = enumerate(found.vectors)
         return JSONAnswer([{"index": i, "embedding": [row.tolist()]} for i, row in rows])
 
-    return await elsewhere(NUMBER_BYTES * found.vectors.size, answer)
+    return await elsewhere(_NUMBER_BYTES * found.vectors.size, answer)
+
+
+async def ollama_embed(received: Received[OllamaEmbedBody]) -> Response:
+    """Ollama's shape."""
+    body, began = received.body, time.monotonic()
+    found = await _for_ollama(received, body.texts(), truncate=body.truncate is not False)
+    vectors = _shortened(found.vectors, body.dimensions)
+    taken = nanoseconds(time.monotonic() - began)
+
+    def answer() -> Response:
+        return JSONAnswer(
+            {
+                "model": body.model or "",
+                "embeddings": vectors.tolist(),
+                "total_duration": taken,
+                "load_duration": 0,
+                "prompt_eval_count": found.tokens,
+            }
+        )
+
+    return await elsewhere(_NUMBER_BYTES * vectors.size, answer)
+
+
+async def ollama_single(received: Received[OllamaPromptBody]) -> Response:
+    """Ollama's older shape."""
+    found = await _for_ollama(received, [received.body.prompt], truncate=True)
+    return JSONAnswer({"embedding": found.vectors[0].tolist()})
+
+
+async def _for_ollama(received: Received[Any], texts: list[str], *, truncate: bool) -> Embedded:
+    own, model = received.service.embeddings, received.body.model
+    work = own.embed(untagged(model) if model else None, texts, truncate=truncate)
+    return await _found(received, work)
 
 
 async def rerank(received: Received[RerankBody]) -> Response:
@@ -107,8 +165,7 @@ async def rerank(received: Received[RerankBody]) -> Response:
     """
     body, own = received.body, received.service.embeddings
     texts = body.texts
-    work = own.rank(body.model, body.query, texts)
-    found = await found_by(received, work, "rerank")
+    found = await _found(received, own.rank(body.model, body.query, texts), "rerank")
     scores = found.vectors[:, 0]
     best = np.argsort(-scores, kind="stable")[: body.top_n]
     results: list[dict[str, Any]] = []
@@ -116,19 +173,20 @@ async def rerank(received: Received[RerankBody]) -> Response:
         results.append({"index": i, "relevance_score": float(scores[i])})
         if body.return_documents:
             results[-1]["document"] = {"text": texts[i]}
-    name = own.reranker_name
     return JSONAnswer(
         {
             "id": new_id("rerank"),
             "object": "list",
-            "model": name,
+            "model": own.names["rerank"],
             "results": results,
             "usage": _usage(found),
         }
     )
 
 
-async def found_by(received: Received[Any], work: Any, task: str = "embedding") -> Embedded:
+async def _found(
+    received: Received[Any], work: Coroutine[Any, Any, Embedded], task: str = "embedding"
+) -> Embedded:
     """What ``work`` finds for a request, counted and logged.
 
     Raises:
@@ -137,7 +195,7 @@ async def found_by(received: Received[Any], work: Any, task: str = "embedding") 
     began, service = time.monotonic(), received.service
     counts = service.metrics.of_texts[task]
     try:
-        found: Embedded = await while_connected(received.http, work)
+        found = await while_connected(received.http, work)
     except LocalspecError as error:
         counts.fail()
         raise service.refused(error) from None
@@ -151,7 +209,7 @@ async def found_by(received: Received[Any], work: Any, task: str = "embedding") 
     return found
 
 
-def shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
+def _shortened(vectors: Vectors, dimensions: int | None) -> Vectors:
     """The first dimensions of each vector, at length 1 (Matryoshka).
 
     Raises:

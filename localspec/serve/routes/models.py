@@ -126,7 +126,7 @@ def _of_texts(service: Service) -> list[dict[str, Any]]:
             "owned_by": "localspec",
             "localspec": {"loaded": True, "task": task},
         }
-        for name, task in service.embeddings.tasks.items()
+        for task, name in service.embeddings.names.items()
     ]
 
 

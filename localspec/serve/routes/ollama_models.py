@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.serve.backend.downloads import Progress
-from localspec.serve.backend.model_facts import ModelFacts
+from localspec.serve.backend.model_facts import ModelFacts, facts_of
 from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
@@ -185,7 +185,7 @@ async def _last(messages: AsyncIterator[Progress]) -> Progress:
 
 
 async def _facts_of(service: Service, name: str) -> ModelFacts | None:
-    return await service.facts.of(await service.models.options(name) or service.slot.options)
+    return await facts_of(await service.models.options(name) or service.slot.options)
 
 
 def _entry(name: str, facts: ModelFacts | None) -> dict[str, Any]:
