@@ -147,7 +147,7 @@ async def test_a_download_that_ends_with_a_defect_makes_room_for_the_next(world,
 
 
 async def test_a_model_that_was_named_by_its_file_is_listed_without_its_folder(world, files):
-    world.slot.options = world.slot._first = Options(model=str(files.target))
+    world.slot.options = Options(model=str(files.target))
     listed = (await world.client.get(TAGS)).json()["models"][0]
     assert listed["name"] == "target:latest"
     assert str(files.folder) not in json.dumps(listed)

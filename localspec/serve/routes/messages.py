@@ -24,7 +24,7 @@ from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
-from localspec.serve.http.errors import ApiError
+from localspec.serve.http.errors import KINDS, ApiError
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import measurements, new_id, own
 from localspec.serve.requests.anthropic import CountBody, MessagesBody
@@ -37,15 +37,8 @@ from localspec.serve.routes.replying import Answer, Asked, ask, send
 PATH = "/v1/messages"
 _PREFIX = "toolu_"
 _TYPES: dict[int, str] = {
-    HTTPStatus.BAD_REQUEST: "invalid_request_error",
-    HTTPStatus.UNAUTHORIZED: "authentication_error",
-    HTTPStatus.FORBIDDEN: "permission_error",
-    HTTPStatus.NOT_FOUND: "not_found_error",
-    HTTPStatus.METHOD_NOT_ALLOWED: "invalid_request_error",
-    HTTPStatus.REQUEST_TIMEOUT: "invalid_request_error",
+    **KINDS,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "request_too_large",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "invalid_request_error",
-    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
     HTTPStatus.SERVICE_UNAVAILABLE: "overloaded_error",
 }
 

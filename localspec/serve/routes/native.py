@@ -38,7 +38,7 @@ from localspec.serve.http.bodies import (
     while_connected,
 )
 from localspec.serve.http.body_budget import caller_of
-from localspec.serve.http.errors import ApiError, bad_request
+from localspec.serve.http.errors import ApiError, OpenAIShape, bad_request
 from localspec.serve.routes import examples
 from localspec.serve.routes.endpoint import get, post_unread
 
@@ -74,19 +74,15 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-class NativeShape:
+class NativeShape(OpenAIShape):
     """Errors at these paths: OpenAI's body, and a message of the protocol in a stream."""
-
-    def body(self, error: ApiError) -> dict[str, Any]:
-        """The JSON of an answer that is an error."""
-        return error.body
 
     def event(self, error: ApiError) -> bytes:
         """The end of a stream that fails after it has begun."""
         return protocol.encode(FailedEvent.of(_ID, RemoteError(error.message)))
 
 
-SHAPE = NativeShape()
+SHAPE = NativeShape(None)
 
 
 async def info(service: Service, request: Request) -> Response:
