@@ -1,5 +1,5 @@
-"""The ASGI application: every module of `ROUTES` contributes its routes, `SHAPES` the bodies of
-errors at paths that are not OpenAI's.
+"""The ASGI application: `ROUTES` has the endpoints of all modules, `SHAPES` the bodies of errors at
+paths that are not OpenAI's.
 
 Paths are read as clients mean them: base addresses are written with and without a slash at the end,
 and some clients add their path to either.
@@ -8,7 +8,7 @@ and some clients add their path to either.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -40,30 +40,29 @@ from localspec.serve.routes import (
     responses,
     tokens,
 )
+from localspec.serve.routes.endpoint import Endpoints
 
 _SLASHES = re.compile("//+")
 _ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)
 
-Contribution = Callable[[Service], list[BaseRoute]]
-
-ROUTES: tuple[Contribution, ...] = (
-    models.routes,
-    chat.routes,
-    completions.routes,
-    embeddings.routes,
-    infill.routes,
-    tokens.routes,
-    prometheus.routes,
-    props.routes,
-    responses.routes,
-    messages.routes,
-    native.routes,
-    adapters.routes,
-    ollama.routes,
-    ollama_models.routes,
-    page.routes,
+ROUTES: tuple[Endpoints, ...] = (
+    models.endpoints,
+    chat.endpoints,
+    completions.endpoints,
+    embeddings.endpoints,
+    infill.endpoints,
+    tokens.endpoints,
+    prometheus.endpoints,
+    props.endpoints,
+    responses.endpoints,
+    messages.endpoints,
+    native.endpoints,
+    adapters.endpoints,
+    ollama.endpoints,
+    ollama_models.endpoints,
+    page.endpoints,
 )
-"""One function for each module with routes."""
+"""Of each module that has some."""
 SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(completions.PATHS, completions.SHAPE),
     infill.PATH: infill.SHAPE,
@@ -137,7 +136,7 @@ def build_app(service: Service) -> ASGIApp:
 
 def all_routes(service: Service) -> list[BaseRoute]:
     """The routes of a server, and the one that describes them."""
-    routes = [route for contribute in ROUTES for route in contribute(service)]
+    routes = [route for endpoints in ROUTES for route in endpoints.routes(service)]
     return [*routes, *openapi.routes(service, routes)]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute
 
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, read_body, while_connected
@@ -22,44 +21,20 @@ from localspec.serve.requests.adapters import (
     UnloadAdapterBody,
 )
 from localspec.serve.routes.answers import AdapterEntry, Success
-from localspec.serve.routes.endpoint import Received, get, post, post_unread
+from localspec.serve.routes.endpoint import Endpoints, Received
 
 PATH = "/lora-adapters"
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    return [
-        *get(service, PATH, listed, "The LoRA adapters and their usual scales", list[AdapterEntry]),
-        *post_unread(
-            service,
-            PATH,
-            scaled,
-            "Set the usual scales of adapters",
-            body=list[AdapterScale],
-            answer=Success,
-        ),
-        *post(
-            service,
-            "/v1/load_lora_adapter",
-            load,
-            "Load a LoRA adapter of the folders that the server allows",
-            body=LoadAdapterBody,
-            media_type="text/plain",
-        ),
-        *post(
-            service,
-            "/v1/unload_lora_adapter",
-            unload,
-            "Unload a LoRA adapter that was loaded so",
-            body=UnloadAdapterBody,
-            media_type="text/plain",
-        ),
-    ]
+endpoints = Endpoints()
 
 
+@endpoints.get(PATH, answer=list[AdapterEntry])
 async def listed(service: Service, request: Request) -> Response:
-    """List the adapters, their files by name only."""
+    """The LoRA adapters and their usual scales.
+
+    Files are told by name only.
+    """
     del request
     found: list[dict[str, Any]] = [
         {
@@ -75,8 +50,9 @@ async def listed(service: Service, request: Request) -> Response:
     return JSONAnswer(found)
 
 
+@endpoints.post_unread(PATH, body=list[AdapterScale], answer=Success)
 async def scaled(service: Service, request: Request) -> Response:
-    """Set the scales of requests that name none."""
+    """Set the usual scales of adapters."""
     given = parse_value(await read_body(request, service.settings.limits))
     if not isinstance(given, list):
         raise bad_request('the body must be a list, such as [{"id": 0, "scale": 0.5}]')
@@ -84,8 +60,9 @@ async def scaled(service: Service, request: Request) -> Response:
     return JSONAnswer({"success": True})
 
 
+@endpoints.post("/v1/load_lora_adapter", media_type="text/plain")
 async def load(received: Received[LoadAdapterBody]) -> Response:
-    """Load one, under a name that requests then have for it."""
+    """Load a LoRA adapter of the folders that the server allows."""
     body, service = received.body, received.service
     await service.models.require_new(body.lora_name)
     adapters, again = service.adapters, body.load_inplace or False
@@ -96,8 +73,9 @@ async def load(received: Received[LoadAdapterBody]) -> Response:
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
+@endpoints.post("/v1/unload_lora_adapter", media_type="text/plain")
 async def unload(received: Received[UnloadAdapterBody]) -> Response:
-    """Unload one."""
+    """Unload a LoRA adapter that was loaded so."""
     name, service = received.body.lora_name, received.service
     adapters = service.adapters
     work = service.alone(adapters.changing, lambda: adapters.unload(name))

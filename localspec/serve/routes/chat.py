@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.events import Reading, Reply, ReplyEvent, Stats, Token
 from localspec.grammar.reply_parts import CallArguments, CallBegin, Content, Part, Reasoning
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
 from localspec.serve.replies.answer_fields import (
     extra,
     origins,
@@ -30,28 +28,20 @@ from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import ChatCompletion
 from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Asked, ask, send
 
 PATH = "/v1/chat/completions"
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Both paths that clients use."""
-    return post(
-        service,
-        (PATH, "/chat/completions"),
-        chat,
-        "A reply to a conversation, in OpenAI's shape",
-        body=ChatBody,
-        answer=ChatCompletion,
-        stream=True,
-        example=examples.CHAT,
-    )
+endpoints = Endpoints()
 
 
+@endpoints.post(
+    PATH, "/chat/completions", answer=ChatCompletion, stream=True, example=examples.CHAT
+)
 async def chat(received: Received[ChatBody]) -> Response:
-    """Answer a conversation."""
+    """A reply to a conversation, in OpenAI's shape."""
     asked = await received.apart(lambda: _read(received))
     answer = ChatAnswer(await ask(received, PATH, asked), asked)
     return await send(received, answer, stream=received.body.stream)

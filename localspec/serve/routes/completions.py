@@ -7,12 +7,10 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
 from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.replies.answer_fields import (
     extra,
@@ -28,7 +26,7 @@ from localspec.serve.requests.generation import of_choices
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Completion
 from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Asked, ask, send
 
 PATH = "/v1/completions"
@@ -41,22 +39,12 @@ SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Both paths that clients use."""
-    return post(
-        service,
-        PATHS,
-        complete,
-        "The rest of a text, in OpenAI's shape",
-        body=CompletionBody,
-        answer=Completion,
-        stream=True,
-        example=examples.COMPLETION,
-    )
+endpoints = Endpoints()
 
 
+@endpoints.post(*PATHS, answer=Completion, stream=True, example=examples.COMPLETION)
 async def complete(received: Received[CompletionBody]) -> Response:
-    """Go on with texts."""
+    """The rest of a text, in OpenAI's shape."""
     asked = await received.apart(lambda: _read(received))
     answer = CompletionAnswer(await ask(received, PATH, asked), asked)
     return await send(received, answer, stream=received.body.stream)

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.embedded import Embedded, Vectors, normalized
 from localspec.core.errors import LocalspecError
 from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.records import texts_line
-from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.http.json_body import shown
@@ -30,7 +28,7 @@ from localspec.serve.requests.embeddings import (
 )
 from localspec.serve.requests.ollama import OllamaEmbedBody, OllamaPromptBody
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.ollama import PREFIX
 from localspec.serve.routes.ollama_answer import nanoseconds
 
@@ -42,60 +40,12 @@ _NUMBER_BYTES = 20
 """Bytes of a number of an answer."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The paths."""
-    ollama: dict[str, Any] = {"answer": answers.Anything, "error": answers.OllamaError}
-    return [
-        *post(
-            service,
-            PATHS,
-            embeddings,
-            "Vectors of texts",
-            body=EmbeddingsBody,
-            answer=answers.EmbeddingList,
-            example=examples.EMBEDDINGS,
-        ),
-        *post(
-            service,
-            "/embedding",
-            native,
-            "Vectors of texts, in llama-server's shape",
-            body=NativeEmbeddingBody,
-            answer=list[answers.NativeEmbedding],
-            example=examples.NATIVE_EMBEDDING,
-        ),
-        *post(
-            service,
-            f"{PREFIX}/embed",
-            ollama_embed,
-            "Vectors of texts, as Ollama has them",
-            body=OllamaEmbedBody,
-            example=examples.OLLAMA_EMBED,
-            **ollama,
-        ),
-        *post(
-            service,
-            f"{PREFIX}/embeddings",
-            ollama_single,
-            "The vector of one text, as Ollama had it before",
-            body=OllamaPromptBody,
-            example=examples.OLLAMA_PROMPT,
-            **ollama,
-        ),
-        *post(
-            service,
-            RERANK_PATHS,
-            rerank,
-            "Documents by how well they answer a query",
-            body=RerankBody,
-            answer=answers.Ranking,
-            example=examples.RERANK,
-        ),
-    ]
+endpoints = Endpoints()
 
 
+@endpoints.post(*PATHS, answer=answers.EmbeddingList, example=examples.EMBEDDINGS)
 async def embeddings(received: Received[EmbeddingsBody]) -> Response:
-    """OpenAI's shape."""
+    """Vectors of texts."""
     body, own = received.body, received.service.embeddings
     texts = await received.apart(body.texts)
     found = await _found(received, own.embed(body.model, texts))
@@ -113,8 +63,11 @@ async def embeddings(received: Received[EmbeddingsBody]) -> Response:
     return await elsewhere(_NUMBER_BYTES * vectors.size, answer)
 
 
+@endpoints.post(
+    "/embedding", answer=list[answers.NativeEmbedding], example=examples.NATIVE_EMBEDDING
+)
 async def native(received: Received[NativeEmbeddingBody]) -> Response:
-    """llama-server's shape."""
+    """Vectors of texts, in llama-server's shape."""
     body = received.body
     texts = await received.apart(lambda: read_texts(body.content, "content"))
     found = await _found(received, received.service.embeddings.embed(body.model, texts))
@@ -126,8 +79,14 @@ async def native(received: Received[NativeEmbeddingBody]) -> Response:
     return await elsewhere(_NUMBER_BYTES * found.vectors.size, answer)
 
 
+@endpoints.post(
+    f"{PREFIX}/embed",
+    example=examples.OLLAMA_EMBED,
+    answer=answers.Anything,
+    error=answers.OllamaError,
+)
 async def ollama_embed(received: Received[OllamaEmbedBody]) -> Response:
-    """Ollama's shape."""
+    """Vectors of texts, as Ollama has them."""
     body, began = received.body, time.monotonic()
     found = await _for_ollama(received, body.texts(), truncate=body.truncate is not False)
     vectors = _shortened(found.vectors, body.dimensions)
@@ -147,8 +106,14 @@ async def ollama_embed(received: Received[OllamaEmbedBody]) -> Response:
     return await elsewhere(_NUMBER_BYTES * vectors.size, answer)
 
 
+@endpoints.post(
+    f"{PREFIX}/embeddings",
+    example=examples.OLLAMA_PROMPT,
+    answer=answers.Anything,
+    error=answers.OllamaError,
+)
 async def ollama_single(received: Received[OllamaPromptBody]) -> Response:
-    """Ollama's older shape."""
+    """The vector of one text, as Ollama had it before."""
     found = await _for_ollama(received, [received.body.prompt], truncate=True)
     return JSONAnswer({"embedding": found.vectors[0].tolist()})
 
@@ -159,9 +124,12 @@ async def _for_ollama(received: Received[Any], texts: list[str], *, truncate: bo
     return await _found(received, work)
 
 
+@endpoints.post(*RERANK_PATHS, answer=answers.Ranking, example=examples.RERANK)
 async def rerank(received: Received[RerankBody]) -> Response:
-    """Jina's and Cohere's shape, the best document first. Scores are the model's own, as
-    llama-server has them: not between 0 and 1 unless it was trained so.
+    """Documents by how well they answer a query.
+
+    Jina's and Cohere's shape, the best one first. Scores are the model's own, as llama-server has
+    them: not between 0 and 1 unless it was trained so.
     """
     body, own = received.body, received.service.embeddings
     texts = body.texts

@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
 from localspec.serve.http.errors import OpenAIShape
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import measurements, own, tokens_of
 from localspec.serve.requests.generation import made
 from localspec.serve.requests.infill import InfillBody
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Answer, Asked, ask, send
 
 PATH = "/infill"
@@ -26,22 +24,12 @@ SHAPE = OpenAIShape("input_prefix")
 """The shape of errors."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The path."""
-    return post(
-        service,
-        PATH,
-        fill,
-        "The text at a cursor, in llama-server's shape",
-        body=InfillBody,
-        answer=answers.Suggestion,
-        stream=True,
-        example=examples.INFILL,
-    )
+endpoints = Endpoints()
 
 
+@endpoints.post(PATH, answer=answers.Suggestion, stream=True, example=examples.INFILL)
 async def fill(received: Received[InfillBody]) -> Response:
-    """Fill a gap."""
+    """The text at a cursor, in llama-server's shape."""
     asked = await received.apart(lambda: _read(received))
     answer = InfillAnswer(await ask(received, PATH, asked), asked)
     return await send(received, answer, stream=received.body.stream)

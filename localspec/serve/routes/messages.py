@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.grammar.reply_parts import (
@@ -22,7 +21,6 @@ from localspec.grammar.reply_parts import (
 )
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.http.errors import KINDS, ApiError
 from localspec.serve.http.sse import sse
@@ -31,7 +29,7 @@ from localspec.serve.requests.anthropic import CountBody, MessagesBody
 from localspec.serve.requests.generation import made
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Answer, Asked, ask, send
 
 PATH = "/v1/messages"
@@ -59,42 +57,31 @@ class AnthropicShape:
 ANTHROPIC = AnthropicShape()
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    return [
-        *post(
-            service,
-            PATH,
-            message,
-            "A message in Anthropic's shape",
-            body=MessagesBody,
-            answer=answers.MessageAnswer,
-            stream=True,
-            error=answers.AnthropicError,
-            example=examples.MESSAGE,
-        ),
-        *post(
-            service,
-            f"{PATH}/count_tokens",
-            count,
-            "The tokens that the prompt of a message has",
-            body=CountBody,
-            answer=answers.Count,
-            error=answers.AnthropicError,
-            example=examples.COUNT,
-        ),
-    ]
+endpoints = Endpoints()
 
 
+@endpoints.post(
+    PATH,
+    answer=answers.MessageAnswer,
+    stream=True,
+    error=answers.AnthropicError,
+    example=examples.MESSAGE,
+)
 async def message(received: Received[MessagesBody]) -> Response:
-    """Answer a conversation."""
+    """A message in Anthropic's shape."""
     asked = await received.apart(lambda: _read(received))
     answer = MessageAnswer(await ask(received, PATH, asked), asked)
     return await send(received, answer, stream=received.body.stream)
 
 
+@endpoints.post(
+    f"{PATH}/count_tokens",
+    answer=answers.Count,
+    error=answers.AnthropicError,
+    example=examples.COUNT,
+)
 async def count(received: Received[CountBody]) -> Response:
-    """Count the tokens that a request's prompt would have."""
+    """The tokens that the prompt of a message has."""
     body = received.body
     asked = await received.apart(lambda: made(body.prompt_fields(body.offered())))
     work = received.service.tokenize(received.caller, body.model, asked, special=True, bos=True)

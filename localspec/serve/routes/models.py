@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.core.events import ModelInfo
@@ -17,26 +16,21 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
 from localspec.serve.routes.answers import Model, Models
-from localspec.serve.routes.endpoint import get
+from localspec.serve.routes.endpoint import Endpoints
 
 _ANTHROPIC = "anthropic-version"
 """Header that clients of Anthropic's API send."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Which models there are, and whether the server is ready."""
-    lists, probes = ("/v1/models", "/models"), ("/health", "/v1/health", "/readyz")
-    return [
-        *get(service, lists, models, "The models that requests may name", Models),
-        *get(service, "/v1/models/{name:path}", model, "One model", Model),
-        *get(service, probes, health, "Whether the model is ready"),
-        *get(service, "/livez", alive, "Whether the server answers"),
-        *get(service, "/version", version, "The version of localspec"),
-    ]
+endpoints = Endpoints()
 
 
+@endpoints.get("/v1/models", "/models", answer=Models)
 async def models(service: Service, request: Request) -> Response:
-    """List the models, in the shape of the API that the client speaks."""
+    """The models that requests may name.
+
+    In the shape of the API that the client speaks.
+    """
     listed = await service.models.listed()
     if _ANTHROPIC in request.headers:
         return JSONAnswer(
@@ -51,8 +45,9 @@ async def models(service: Service, request: Request) -> Response:
     return JSONAnswer({"object": "list", "data": data})
 
 
+@endpoints.get("/v1/models/{name:path}", answer=Model)
 async def model(service: Service, request: Request) -> Response:
-    """Describe one model."""
+    """One model."""
     name = request.path_params["name"]
     for one in await service.models.listed():
         if one.name == name:
@@ -65,8 +60,9 @@ async def model(service: Service, request: Request) -> Response:
     raise ApiError(HTTPStatus.NOT_FOUND, "there is no such model", code="model_not_found")
 
 
+@endpoints.get("/health", "/v1/health", "/readyz")
 async def health(service: Service, request: Request) -> Response:
-    """Tell whether the engine is ready."""
+    """Whether the model is ready."""
     del request
     slot = service.slot
     if slot.info is not None:
@@ -83,14 +79,16 @@ async def health(service: Service, request: Request) -> Response:
     return JSONAnswer({"status": "ok", "loaded": False})
 
 
+@endpoints.get("/livez")
 async def alive(service: Service, request: Request) -> Response:
-    """Tell that the server answers, whether or not a model is loaded."""
+    """Whether the server answers."""
     del service, request
     return JSONAnswer({"status": "ok"})
 
 
+@endpoints.get("/version")
 async def version(service: Service, request: Request) -> Response:
-    """Tell the version, as vLLM does."""
+    """The version of localspec."""
     del service, request
     return JSONAnswer({"version": __version__})
 

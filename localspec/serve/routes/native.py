@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core import codec
 from localspec.core.errors import RemoteError, UsageError
@@ -40,7 +39,7 @@ from localspec.serve.http.bodies import (
 from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import ApiError, OpenAIShape, bad_request
 from localspec.serve.routes import examples
-from localspec.serve.routes.endpoint import get, post_unread
+from localspec.serve.routes.endpoint import Endpoints
 
 PREFIX = "/localspec"
 PATH = f"{PREFIX}/reply"
@@ -51,27 +50,7 @@ _ID = 0
 T = TypeVar("T")
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The paths."""
-    return [
-        *get(service, f"{PREFIX}/info", info, "What is loaded, in full"),
-        *post_unread(
-            service,
-            PATH,
-            reply,
-            "A reply as the engine protocol has it, one message a line",
-            example=examples.NATIVE,
-            media_type=MEDIA_TYPE,
-        ),
-        *post_unread(
-            service,
-            f"{PREFIX}/examine",
-            examine,
-            "Probabilities at one place of a reply, as the engine protocol has them",
-            example=examples.EXAMINE,
-            media_type=MEDIA_TYPE,
-        ),
-    ]
+endpoints = Endpoints()
 
 
 class NativeShape(OpenAIShape):
@@ -85,14 +64,19 @@ class NativeShape(OpenAIShape):
 SHAPE = NativeShape(None)
 
 
+@endpoints.get(f"{PREFIX}/info")
 async def info(service: Service, request: Request) -> Response:
-    """Describe the loaded pair; load it first if there is none."""
+    """What is loaded, in full.
+
+    It is loaded first if nothing is.
+    """
     found = await while_connected(request, service.slot.load())
     return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(found))})
 
 
+@endpoints.post_unread(PATH, example=examples.NATIVE, media_type=MEDIA_TYPE)
 async def reply(service: Service, request: Request) -> Response:
-    """Answer one request, line by line."""
+    """A reply as the engine protocol has it, one message a line."""
     settings = service.settings
 
     def read(given: dict[str, Any], _: int) -> ReplyRequest:
@@ -106,8 +90,9 @@ async def reply(service: Service, request: Request) -> Response:
     )
 
 
+@endpoints.post_unread(f"{PREFIX}/examine", example=examples.EXAMINE, media_type=MEDIA_TYPE)
 async def examine(service: Service, request: Request) -> Response:
-    """Probabilities at one place of a reply."""
+    """Probabilities at one place of a reply, as the engine protocol has them."""
 
     def read(given: dict[str, Any], _: int) -> ExamineCommand:
         command = _decoded(ExamineCommand, {**given, "id": _ID}, "examine")

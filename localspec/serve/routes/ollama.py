@@ -7,17 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.ollama import OllamaChatBody, OllamaGenerateBody, OllamaReplyBody
 from localspec.serve.requests.ollama_options import seconds
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import OllamaChat, OllamaError, OllamaGenerated
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.ollama_answer import (
     MEDIA_TYPE,
     OllamaAnswer,
@@ -33,35 +31,19 @@ PREFIX = "/api"
 CHAT, GENERATE = f"{PREFIX}/chat", f"{PREFIX}/generate"
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    described: dict[str, Any] = {"stream": True, "stream_type": MEDIA_TYPE, "error": OllamaError}
-    return [
-        *post(
-            service,
-            CHAT,
-            chat,
-            "A reply to a conversation, in Ollama's shape",
-            body=OllamaChatBody,
-            answer=OllamaChat,
-            example=examples.OLLAMA_CHAT,
-            **described,
-        ),
-        *post(
-            service,
-            GENERATE,
-            generate,
-            "A reply to a prompt, in Ollama's shape",
-            body=OllamaGenerateBody,
-            answer=OllamaGenerated,
-            example=examples.OLLAMA_GENERATE,
-            **described,
-        ),
-    ]
+endpoints = Endpoints()
 
 
+@endpoints.post(
+    CHAT,
+    answer=OllamaChat,
+    example=examples.OLLAMA_CHAT,
+    stream=True,
+    stream_type=MEDIA_TYPE,
+    error=OllamaError,
+)
 async def chat(received: Received[OllamaChatBody]) -> Response:
-    """Answer a conversation."""
+    """A reply to a conversation, in Ollama's shape."""
 
     def read() -> OllamaAsked:
         tools = received.body.offered(received.given)
@@ -71,8 +53,16 @@ async def chat(received: Received[OllamaChatBody]) -> Response:
     return await _answer(received, CHAT, read)
 
 
+@endpoints.post(
+    GENERATE,
+    answer=OllamaGenerated,
+    example=examples.OLLAMA_GENERATE,
+    stream=True,
+    stream_type=MEDIA_TYPE,
+    error=OllamaError,
+)
 async def generate(received: Received[OllamaGenerateBody]) -> Response:
-    """Continue a prompt."""
+    """A reply to a prompt, in Ollama's shape."""
 
     def read() -> OllamaAsked:
         reply = received.body.request(received.service.settings)

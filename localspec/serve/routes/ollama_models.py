@@ -12,7 +12,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.serve.backend.downloads import Progress
@@ -24,7 +23,7 @@ from localspec.serve.http.errors import ApiError
 from localspec.serve.requests.ollama import OllamaModelBody, OllamaPullBody
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Anything, OllamaError, OllamaModels, OllamaStatus
-from localspec.serve.routes.endpoint import Received, get, post, post_unread
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.ollama import PREFIX
 from localspec.serve.routes.ollama_answer import FILLER, MEDIA_TYPE, OLLAMA, line, stamp
 
@@ -32,80 +31,21 @@ FOLLOWED = "0.13.5"
 """The version of Ollama whose interface this follows: clients refuse to speak with older ones."""
 _NEVER = 292 * 365 * 86_400.0
 """Seconds that stand for no end, as with Ollama."""
-_REFUSED: dict[str, str] = {
-    "create": "this server makes no models; add a pair to models.toml on its machine",
-    "copy": "this server copies no models; start it with --alias NAME for another name",
-    "push": "this server uploads no models",
-}
-"""Paths that are refused, and why."""
+endpoints = Endpoints()
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    described: dict[str, Any] = {"error": OllamaError}
-    lists = OllamaModels
-    found = [
-        *get(service, f"{PREFIX}/tags", tags, "The models, as Ollama lists them", lists),
-        *get(service, f"{PREFIX}/ps", loaded, "The loaded model, as Ollama has it", lists),
-        *get(service, f"{PREFIX}/version", version, "The version of Ollama's interface"),
-        *post(
-            service,
-            f"{PREFIX}/show",
-            show,
-            "One model, as Ollama describes it",
-            body=OllamaModelBody,
-            answer=Anything,
-            example=examples.OLLAMA_SHOW,
-            **described,
-        ),
-        *post(
-            service,
-            f"{PREFIX}/pull",
-            pull,
-            "Download a model",
-            body=OllamaPullBody,
-            answer=OllamaStatus,
-            stream=True,
-            stream_type=MEDIA_TYPE,
-            **described,
-        ),
-        *post(
-            service,
-            f"{PREFIX}/delete",
-            delete,
-            "Remove a downloaded model, where the server allows it",
-            body=OllamaModelBody,
-            answer=Anything,
-            method="DELETE",
-            **described,
-        ),
-    ]
-    for name, why in _REFUSED.items():
-        path, said = f"{PREFIX}/{name}", f"Refused: {why}"
-        found += post_unread(service, path, _refusing(why), said, answer=Anything, **described)
-    return found
-
-
-def _refusing(why: str) -> Any:
-    """A handler that refuses with a sentence. Status 400 rather than 501, which clients repeat."""
-
-    async def refuse(service: Service, request: Request) -> Response:
-        del service, request
-        raise ApiError(HTTPStatus.BAD_REQUEST, why)
-
-    return refuse
-
-
+@endpoints.get(f"{PREFIX}/tags", answer=OllamaModels)
 async def tags(service: Service, request: Request) -> Response:
-    """List the models."""
+    """The models, as Ollama lists them."""
     del request
     listed = await service.models.listed()
     found = [_entry(model.name, await _facts_of(service, model.name)) for model in listed]
     return JSONAnswer({"models": found})
 
 
+@endpoints.get(f"{PREFIX}/ps", answer=OllamaModels)
 async def loaded(service: Service, request: Request) -> Response:
-    """List the models that are loaded."""
+    """The loaded model, as Ollama has it."""
     del request
     slots, found = service.slot, []
     for name, info in slots.loaded.items():
@@ -122,14 +62,16 @@ async def loaded(service: Service, request: Request) -> Response:
     return JSONAnswer({"models": found})
 
 
+@endpoints.get(f"{PREFIX}/version")
 async def version(service: Service, request: Request) -> Response:
-    """Tell which interface this is, and whose."""
+    """The version of Ollama's interface."""
     del service, request
     return JSONAnswer({"version": FOLLOWED, "localspec": __version__})
 
 
+@endpoints.post(f"{PREFIX}/show", answer=Anything, example=examples.OLLAMA_SHOW, error=OllamaError)
 async def show(received: Received[OllamaModelBody]) -> Response:
-    """Describe one model."""
+    """One model, as Ollama describes it."""
     name, service = received.body.wanted, received.service
     await service.models.options(name)
     facts = await _facts_of(service, name)
@@ -151,6 +93,9 @@ async def show(received: Received[OllamaModelBody]) -> Response:
     )
 
 
+@endpoints.post(
+    f"{PREFIX}/pull", answer=OllamaStatus, stream=True, stream_type=MEDIA_TYPE, error=OllamaError
+)
 async def pull(received: Received[OllamaPullBody]) -> Response:
     """Download a model."""
     service, body = received.service, received.body
@@ -166,10 +111,27 @@ async def pull(received: Received[OllamaPullBody]) -> Response:
     return JSONAnswer(await while_connected(received.http, _last(messages)))
 
 
+@endpoints.post(f"{PREFIX}/delete", answer=Anything, method="DELETE", error=OllamaError)
 async def delete(received: Received[OllamaModelBody]) -> Response:
-    """Remove a model."""
+    """Remove a downloaded model, where the server allows it."""
     await received.service.downloads.delete(untagged(received.body.wanted))
     return JSONAnswer({})
+
+
+def _refuse(name: str, why: str) -> None:
+    """Refuse a path with a sentence. Status 400 rather than 501, which clients repeat."""
+
+    async def refuse(service: Service, request: Request) -> Response:
+        del service, request
+        raise ApiError(HTTPStatus.BAD_REQUEST, why)
+
+    refuse.__doc__ = f"Refused: {why}"
+    endpoints.post_unread(f"{PREFIX}/{name}", answer=Anything, error=OllamaError)(refuse)
+
+
+_refuse("create", "this server makes no models; add a pair to models.toml on its machine")
+_refuse("copy", "this server copies no models; start it with --alias NAME for another name")
+_refuse("push", "this server uploads no models")
 
 
 async def _lines(messages: AsyncIterator[Progress]) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.typed import Fields
 from localspec.serve.routes.answers import Event
-from localspec.serve.routes.endpoint import Endpoint, Operation, get
+from localspec.serve.routes.endpoint import Endpoint, Endpoints, Operation
 
 PATH = "/openapi.json"
 _FAILURES = {
@@ -37,7 +37,7 @@ _FAILURES = {
 
 def routes(service: Service, others: Iterable[BaseRoute]) -> list[BaseRoute]:
     """The endpoint, which describes ``others`` and itself."""
-    described: list[BaseRoute] = [*others]
+    endpoints, described = Endpoints(), [*others]
 
     @functools.cache
     def page() -> dict[str, Any]:
@@ -45,11 +45,13 @@ def routes(service: Service, others: Iterable[BaseRoute]) -> list[BaseRoute]:
         root = service.settings.root_path
         return description(described) | ({"servers": [{"url": root}]} if root else {})
 
-    async def answer(_: Service, request: Request) -> Response:
+    @endpoints.get(PATH)
+    async def openapi(_: Service, request: Request) -> Response:
+        """This description."""
         del request
         return JSONAnswer(page())
 
-    own = get(service, PATH, answer, "This description")
+    own = endpoints.routes(service)
     described += own
     return own
 

@@ -11,12 +11,11 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.core.safe_text import safe_text
 from localspec.serve.backend.service import Service
-from localspec.serve.routes.endpoint import get
+from localspec.serve.routes.endpoint import Endpoints
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
@@ -39,13 +38,15 @@ _STYLE = (
 )
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The page."""
-    return get(service, "/", answer, "Whether the server answers, and what it runs", None)
+endpoints = Endpoints()
 
 
+@endpoints.get("/", answer=None)
 async def answer(service: Service, request: Request) -> Response:
-    """Answer a browser with the page, and other programs with a line."""
+    """Whether the server answers, and what it runs.
+
+    A page for browsers, a line for other programs.
+    """
     if "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse("localspec is running\n", headers={"Vary": "Accept"})
     return HTMLResponse(_page(service, _base(request, service)), headers=_HEADERS)

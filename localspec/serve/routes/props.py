@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.core import settings_schema as schema
@@ -19,20 +18,17 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
 from localspec.serve.routes.answers import Anything
-from localspec.serve.routes.endpoint import get
+from localspec.serve.routes.endpoint import Endpoints
+
+endpoints = Endpoints()
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    said = "The replies that run, as llama.cpp has them"
-    return [
-        *get(service, "/props", props, "The server and its defaults, as llama.cpp has them"),
-        *get(service, "/slots", slots, said, list[Anything]),
-    ]
-
-
+@endpoints.get("/props")
 async def props(service: Service, request: Request) -> Response:
-    """Describe the server and the defaults of requests; names no file."""
+    """The server and its defaults, as llama.cpp has them.
+
+    No file is named.
+    """
     del request
     info, sampling = service.slot.info, service.settings.sampling
     defaults: dict[str, Any] = {
@@ -61,9 +57,12 @@ async def props(service: Service, request: Request) -> Response:
     )
 
 
+@endpoints.get("/slots", answer=list[Anything])
 async def slots(service: Service, request: Request) -> Response:
-    """One object for each reply that can run at a time; tells no text and no caller. Empty while no
-    model is loaded.
+    """The replies that run, as llama.cpp has them.
+
+    One object for each that can run at a time, none while no model is loaded; no text and no caller
+    is told.
 
     Raises:
         ApiError: 503, none is free, and the query has ``fail_on_no_slot``.

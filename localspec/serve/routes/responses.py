@@ -9,19 +9,17 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
 from localspec.serve.http.errors import ApiError, OpenAIShape
 from localspec.serve.http.sse import sse
 from localspec.serve.replies.answer_fields import measurements, new_id, own
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 from localspec.serve.routes.replying import Answer, Asked, ask, send
 from localspec.serve.routes.response_items import ResponseItems
 
@@ -31,22 +29,12 @@ SHAPE = OpenAIShape("input")
 """The shape of errors."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Both paths that clients use."""
-    return post(
-        service,
-        PATHS,
-        respond,
-        "A response in OpenAI's newer shape; nothing is stored",
-        body=ResponsesBody,
-        answer=answers.ResponseAnswer,
-        stream=True,
-        example=examples.RESPONSE,
-    )
+endpoints = Endpoints()
 
 
+@endpoints.post(*PATHS, answer=answers.ResponseAnswer, stream=True, example=examples.RESPONSE)
 async def respond(received: Received[ResponsesBody]) -> Response:
-    """Answer a conversation."""
+    """A response in OpenAI's newer shape; nothing is stored."""
     asked = await received.apart(lambda: _read(received))
     answer = ResponseAnswer(await ask(received, PATH, asked), asked)
     return await send(received, answer, stream=received.body.stream)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.service import Service
@@ -24,7 +23,7 @@ from localspec.serve.requests.completion import TokenId
 from localspec.serve.requests.foreign_fields import OF_PROMPTS
 from localspec.serve.requests.generation import made
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, get, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 
 _TOKEN_BYTES = 16
 """Of an answer, for each token."""
@@ -82,42 +81,12 @@ class DetokenizeBody(Body, kw_only=True):
     tokens: Annotated[list[TokenId], Meta(extra={REFUSAL: "must be an array of token ids"})]
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    return [
-        *post(
-            service,
-            "/tokenize",
-            tokenize,
-            "The tokens of a text or conversation",
-            body=TokenizeBody,
-            answer=answers.Tokens,
-            example=examples.TOKENIZE,
-        ),
-        *post(
-            service,
-            "/detokenize",
-            detokenize,
-            "The text of tokens",
-            body=DetokenizeBody,
-            answer=answers.Text,
-            example=examples.DETOKENIZE,
-        ),
-        *get(service, "/tokenizer_info", tokenizer_info, "The tokens that begin and end a text"),
-        *post(
-            service,
-            "/apply-template",
-            apply_template,
-            "The prompt of a conversation",
-            body=TemplateBody,
-            answer=answers.Prompt,
-            example=examples.TEMPLATE,
-        ),
-    ]
+endpoints = Endpoints()
 
 
+@endpoints.post("/tokenize", answer=answers.Tokens, example=examples.TOKENIZE)
 async def tokenize(received: Received[TokenizeBody]) -> Response:
-    """Token ids of a text or of a conversation."""
+    """The tokens of a text or conversation."""
     body, service = received.body, received.service
     found = await _ask(
         received,
@@ -141,8 +110,9 @@ def _asked(body: TokenizeBody, given: dict[str, Any]) -> ReplyRequest:
     return made({"prompt": text})
 
 
+@endpoints.get("/tokenizer_info")
 async def tokenizer_info(service: Service, request: Request) -> Response:
-    """The tokens that begin and end a text, for clients that split texts by this server."""
+    """The tokens that begin and end a text."""
     work = service.tokenize(caller_of(request.scope), None, made({"prompt": "."}))
     await while_connected(request, work)  # has the model loaded
     info = service.slot.info
@@ -151,16 +121,18 @@ async def tokenizer_info(service: Service, request: Request) -> Response:
     return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
 
+@endpoints.post("/detokenize", answer=answers.Text, example=examples.DETOKENIZE)
 async def detokenize(received: Received[DetokenizeBody]) -> Response:
-    """The text of token ids."""
+    """The text of tokens."""
     tokens = received.body.tokens
     asked = await received.apart(lambda: made({"prompt_tokens": tuple(tokens)}))
     found = await _ask(received, asked)
     return JSONAnswer({"content": found.text, "prompt": found.text})
 
 
+@endpoints.post("/apply-template", answer=answers.Prompt, example=examples.TEMPLATE)
 async def apply_template(received: Received[TemplateBody]) -> Response:
-    """The prompt of a conversation as text."""
+    """The prompt of a conversation."""
     body, given = received.body, received.given
     asked = await received.apart(lambda: made(body.request(body.offered(given))))
     found = await _ask(received, asked)
