@@ -27,6 +27,8 @@ from localspec.serve.http.wording import flat, inside, made_whole, worded
 _MOST = 16
 """Names in a notice."""
 
+NOT_NULL: dict[str, Any] = {"not": {"type": "null"}}
+"""The schema of any other value than null."""
 T = TypeVar("T")
 _MOST_WHOLE = 16
 """Fields and arrays of a body that may have numbers such as 1.0 in place of whole ones."""
@@ -54,6 +56,11 @@ class Foreign(Struct, frozen=True):
 def _same(one: object, other: object) -> bool:
     """Whether two values are the same to JSON, where true is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def any_of(*names: str, **schema: Any) -> dict[str, Any]:
+    """`Fields.also` of an object that has one of these fields, with a value of the ``schema``."""
+    return {"anyOf": [{"required": [n], "properties": {n: schema}} for n in names]}
 
 
 class Fields(Struct, kw_only=True):

@@ -12,21 +12,19 @@ from msgspec import UNSET, Meta, UnsetType
 from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message, MessageCall, Role
 from localspec.core.picture import UNSEEN, Picture
-from localspec.serve.http.typed import Fields
+from localspec.serve.http.typed import Fields, any_of
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import LONGEST_NAME, CallId, Name
 from localspec.serve.requests.pictures import joined, picture_at, picture_of_result, sound_of
 
 _PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
 _USER_PART = Meta(extra={REFUSAL: "must be text, a picture or a sound: files are not read"})
-_TEXTS = ("text", "input_text", "output_text")
+_TEXTS = ("text", "input_text", "output_text", "refusal")
 _IMAGES = ("image_url", "input_image")
 
 
-class TextPart(Fields):
-    """A part of a message."""
-
-    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], _PART]
+class _Part(Fields):
+    type: str | None = None
     text: str | None = None
     refusal: str | None = None
 
@@ -34,6 +32,12 @@ class TextPart(Fields):
     def said(self) -> str:
         """Its text."""
         return (self.refusal if self.type == "refusal" else self.text) or ""
+
+
+class TextPart(_Part):
+    """A part of a message."""
+
+    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], _PART]
 
 
 class ImageUrl(Fields):
@@ -50,7 +54,7 @@ class InputAudio(Fields):
     format: str | None = None
 
 
-class UserPart(Fields):
+class UserPart(_Part):
     """A part of a message of the user: text, a picture, or a sound."""
 
     type: Annotated[
@@ -65,8 +69,6 @@ class UserPart(Fields):
         ],
         _USER_PART,
     ]
-    text: str | None = None
-    refusal: str | None = None
     image_url: ImageUrl | str | None = None
     input_audio: InputAudio | None = None
 
@@ -87,15 +89,12 @@ class UserPart(Fields):
         if self.type in _IMAGES:
             given = self.image_url
             return picture_at(given.url if isinstance(given, ImageUrl) else given or "")
-        return (self.refusal if self.type == "refusal" else self.text) or ""
+        return self.said
 
 
-class ResultPart(Fields):
+class ResultPart(_Part):
     """A part of a tool's result: text or a picture; `UNSEEN` stands for what is neither."""
 
-    type: str | None = None
-    text: str | None = None
-    refusal: str | None = None
     image_url: Any = None
 
     def part(self) -> str | Picture:
@@ -103,9 +102,7 @@ class ResultPart(Fields):
         if self.type in _IMAGES:
             given = self.image_url
             return picture_of_result(given.get("url") if isinstance(given, dict) else given)
-        if self.type == "refusal":
-            return self.refusal or ""
-        return self.text or "" if self.type in _TEXTS else UNSEEN
+        return self.said if self.type in _TEXTS else UNSEEN
 
 
 Content = str | list[TextPart]
@@ -188,9 +185,7 @@ class UserMessage(Fields, tag_field="role", tag="user"):
 class AssistantMessage(Fields, tag_field="role", tag="assistant"):
     """A message of the model. null is how OpenAI's own answers write a reply without text."""
 
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [{"required": [name]} for name in ("content", "tool_calls", "function_call")]
-    }
+    also: ClassVar[dict[str, Any]] = any_of("content", "tool_calls", "function_call")
 
     content: Content | UnsetType | None = UNSET
     tool_calls: list[EarlierCall] | None = None

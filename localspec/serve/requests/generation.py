@@ -96,7 +96,7 @@ class Prediction(Fields, kw_only=True):
 
 
 class GenerationBody(GrammarFields):
-    """The fields."""
+    """What requests for replies have besides the prompt."""
 
     foreign: ClassVar[Mapping[str, Foreign]] = REFUSED
     without_effect: ClassVar[tuple[str, ...]] = (*WITHOUT_EFFECT, "parallel_tool_calls")

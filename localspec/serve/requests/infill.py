@@ -34,7 +34,7 @@ class ChunkFields(Fields, kw_only=True):
 
 
 class InfillBody(GenerationBody, kw_only=True):
-    """The body of a request."""
+    """A request for the text at a cursor."""
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *GenerationBody.without_effect,

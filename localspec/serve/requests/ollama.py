@@ -17,7 +17,7 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body, Fields, Foreign, checked
+from localspec.serve.http.typed import Body, Fields, Foreign, any_of, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
 from localspec.serve.requests.embeddings import MOST_TEXTS
@@ -283,12 +283,7 @@ class OllamaGenerateBody(OllamaReplyBody, kw_only=True):
 class OllamaModelBody(Body, kw_only=True):
     """The name of a model; ``name`` is Ollama's older field."""
 
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"required": [n], "properties": {n: {"type": "string", "minLength": 1}}}
-            for n in ("model", "name")
-        ]
-    }
+    also: ClassVar[dict[str, Any]] = any_of("model", "name", type="string", minLength=1)
     without_effect: ClassVar[tuple[str, ...]] = ("verbose", "insecure")
 
     model: str | None = None

@@ -14,7 +14,7 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Fields
+from localspec.serve.http.typed import NOT_NULL, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat import TemplateArguments
 from localspec.serve.requests.chat_messages import (
@@ -91,7 +91,7 @@ class InputCall(Called, tag_field="type", tag="function_call"):
 
 
 class InputOutput(Fields, tag_field="type", tag="function_call_output"):
-    """The result of one."""
+    """The result of a call."""
 
     output: Result
     call_id: CallId | None = None
@@ -134,7 +134,7 @@ class TextFormat(Fields):
     also: ClassVar[dict[str, Any]] = {
         "anyOf": [
             {"properties": {"type": {"not": {"const": "json_schema"}}}},
-            {"properties": {"schema": {"not": {"type": "null"}}}, "required": ["schema"]},
+            {"properties": {"schema": NOT_NULL}, "required": ["schema"]},
         ]
     }
 
@@ -273,7 +273,7 @@ _NO_BACKGROUND = Meta(extra={REFUSAL: "is not possible: nothing is stored here"}
 
 
 class ResponsesBody(GenerationBody, kw_only=True):
-    """The body of a request."""
+    """A request for a response."""
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *GenerationBody.without_effect,

@@ -29,7 +29,7 @@ from localspec.serve.routes import examples
 from localspec.serve.routes.answers import ChatCompletion
 from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Asked, ask, send
+from localspec.serve.routes.replying import Asked, answered
 
 PATH = "/v1/chat/completions"
 
@@ -42,9 +42,7 @@ endpoints = Endpoints()
 )
 async def chat(received: Received[ChatBody]) -> Response:
     """A reply to a conversation, in OpenAI's shape."""
-    asked = await received.apart(lambda: _read(received))
-    answer = ChatAnswer(await ask(received, PATH, asked), asked)
-    return await send(received, answer, stream=received.body.stream)
+    return await answered(received, PATH, _read, ChatAnswer)
 
 
 class ChatAsked(Asked, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Completion
 from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Asked, ask, send
+from localspec.serve.routes.replying import Asked, answered
 
 PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
@@ -45,9 +45,7 @@ endpoints = Endpoints()
 @endpoints.post(*PATHS, answer=Completion, stream=True, example=examples.COMPLETION)
 async def complete(received: Received[CompletionBody]) -> Response:
     """The rest of a text, in OpenAI's shape."""
-    asked = await received.apart(lambda: _read(received))
-    answer = CompletionAnswer(await ask(received, PATH, asked), asked)
-    return await send(received, answer, stream=received.body.stream)
+    return await answered(received, PATH, _read, CompletionAnswer)
 
 
 class CompletionAsked(Asked, frozen=True, kw_only=True):

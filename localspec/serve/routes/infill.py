@@ -17,7 +17,7 @@ from localspec.serve.requests.generation import made
 from localspec.serve.requests.infill import InfillBody
 from localspec.serve.routes import answers, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Answer, Asked, ask, send
+from localspec.serve.routes.replying import Answer, Asked, answered
 
 PATH = "/infill"
 SHAPE = OpenAIShape("input_prefix")
@@ -30,9 +30,7 @@ endpoints = Endpoints()
 @endpoints.post(PATH, answer=answers.Suggestion, stream=True, example=examples.INFILL)
 async def fill(received: Received[InfillBody]) -> Response:
     """The text at a cursor, in llama-server's shape."""
-    asked = await received.apart(lambda: _read(received))
-    answer = InfillAnswer(await ask(received, PATH, asked), asked)
-    return await send(received, answer, stream=received.body.stream)
+    return await answered(received, PATH, _read, InfillAnswer)
 
 
 class InfillAsked(Asked, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from localspec.serve.requests.generation import made
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.routes import answers, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Answer, Asked, ask, send
+from localspec.serve.routes.replying import Answer, Asked, answered
 
 PATH = "/v1/messages"
 _PREFIX = "toolu_"
@@ -69,9 +69,7 @@ endpoints = Endpoints()
 )
 async def message(received: Received[MessagesBody]) -> Response:
     """A message in Anthropic's shape."""
-    asked = await received.apart(lambda: _read(received))
-    answer = MessageAnswer(await ask(received, PATH, asked), asked)
-    return await send(received, answer, stream=received.body.stream)
+    return await answered(received, PATH, _read, MessageAnswer)
 
 
 @endpoints.post(

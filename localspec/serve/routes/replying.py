@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, w
 from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.sse import COMMENT, EVENTS
 from localspec.serve.replies.answer_fields import answer_size
-from localspec.serve.requests.generation import Extras
+from localspec.serve.requests.generation import Extras, GenerationBody
 from localspec.serve.routes.endpoint import Received
 
 
@@ -31,6 +31,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 A = TypeVar("A", bound=Asked)
+B = TypeVar("B", bound=GenerationBody)
 
 
 class Answer(ABC, Generic[A]):
@@ -109,6 +110,24 @@ class Answer(ABC, Generic[A]):
         kept = Notice | Token if self._asked.extras.origins else Notice
         self._told[index] += [event for event in events if isinstance(event, kept)]
         return self._pieces(index, events)
+
+
+async def answered(
+    received: Received[B],
+    path: str,
+    read: Callable[[Received[B]], A],
+    answer: Callable[[Answering, A], Answer[A]],
+) -> Response:
+    """The answer to a request: the engine is asked for what ``read`` makes of it, and its replies
+    become an ``answer``.
+
+    Raises:
+        ApiError: it is invalid, there is no engine, or a reply failed.
+        GoneError: the client left.
+    """
+    asked = await received.apart(lambda: read(received))
+    answering = await ask(received, path, asked)
+    return await send(received, answer(answering, asked), stream=received.body.stream)
 
 
 async def ask(received: Received[Any], path: str, asked: Asked) -> Answering:

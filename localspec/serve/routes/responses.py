@@ -20,7 +20,7 @@ from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
 from localspec.serve.routes import answers, examples
 from localspec.serve.routes.endpoint import Endpoints, Received
-from localspec.serve.routes.replying import Answer, Asked, ask, send
+from localspec.serve.routes.replying import Answer, Asked, answered
 from localspec.serve.routes.response_items import ResponseItems
 
 PATH = "/v1/responses"
@@ -35,9 +35,7 @@ endpoints = Endpoints()
 @endpoints.post(*PATHS, answer=answers.ResponseAnswer, stream=True, example=examples.RESPONSE)
 async def respond(received: Received[ResponsesBody]) -> Response:
     """A response in OpenAI's newer shape; nothing is stored."""
-    asked = await received.apart(lambda: _read(received))
-    answer = ResponseAnswer(await ask(received, PATH, asked), asked)
-    return await send(received, answer, stream=received.body.stream)
+    return await answered(received, PATH, _read, ResponseAnswer)
 
 
 class ResponseAsked(Asked, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.typed import Body, Foreign
+from localspec.serve.http.typed import NOT_NULL, Body, Foreign, any_of
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.replies.logprob_shapes import whole
 from localspec.serve.requests.chat import ConversationBody
@@ -38,12 +38,7 @@ class TemplateBody(ConversationBody, kw_only=True):
 class TokenizeBody(TemplateBody, kw_only=True):
     """A text (``content`` or ``prompt``) or a conversation to split."""
 
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"required": [n], "properties": {n: {"not": {"type": "null"}}}}
-            for n in ("content", "prompt", "messages")
-        ]
-    }
+    also: ClassVar[dict[str, Any]] = any_of("content", "prompt", "messages", **NOT_NULL)
 
     messages: ChatMessages | None = None  # type: ignore[assignment] # may be left out here
     content: str | None = None
