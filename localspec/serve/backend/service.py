@@ -118,9 +118,13 @@ class Service:
         )
         return Answering(self, record, options, owned)
 
-    def keep(self, options: Options | None, seconds: float | None) -> None:
-        """How long a model stays without a request, see `EngineSlot.keep`."""
-        slot = self.slot.slot_of(options)
+    async def keep(self, model: str | None, seconds: float | None) -> None:
+        """How long a model stays without a request, see `EngineSlot.keep`.
+
+        Raises:
+            ApiError: there is no such model.
+        """
+        slot = self.slot.slot_of(await self.models.options(model))
         if slot is not None:
             slot.keep(seconds)
 

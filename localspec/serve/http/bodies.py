@@ -105,24 +105,14 @@ def _too_large(limits: Limits) -> ApiError:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``work``, which is cancelled when the client leaves. The body must have been
-    read.
-
-    Raises:
-        GoneError: it left.
-    """
-    return await _unless_left(request.receive, work)
-
-
-async def _unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``work``, done in this task, which the client's leaving cancels: a task less in
-    every request.
+    """The result of ``work``, which the client's leaving cancels. It is done in this task: one less
+    in every request. The body must have been read.
 
     Raises:
         GoneError: it left.
     """
     task, gone, over = asyncio.current_task(), False, False
-    leaving = asyncio.create_task(_left(receive))
+    leaving = asyncio.create_task(_left(request.receive))
 
     def left(_: asyncio.Task[None]) -> None:
         nonlocal gone
@@ -189,7 +179,7 @@ class StreamedAnswer(Response):
         """
         scope[FILLER_KEY] = self._comment_bytes
         with contextlib.suppress(GoneError):
-            await _unless_left(receive, self._send(send))
+            await while_connected(Request(scope, receive), self._send(send))
 
     async def _send(self, send: Send) -> None:
         body = _Body(send, self.status_code, self.raw_headers)

@@ -92,7 +92,7 @@ async def _answer(received: Received[Any], path: str, read: Callable[[], OllamaA
     if not asked.replies:
         return await _loaded(received, asked)
     answering = await ask(received, path, asked)
-    service.keep(await service.models.options(body.model), seconds(body.keep_alive))
+    await service.keep(body.model, seconds(body.keep_alive))
     return await send(received, OllamaAnswer(answering, asked), stream=body.stream is not False)
 
 
@@ -102,11 +102,10 @@ async def _loaded(received: Received[Any], asked: OllamaAsked) -> Response:
     wanted = seconds(body.keep_alive)
     began, reason = time.monotonic(), "load"
     if wanted == 0:
-        await service.models.options(body.model)
         reason = "unload"
     else:
         await while_connected(received.http, service.load(body.model))
-    service.keep(await service.models.options(body.model), wanted)
+    await service.keep(body.model, wanted)
     found = {
         "model": body.model or service.models.present,
         "created_at": stamp(),
