@@ -28,9 +28,8 @@ class _Part(Fields):
     text: str | None = None
     refusal: str | None = None
 
-    @property
-    def said(self) -> str:
-        """Its text."""
+    def part(self) -> str | Picture:
+        """The text."""
         return (self.refusal if self.type == "refusal" else self.text) or ""
 
 
@@ -89,7 +88,7 @@ class UserPart(_Part):
         if self.type in _IMAGES:
             given = self.image_url
             return picture_at(given.url if isinstance(given, ImageUrl) else given or "")
-        return self.said
+        return super().part()
 
 
 class ResultPart(_Part):
@@ -102,7 +101,7 @@ class ResultPart(_Part):
         if self.type in _IMAGES:
             given = self.image_url
             return picture_of_result(given.get("url") if isinstance(given, dict) else given)
-        return self.said if self.type in _TEXTS else UNSEEN
+        return super().part() if self.type in _TEXTS else UNSEEN
 
 
 Content = str | list[TextPart]
@@ -111,13 +110,6 @@ Result = str | list[ResultPart]
 Arguments = Annotated[
     str | dict[str, Any] | None, Meta(description="a JSON object, or one as text")
 ]
-
-
-def text_of(content: str | Sequence[TextPart] | None) -> str:
-    """The text of a content; parts are put together."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.said for part in content)
 
 
 def message_call(
@@ -202,8 +194,9 @@ class AssistantMessage(Fields, tag_field="role", tag="assistant"):
         calls = tuple(call.function.call(call.id) for call in self.tool_calls or ())
         if self.function_call is not None:
             calls = (*calls, self.function_call.call())
-        said = "" if isinstance(self.content, UnsetType) else text_of(self.content)
-        return Message("assistant", said, self.reasoning_content or self.reasoning or "", calls)
+        said = said_by("assistant", None if isinstance(self.content, UnsetType) else self.content)
+        reasoning = self.reasoning_content or self.reasoning or ""
+        return dataclasses.replace(said, reasoning=reasoning, calls=calls)
 
 
 class ToolMessage(Fields, tag_field="role", tag="tool"):
@@ -292,10 +285,10 @@ def _message(given: ChatMessage) -> Message:
         return dataclasses.replace(said_by("tool", given.content), call_id=call_id, name=name)
     if isinstance(given, UserMessage):
         return said_by("user", given.content)
-    return Message(cast("Role", given.__struct_config__.tag), text_of(given.content))
+    return said_by(cast("Role", given.__struct_config__.tag), given.content)
 
 
-def said_by(role: Role, content: UserContent | Result | None) -> Message:
+def said_by(role: Role, content: Content | UserContent | Result | None) -> Message:
     """A message with its pictures; parts are put together."""
     if content is None or isinstance(content, str):
         return Message(role, content or "")

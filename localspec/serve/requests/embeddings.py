@@ -27,7 +27,8 @@ _INPUT = Meta(
         ]
     },
 )
-_MODEL = Meta(description="the name of the server's model for it")
+ModelName = Annotated[str, Meta(description="the name of the server's model for it")]
+Dimensions = Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")]
 
 
 class EmbeddingsBody(Body, kw_only=True):
@@ -37,11 +38,9 @@ class EmbeddingsBody(Body, kw_only=True):
     without_effect: ClassVar[tuple[str, ...]] = ("user",)
 
     input: Annotated[Any, _INPUT]
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: (
-        Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")] | None
-    ) = None
+    dimensions: Dimensions | None = None
 
     def texts(self) -> list[str | list[int]]:
         """The texts, or their tokens.
@@ -61,7 +60,7 @@ class NativeEmbeddingBody(Body, kw_only=True):
     }
 
     content: Annotated[Any, _INPUT]
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
 
 
 class Document(Fields, kw_only=True):
@@ -78,7 +77,7 @@ class RerankBody(Body, kw_only=True):
 
     query: Annotated[str, Meta(min_length=1)]
     documents: Annotated[list[str | Document], Meta(min_length=1, max_length=MOST_TEXTS)]
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
     top_n: Annotated[int, Meta(ge=1, description="documents in the answer")] | None = None
     return_documents: bool | None = None
 

@@ -20,7 +20,7 @@ from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Body, Fields, Foreign, any_of, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
-from localspec.serve.requests.embeddings import MOST_TEXTS
+from localspec.serve.requests.embeddings import MOST_TEXTS, Dimensions, ModelName
 from localspec.serve.requests.generation import (
     LONGEST_NAME,
     Alternatives,
@@ -57,13 +57,11 @@ class OllamaEmbedBody(Body, kw_only=True):
         ],
         Meta(description="a text, or several"),
     ]
-    model: Annotated[str, Meta(description="the name of the server's model for it")] | None = None
+    model: ModelName | None = None
     truncate: Annotated[bool, Meta(description="texts that are too long lose their end")] | None = (
         None
     )
-    dimensions: (
-        Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")] | None
-    ) = None
+    dimensions: Dimensions | None = None
 
     def texts(self) -> list[str]:
         """All texts."""
@@ -76,7 +74,7 @@ class OllamaPromptBody(Body, kw_only=True):
     without_effect: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
 
     prompt: Annotated[str, Meta(min_length=1, description="a text")]
-    model: Annotated[str, Meta(description="the name of the server's model for it")] | None = None
+    model: ModelName | None = None
 
 
 class OllamaReplyBody(Body, kw_only=True):

@@ -102,7 +102,7 @@ async def pull(received: Received[OllamaPullBody]) -> Response:
     messages = service.downloads.pull(untagged(body.wanted))
     if body.stream is not False:
         return StreamedAnswer(
-            _lines(messages),
+            (line(message) async for message in messages),
             service.settings.limits,
             failed=OLLAMA.event,
             media_type=MEDIA_TYPE,
@@ -132,11 +132,6 @@ def _refuse(name: str, why: str) -> None:
 _refuse("create", "this server makes no models; add a pair to models.toml on its machine")
 _refuse("copy", "this server copies no models; start it with --alias NAME for another name")
 _refuse("push", "this server uploads no models")
-
-
-async def _lines(messages: AsyncIterator[Progress]) -> AsyncIterator[bytes]:
-    async for message in messages:
-        yield line(message)
 
 
 async def _last(messages: AsyncIterator[Progress]) -> Progress:
