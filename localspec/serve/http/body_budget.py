@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+from localspec.serve.http.errors import ApiError, too_busy
 
 FREE = 1 << 16
 """Bytes of each body that are not counted, so that large bodies never keep small ones out; the
@@ -49,16 +49,11 @@ class BodyBudget:
         Raises:
             ApiError: 503, there are not so many now; 413, there never are.
         """
-        if n > self._most:
-            raise ApiError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the choices and prompts of this request have {n >> 20} MB together, and "
-                f"{self._most >> 20} MB is the most; ask for fewer at a time",
-                code="body_too_large",
-            )
-        if self.held + n > self._most:
-            raise _too_busy()
-        self.held += n
+        said = (
+            f"the choices and prompts of this request have {n >> 20} MB together, and "
+            f"{self._most >> 20} MB is the most; ask for fewer at a time"
+        )
+        self.held = _more(self.held, n, self._most, said, "body_too_large")
 
     def take_answer(self, n: int) -> None:
         """Take bytes of an answer.
@@ -66,25 +61,20 @@ class BodyBudget:
         Raises:
             ApiError: 503, there are not so many now; 413, there never are.
         """
-        if n > self._answers:
-            raise ApiError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the answer has {n >> 20} MB, and {self._answers >> 20} MB is the most; ask for "
-                "less at a time, or for a stream",
-                code="answer_too_large",
-            )
-        if self.answering + n > self._answers:
-            raise _too_busy()
-        self.answering += n
+        said = (
+            f"the answer has {n >> 20} MB, and {self._answers >> 20} MB is the most; ask for less "
+            "at a time, or for a stream"
+        )
+        self.answering = _more(self.answering, n, self._answers, said, "answer_too_large")
 
 
-def _too_busy() -> ApiError:
-    return ApiError(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "too many large requests are being answered; try again later",
-        code="too_busy",
-        retry_after=RETRY_SECONDS,
-    )
+def _more(held: int, n: int, most: int, said: str, code: str) -> int:
+    """``held`` and ``n`` bytes; ``said`` is the reason where that are always too many."""
+    if n > most:
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said, code=code)
+    if held + n > most:
+        raise too_busy("too many large requests are being answered; try again later")
+    return held + n
 
 
 class Share:

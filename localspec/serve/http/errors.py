@@ -108,6 +108,13 @@ def too_long(message: str) -> ApiError:
     return ApiError(HTTPStatus.BAD_REQUEST, message, code="context_length_exceeded", of_prompt=True)
 
 
+def too_busy(message: str) -> ApiError:
+    """The error where others have to end first."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE, message, code="too_busy", retry_after=RETRY_SECONDS
+    )
+
+
 def stopping() -> ApiError:
     """The error that ends a reply when the server stops before it is whole."""
     return ApiError(
