@@ -67,7 +67,6 @@ class Metrics:
     """Tokens and rounds are counted as they come, the rest when a reply ends."""
 
     def __init__(self) -> None:
-        self.started = time.monotonic()
         self.requests = 0
         self.rejected = 0
         """Requests that were answered with 429."""

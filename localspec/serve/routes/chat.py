@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -107,22 +107,23 @@ class ChatAnswer(ChunkAnswer[ChatAsked]):
         }
         return choice | extra(tokens, extras) | {"localspec": own(events, reply, extras)}
 
-    def _round(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[Chunk]:
-        extras = self._asked.extras
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
+        found, extras = list[Chunk](), self._asked.extras
         for reading in (e for e in events if isinstance(e, Reading) and extras.progress):
             progress = {
                 "total": reading.total,
                 "cache": reading.cached,
                 "processed": reading.done,
             }
-            yield self._chunk(index, self.nothing) | {"prompt_progress": progress}
+            found.append(self._chunk(index, self.nothing) | {"prompt_progress": progress})
         prompt = scored(events)
         if prompt is not None:
-            yield self._chunk(index, self.nothing) | {"prompt_logprobs": prompt}
+            found.append(self._chunk(index, self.nothing) | {"prompt_logprobs": prompt})
         tokens = tokens_of(events)
         delta = Delta.of(self._readers[index].parts(events))
         if delta or (tokens and (self._asked.logprobs or extras.token_ids or extras.origins)):
-            yield self._text_chunk(index, delta, tokens)
+            found.append(self._text_chunk(index, delta, tokens))
+        return found
 
     def _reason(self, index: int, reply: Reply) -> str:
         """A reply that ends inside of a call, also by a stop text, calls no tool."""

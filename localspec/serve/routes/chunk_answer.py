@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -74,26 +74,24 @@ class ChunkAnswer(Answer[A]):
         """The chunks before those of the replies."""
         return ()
 
-    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
+    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> list[bytes]:
         for event in events:
             if isinstance(event, Token):
                 self._emitted[index] += 1
             elif isinstance(event, Reading):
                 self._prompts_read[index] = event.total
-        yield from map(self._chunks.sse, self._round(index, events))
-        last = events[-1]
-        if not isinstance(last, Finished):
-            return
-        self._finished[index] = last.reply.stats
-        yield self._chunks.sse(self._last_chunk(index, last.reply))
-        if len(self._finished) == self._answering.size:
-            if self._asked.extras.include_usage:
-                stats = [self._finished[index] for index in range(self._answering.size)]
-                yield self._chunks.sse({"choices": [], "usage": self._usage(stats)})
-            yield DONE
+        chunks, last = self._round(index, events), events[-1]
+        if isinstance(last, Finished):
+            self._finished[index] = last.reply.stats
+            chunks.append(self._last_chunk(index, last.reply))
+        over = len(self._finished) == self._answering.size
+        if over and self._asked.extras.include_usage:
+            stats = [self._finished[index] for index in range(self._answering.size)]
+            chunks.append({"choices": [], "usage": self._usage(stats)})
+        return [*map(self._chunks.sse, chunks), *([DONE] if over else ())]
 
     @abstractmethod
-    def _round(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[Chunk]:
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         """The chunks of a round, but for the last one of a reply."""
 
     def _reason(self, index: int, reply: Reply) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -152,7 +152,7 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
             return ()
         return [self._chunk(i, {"text": prompt.text}) for i, prompt in enumerate(self._prompts)]
 
-    def _round(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[Chunk]:
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         extras = self._asked.extras
         tokens = tokens_of(events)
         said = "".join(token.text for token in tokens)
@@ -168,7 +168,8 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
             more["localspec"] = origins(tokens)
         scores = self._scores(events)
         if said or more.get("logprobs") or scores or (tokens and more):
-            yield self._chunk(index, {"text": said}, **more, **scores)
+            return [self._chunk(index, {"text": said}, **more, **scores)]
+        return []
 
 
 def _places(

@@ -49,6 +49,7 @@ class Answer(ABC, Generic[A]):
         self._asked = asked
         self._told: defaultdict[int, list[ReplyEvent]] = defaultdict(list)
         """Of each reply in a stream, the events that `own` has to say at its end."""
+        self._kept = (Notice, Token) if asked.extras.origins else (Notice,)
 
     @property
     def _model(self) -> str:
@@ -101,15 +102,14 @@ class Answer(ABC, Generic[A]):
             if opening := self._opening():
                 yield opening
             async for index, events in answering:
-                last = b"".join(piece for part in rounds(events) for piece in self._of(index, part))
+                self._told[index] += [event for event in events if isinstance(event, self._kept)]
+                pieces: list[bytes] = []
+                for part in rounds(events):
+                    pieces += self._pieces(index, part)
+                last = b"".join(pieces)
                 if last and not answering.over:
                     yield last
         yield last  # the engine does not wait until the client has read it
-
-    def _of(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[bytes]:
-        kept = Notice | Token if self._asked.extras.origins else Notice
-        self._told[index] += [event for event in events if isinstance(event, kept)]
-        return self._pieces(index, events)
 
 
 async def answered(
