@@ -1,5 +1,5 @@
-"""The ASGI application: every module of `ROUTES` contributes its routes, `SHAPES` the bodies of
-errors at paths that are not OpenAI's.
+"""The ASGI application: `ROUTES` has the endpoints of all modules, `SHAPES` the bodies of errors at
+paths that are not OpenAI's.
 
 Paths are read as clients mean them: base addresses are written with and without a slash at the end,
 and some clients add their path to either.
@@ -8,7 +8,7 @@ and some clients add their path to either.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -19,7 +19,7 @@ from localspec.core.errors import LocalspecError
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import GoneError, JSONAnswer
 from localspec.serve.http.body_budget import BodyBudget
-from localspec.serve.http.errors import ApiError, ErrorShape, ErrorShapes
+from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.guard import Guard
 from localspec.serve.routes import (
     adapters,
@@ -32,7 +32,6 @@ from localspec.serve.routes import (
     native,
     ollama,
     ollama_answer,
-    ollama_embed,
     ollama_models,
     openapi,
     page,
@@ -41,31 +40,29 @@ from localspec.serve.routes import (
     responses,
     tokens,
 )
+from localspec.serve.routes.endpoint import Endpoints
 
 _SLASHES = re.compile("//+")
 _ABSOLUTE = re.compile("https?://([^/]*)", re.IGNORECASE)
 
-Contribution = Callable[[Service], list[BaseRoute]]
-
-ROUTES: tuple[Contribution, ...] = (
-    models.routes,
-    chat.routes,
-    completions.routes,
-    embeddings.routes,
-    infill.routes,
-    tokens.routes,
-    prometheus.routes,
-    props.routes,
-    responses.routes,
-    messages.routes,
-    native.routes,
-    adapters.routes,
-    ollama.routes,
-    ollama_embed.routes,
-    ollama_models.routes,
-    page.routes,
+ROUTES: tuple[Endpoints, ...] = (
+    models.endpoints,
+    chat.endpoints,
+    completions.endpoints,
+    embeddings.endpoints,
+    infill.endpoints,
+    tokens.endpoints,
+    prometheus.endpoints,
+    props.endpoints,
+    responses.endpoints,
+    messages.endpoints,
+    native.endpoints,
+    adapters.endpoints,
+    ollama.endpoints,
+    ollama_models.endpoints,
+    page.endpoints,
 )
-"""One function for each module with routes."""
+"""Of each module that has some."""
 SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(completions.PATHS, completions.SHAPE),
     infill.PATH: infill.SHAPE,
@@ -77,6 +74,14 @@ SHAPES: Mapping[str, ErrorShape] = {
     ollama.PREFIX: ollama_answer.OLLAMA,
 }
 """Shapes of error bodies by the prefix of the path."""
+
+
+def shape_at(path: str) -> ErrorShape:
+    """The shape of errors at a path."""
+    for prefix, shape in SHAPES.items():
+        if path == prefix or path.startswith(f"{prefix}/"):
+            return shape
+    return OPENAI
 
 
 class PlainPaths:
@@ -122,30 +127,26 @@ def hint(path: str) -> str:
 
 def build_app(service: Service) -> ASGIApp:
     """The application of a server."""
-    shapes = ErrorShapes(SHAPES)
     app = Router(all_routes(service), redirect_slashes=False)
     limits = service.settings.limits
     limited = BodyBudget(app, limits.bodies_bytes, limits.answers_bytes)
-    guard = Guard(Boundary(limited, service, shapes, app.routes), service.settings, shapes)
+    guard = Guard(Boundary(limited, service, app.routes), service.settings, shape_at)
     return PlainPaths(guard, service.settings.root_path)
 
 
 def all_routes(service: Service) -> list[BaseRoute]:
     """The routes of a server, and the one that describes them."""
-    routes = [route for contribute in ROUTES for route in contribute(service)]
-    return [*routes, *openapi.routes(routes, service.settings.root_path)]
+    routes = [route for endpoints in ROUTES for route in endpoints.routes(service)]
+    return [*routes, *openapi.routes(service, routes)]
 
 
 class Boundary:
     """ASGI middleware that makes answers of errors, without tracebacks or paths of files."""
 
-    def __init__(
-        self, app: ASGIApp, service: Service, shapes: ErrorShapes, routes: Sequence[BaseRoute]
-    ) -> None:
+    def __init__(self, app: ASGIApp, service: Service, routes: Sequence[BaseRoute]) -> None:
         self._app = app
         self._routes = routes
         self._service = service
-        self._shapes = shapes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -174,7 +175,7 @@ class Boundary:
         else:
             return
         if not started:
-            body = self._shapes.shape(scope["path"]).body(error)
+            body = shape_at(scope["path"]).body(error)
             await JSONAnswer(body, error.status, error.headers)(scope, receive, send)
 
 

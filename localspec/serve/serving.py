@@ -44,14 +44,11 @@ class EngineProcesses:
         return EngineClient(options, log_dir=paths.state_dir() / LOG_FOLDER, on_death=on_death)
 
 
-class HostRoom:
-    """The memory of this machine, whatever its devices have: a model that a device has no room for
-    is computed by the processor.
+async def beside(options: Options) -> bool:
+    """Whether a model fits into the memory of this machine beside all that is loaded now. Whatever
+    its devices have: a model that a device has no room for is computed by the processor.
     """
-
-    async def beside(self, options: Options) -> bool:
-        """See `localspec.serve.backend.engine_slots.Room`."""
-        return await asyncio.to_thread(_fits, options)
+    return await asyncio.to_thread(_fits, options)
 
 
 def _fits(options: Options) -> bool:
@@ -93,7 +90,7 @@ class Serving:
             options,
             factory or EngineProcesses(),
             front,
-            HostRoom(),
+            beside,
             most=settings.models,
             keep_loaded=settings.keep_loaded,
         )
@@ -247,7 +244,7 @@ def address_of(settings: ServeSettings, name: object) -> str:
 
 
 def banner(service: Service, address: str, *, quote: Callable[[str], str]) -> list[str]:
-    """The lines."""
+    """The lines that say where the server is, and how to ask it."""
     name, info = service.models.present, service.slot.info
     key = bool(service.settings.keys)
     about = name if info is None else f"{name}, {info.parallel} at a time"

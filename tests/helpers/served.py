@@ -15,7 +15,7 @@ from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import bind, listener
-from localspec.serve.serving import EngineProcesses, HostRoom, address_of, text_models
+from localspec.serve.serving import EngineProcesses, address_of, beside, text_models
 
 
 @dataclass
@@ -60,7 +60,7 @@ def served(
     async def run() -> None:
         notes = Notes()
         first, made = options or Options(model="demo"), factory or EngineProcesses()
-        slot = EngineSlots(first, made, notes, HostRoom(), most=settings.models)
+        slot = EngineSlots(first, made, notes, beside, most=settings.models)
         texts = text_models(settings, options or Options(model="demo"))
         service = Service(settings, slot, notes, texts)
         socket = bind(settings)

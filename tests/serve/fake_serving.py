@@ -187,7 +187,7 @@ class World:
         self.fits = True
         options = Options(model="fake", lora=lora, control_vector=control_vector, mmproj=mmproj)
         most = self.settings.models
-        self.slots = EngineSlots(options, self, self, self, most=most, keep_loaded=keep)
+        self.slots = EngineSlots(options, self, self, self.beside, most=most, keep_loaded=keep)
         self.service = Service(self.settings, self.slots, self)
         self.app = build_app(self.service)
 

@@ -8,11 +8,12 @@ import httpx2
 import pytest
 from fake_serving import World
 from msgspec import Meta, Struct
+from starlette.responses import Response
 
 from localspec.serve import app
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.typed import Body
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 
 
 class Loudness(Body):
@@ -31,19 +32,19 @@ class EchoAnswer(Struct):
     text: str
 
 
-def routes(service):
-    summary = "The text, said again"
-    return post(service, ("/v1/echo", "/echo"), echo, summary, body=EchoBody, answer=EchoAnswer)
+endpoints = Endpoints()
 
 
-async def echo(received: Received[EchoBody]):
+@endpoints.post("/v1/echo", "/echo", answer=EchoAnswer)
+async def echo(received: Received[EchoBody]) -> Response:
+    """The text, said again."""
     body, loud = received.body, received.part(Loudness).loud
     return JSONAnswer({"text": (body.text.upper() if loud else body.text) * (body.times or 1)})
 
 
 @pytest.fixture
 async def world(monkeypatch):
-    monkeypatch.setattr(app, "ROUTES", (*app.ROUTES, routes))
+    monkeypatch.setattr(app, "ROUTES", (*app.ROUTES, endpoints))
     world = World()
     transport = httpx2.ASGITransport(app=world.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:

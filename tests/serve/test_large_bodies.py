@@ -26,7 +26,6 @@ from localspec.serve.requests.anthropic import CountBody
 from localspec.serve.requests.chat import ConversationBody
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.requests.responses import ResponsesBody
-from localspec.serve.routes import native
 from localspec.serve.routes.response_items import ResponseItems
 
 PADDED = {"padding": "a" * LARGE}
@@ -56,8 +55,7 @@ def readers(monkeypatch):
         found.append(threading.current_thread())
         return parse(raw)
 
-    for module in (bodies, native):
-        monkeypatch.setattr(module, "parse", noted)
+    monkeypatch.setattr(bodies, "parse", noted)
     return found
 
 

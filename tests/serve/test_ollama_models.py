@@ -120,9 +120,7 @@ async def test_models_are_removed_only_where_that_is_allowed_and_none_is_loaded(
 
 @pytest.mark.usefixtures("pair")
 async def test_a_client_that_leaves_stops_its_download(world, hub):
-    from localspec.serve.backend.downloads import Downloads
-
-    downloads = Downloads(world.service)
+    downloads = world.service.downloads
     pulling = downloads.pull("tiny")
     assert await anext(pulling) == {"status": "pulling manifest"}
     await pulling.aclose()
@@ -134,13 +132,13 @@ async def test_a_client_that_leaves_stops_its_download(world, hub):
 
 @pytest.mark.usefixtures("pair")
 async def test_a_download_that_ends_with_a_defect_makes_room_for_the_next(world, monkeypatch):
-    from localspec.serve.backend.downloads import Downloads, _Pull
+    from localspec.serve.backend.downloads import _Pull
 
     def fails(_):
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(_Pull, "run", fails)
-    downloads = Downloads(world.service)
+    downloads = world.service.downloads
     for _ in range(3):
         with pytest.raises(RuntimeError, match="a defect"):
             async with asyncio.timeout(60):
@@ -149,7 +147,7 @@ async def test_a_download_that_ends_with_a_defect_makes_room_for_the_next(world,
 
 
 async def test_a_model_that_was_named_by_its_file_is_listed_without_its_folder(world, files):
-    world.slot._options = world.slot._first = Options(model=str(files.target))
+    world.slot.options = Options(model=str(files.target))
     listed = (await world.client.get(TAGS)).json()["models"][0]
     assert listed["name"] == "target:latest"
     assert str(files.folder) not in json.dumps(listed)

@@ -61,7 +61,7 @@ async def test_the_page_needs_the_key_and_shows_nothing_without(make_world):
 async def test_names_are_escaped_in_the_page(world):
     from localspec.core.options import Options
 
-    world.slot._options = Options(model="<b>x</b>\x1b[31m")
+    world.slot.options = Options(model="<b>x</b>\x1b[31m")
     page = (await world.client.get("/", headers=HTML)).text
     assert "<b>" not in page
     assert "\x1b" not in page

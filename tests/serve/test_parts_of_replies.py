@@ -186,6 +186,7 @@ async def test_a_response_that_fails_says_so_in_its_stream(chat, world):
     events = [event async for event in stream]
     assert events[0].type == "response.created"
     assert events[-1].type == "response.failed"
+    assert world.service.metrics.failed == 1
     assert events[-1].response.status == "failed"
     assert events[-1].response.error.code == "server_error"
 
@@ -249,11 +250,29 @@ async def test_results_and_texts_of_one_turn_keep_their_order(claude, world):
     assert user.content == "Well?\nSay!"
 
 
+async def test_turns_of_the_user_that_follow_each_other_are_one_with_all_its_pictures(
+    claude, world
+):
+    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    blocks = [
+        {"type": "text", "text": "Look:"},
+        {"type": "image", "source": source},
+        {"type": "text", "text": "What is it?"},
+    ]
+    whole = [{"role": "user", "content": blocks}]
+    apart = [{"role": "user", "content": [block]} for block in blocks]
+    for messages in (whole, apart):
+        await claude.messages.create(**message_fields(messages=messages))
+    assert world.requests[0].messages == world.requests[1].messages
+    assert [picture.at for picture in world.requests[1].messages[0].pictures] == [6]
+
+
 async def test_tools_that_others_run_are_left_out_and_told_of(claude, world):
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    await claude.messages.create(**message_fields(tools=tools))
+    answer = await claude.messages.create(**message_fields(tools=tools))
     assert world.requests[0].tools is None
     assert any("web_search_20250305" in notice for notice in world.notices)
+    assert answer.localspec["notices"] == ["without effect here: tools: web_search_20250305"]
 
 
 @pytest.mark.parametrize(

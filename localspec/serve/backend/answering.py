@@ -99,6 +99,11 @@ class Answering:
         """Replies that are wanted."""
         return len(self._requests)
 
+    @property
+    def over(self) -> bool:
+        """Whether all replies have ended, of those that are read."""
+        return not self._running and len(self.record.replies) == self.size
+
     async def __aenter__(self) -> Self:
         """Wait for the engine and hand it the requests.
 
@@ -147,7 +152,7 @@ class Answering:
             ApiError: a reply failed, or was `cut`.
         """
         try:
-            while self._running or len(self.record.replies) < self.size:
+            while not self.over:
                 if not self._running:  # cut before the others had begun
                     raise stopping()
                 if self.size == 1:
@@ -159,11 +164,11 @@ class Answering:
                     await self._submit_to(self.size)
                 last = events[-1]
                 if isinstance(last, Finished):
-                    del self._running[index]
                     if last.reply.finish_reason == "interrupt":  # nobody but `cut` interrupts
                         if events[:-1]:
                             yield index, events[:-1]
                         raise stopping()
+                    del self._running[index]
                 yield index, events
         except LocalspecError as error:
             raise self._server.refused(error) from None

@@ -20,9 +20,11 @@ from localspec.core.errors import (
     OutOfMemoryError,
     UsageError,
 )
-from localspec.serve.backend.model_names import hub_name
-from localspec.serve.backend.service import Service
+from localspec.serve.backend.engine_slots import EngineSlots
+from localspec.serve.backend.model_names import ModelNames, hub_name
+from localspec.serve.backend.reporter import Reporter
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+from localspec.serve.http.settings import ServeSettings
 
 if TYPE_CHECKING:
     from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
@@ -46,8 +48,11 @@ Progress = dict[str, Any]
 class Downloads:
     """All downloads of a server."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(
+        self, settings: ServeSettings, slots: EngineSlots, models: ModelNames, reporter: Reporter
+    ) -> None:
+        self._settings, self._slots, self._models = settings, slots, models
+        self._reporter = reporter
         self._running = 0
 
     async def pull(self, name: str) -> AsyncIterator[Progress]:
@@ -81,7 +86,7 @@ class Downloads:
                     await asyncio.shield(working)
             finally:  # whatever else it ended with
                 self._running -= 1
-                self._service.models.look_again()
+                self._models.look_again()
 
     async def delete(self, name: str) -> None:
         """Remove a model from the cache.
@@ -89,14 +94,14 @@ class Downloads:
         Raises:
             ApiError: it is not allowed, loaded, or not there.
         """
-        if not self._service.settings.deletes:
+        if not self._settings.deletes:
             raise ApiError(
                 HTTPStatus.FORBIDDEN,
                 "this server removes no models; start it with --allow-delete, or use "
                 "`localspec rm`",
             )
         wanted = await self._on_disk(name)
-        slots = self._service.slot
+        slots = self._slots
         loaded = {options.model for options in (*slots.every, slots.first)}
         if wanted in loaded and slots.loaded:
             raise ApiError(
@@ -107,11 +112,11 @@ class Downloads:
             await asyncio.to_thread(_remove, wanted)
         except LocalspecError as error:
             raise self._refused(error) from None
-        self._service.models.look_again()
+        self._models.look_again()
 
     async def _allowed(self, name: str) -> str:
-        settings = self._service.settings
-        if not (settings.pulls and settings.switch) or self._service.slot.first.offline:
+        settings = self._settings
+        if not (settings.pulls and settings.switch) or self._slots.first.offline:
             raise ApiError(
                 HTTPStatus.FORBIDDEN,
                 "this server downloads no models (--no-pull, --no-switch or --offline); use "
@@ -139,7 +144,7 @@ class Downloads:
         for kinds, status in _STATUS:
             if isinstance(error, kinds):
                 return ApiError(status, str(error))
-        self._service.reporter.notice(str(error))
+        self._reporter.notice(str(error))
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "the model could not be fetched or removed; the server's log has the reason",

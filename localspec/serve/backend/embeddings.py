@@ -40,10 +40,10 @@ class Embeddings:
         return [one for one in (self._embedding, self._reranker) if one is not None]
 
     @property
-    def tasks(self) -> dict[str, str]:
-        """What each is for, by the name that requests call it by: "embedding" or "rerank"."""
-        both = ((self._embedding, "embedding"), (self._reranker, "rerank"))
-        return {public(one.model): task for one, task in both if one is not None}
+    def names(self) -> dict[str, str]:
+        """The name that requests call each by, by what it is for: "embedding" or "rerank"."""
+        both = (("embedding", self._embedding), ("rerank", self._reranker))
+        return {task: public(one.model) for task, one in both if one is not None}
 
     def require_other(self, name: str | None) -> None:
         """Refuse a request for a reply that names one of them.
@@ -51,23 +51,11 @@ class Embeddings:
         Raises:
             ApiError: 400, it does.
         """
-        task = self.tasks.get(name or "")
-        if task is not None:
-            path = "/v1/embeddings" if task == "embedding" else "/v1/rerank"
-            raise bad_request(f"{name} writes no text; ask it at {path}", "model", "not_supported")
-
-    def name(self, given: str | None) -> str:
-        """The name of the embedding model.
-
-        Raises:
-            ApiError: as `embed`.
-        """
-        return public(self._chosen(given, "embedding", self._embedding).model)
-
-    @property
-    def reranker_name(self) -> str:
-        """The name of the reranker, "" without one."""
-        return "" if self._reranker is None else public(self._reranker.model)
+        for task, own in self.names.items():
+            if name == own:
+                path = "/v1/embeddings" if task == "embedding" else "/v1/rerank"
+                said = f"{name} writes no text; ask it at {path}"
+                raise bad_request(said, "model", "not_supported")
 
     async def start(self) -> None:
         """Load them, one after the other: before the chat model, whose plan counts the memory that
@@ -107,12 +95,9 @@ class Embeddings:
             texts, truncate=truncate
         )
 
-    async def rank(
-        self, name: str | None, query: str, documents: Sequence[str], *, truncate: bool = False
-    ) -> Embedded:
+    async def rank(self, name: str | None, query: str, documents: Sequence[str]) -> Embedded:
         """(n, 1) the scores of documents for a query; otherwise as `embed`."""
-        chosen = self._chosen(name, "reranker", self._reranker)
-        return await chosen.rank(query, documents, truncate=truncate)
+        return await self._chosen(name, "reranker", self._reranker).rank(query, documents)
 
     def _chosen(
         self, name: str | None, kind: str, process: EmbeddingProcess | None

@@ -51,8 +51,8 @@ class EngineSlot:
         keep_loaded: float | None = None,
     ) -> None:
         """``keep_loaded``: seconds without a request until the engine is ended; None keeps it."""
-        self._first = options
-        self._options = options
+        self.options = options
+        """Options of the model that is loaded, or that would be."""
         self._before: Options | None = None
         """Options to return to where the model that is being loaded cannot be."""
         self._factory = factory
@@ -70,7 +70,8 @@ class EngineSlot:
         self._ending = asyncio.Event()
         """Ends the pause before a restart."""
         self._pause = RestartPause()
-        self._error: LocalspecError | None = None
+        self.error: LocalspecError | None = None
+        """Why the last attempt to load failed; None since one succeeded."""
         self._reports = True
         """Whether an attempt to load that fails is reported."""
         self._opened_at = self._left_at = 0.0
@@ -81,16 +82,6 @@ class EngineSlot:
         """Adapters that requests loaded: every further engine loads them too."""
         self.restarts = 0
         """How often an engine that had died was started again."""
-
-    @property
-    def options(self) -> Options:
-        """Options of the model that is loaded, or that would be."""
-        return self._options
-
-    @property
-    def first(self) -> Options:
-        """Options of the model that the server was started with."""
-        return self._first
 
     @property
     def info(self) -> ModelInfo | None:
@@ -106,11 +97,6 @@ class EngineSlot:
     def loading(self) -> bool:
         """Whether a model is being loaded."""
         return self._opening is not None
-
-    @property
-    def error(self) -> LocalspecError | None:
-        """Why the last attempt to load failed; None since one succeeded."""
-        return self._error
 
     @contextlib.asynccontextmanager
     async def use(self, options: Options | None = None) -> AsyncIterator[OwnEngine]:
@@ -180,7 +166,7 @@ class EngineSlot:
             return
         self._reporter.notice(f"{error}; starting it again")
         if isinstance(error, DeviceMemoryError):
-            self._options = replace(self._options, smaller=self._options.smaller + 1)
+            self.options = replace(self.options, smaller=self.options.smaller + 1)
         if time.monotonic() - self._opened_at < _STEADY_SECONDS:
             self._pause.extend()
         else:
@@ -216,12 +202,12 @@ class EngineSlot:
         """Let in those whose turn it is, or begin to load the model that the first one needs."""
         if self._changing is not None:
             return
-        self.users += self._waiting.admit_first(self._options)
+        self.users += self._waiting.admit_first(self.options)
         if not self._waiting:
             return
         stays = self._stays()
         if stays > 0:  # requests in turns would cost a load each
-            self.users += self._waiting.admit_all(self._options)
+            self.users += self._waiting.admit_all(self.options)
             if self._look is not None:
                 self._look.cancel()
             self._look = asyncio.get_running_loop().call_later(stays, self._advance)
@@ -251,20 +237,20 @@ class EngineSlot:
         engine = self._engine
         if engine is not None and engine.alive and engine.info is not None:
             return engine
-        if self._pause.left > _PATIENCE and self._error is None:
+        if self._pause.left > _PATIENCE and self.error is None:
             raise PausedError(self._pause.left)
         # The attempt outlives the request that started it: others wait for the same one.
         return await asyncio.shield(self._attempt())
 
     async def _exchange(self, options: Options) -> None:
         """Load another model for all that wait for it; where it cannot be, the one before stays."""
-        n, before = self._waiting.count(options), public(self._options.model)
+        n, before = self._waiting.count(options), public(self.options.model)
         self._reporter.notice(
             f"loading {public(options.model)} in place of {before}: "
             f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
         )
         await self._end()
-        self._before, self._options = self._options, options
+        self._before, self.options = self.options, options
         self._pause.end()
         try:
             await asyncio.shield(self._attempt())
@@ -290,15 +276,15 @@ class EngineSlot:
         if self._stopping.is_set():
             raise EngineError("the server is stopping")
         pause = self._pause.left
-        if pause > 0 and self._error is not None:
-            raise self._error
+        if pause > 0 and self.error is not None:
+            raise self.error
         if pause > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), pause)
                 if self._stopping.is_set():
                     raise EngineError("the server is stopping")
                 raise Interrupted("this model is not needed any more")
-        engine = self._factory.engine(self._options, self.died)
+        engine = self._factory.engine(self.options, self.died)
         self._engine = engine
         begun = time.monotonic()
         try:
@@ -307,16 +293,16 @@ class EngineSlot:
         except LocalspecError as error:
             self._engine = None
             if self._before is not None:  # whether requests still wait for the other model or not
-                self._options, self._before = self._before, None
+                self.options, self._before = self._before, None
             elif not isinstance(error, Interrupted):
-                self._error = error
+                self.error = error
                 self._pause.extend()
             raise
         self._before = None
         if self._engine is not engine:  # ended while its process was not there yet
             await engine.close()
             raise Interrupted("the engine was ended while it was loaded")
-        self._error, self._opened_at = None, time.monotonic()
+        self.error, self._opened_at = None, time.monotonic()
         self._stay = min(self._opened_at - begun, _LONGEST_STAY)
         return engine
 

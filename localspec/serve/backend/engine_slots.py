@@ -8,8 +8,7 @@ the same processors: replies of two models at the same time slow each other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
 from weakref import WeakKeyDictionary
 
 from localspec.core.errors import LocalspecError, OutOfMemoryError
@@ -19,13 +18,8 @@ from localspec.engine.port import EngineFactory, OwnEngine
 from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.reporter import Reporter, public
 
-
-class Room(Protocol):
-    """Knows what fits into the memory."""
-
-    async def beside(self, options: Options) -> bool:
-        """Whether the model of some options fits beside all that is loaded now."""
-        ...
+Fits = Callable[[Options], Awaitable[bool]]
+"""Says whether the model of some options fits into the memory beside all that is loaded now."""
 
 
 class EngineSlots:
@@ -36,7 +30,7 @@ class EngineSlots:
         options: Options,
         factory: EngineFactory,
         reporter: Reporter,
-        room: Room,
+        fits: Fits,
         *,
         most: int = 1,
         keep_loaded: float | None = None,
@@ -44,8 +38,10 @@ class EngineSlots:
         """``most`` models at a time, the one of ``options`` first; ``keep_loaded`` as in
         `EngineSlot`.
         """
-        self._first, self._factory, self._reporter = options, factory, reporter
-        self._room, self._most, self._keep_loaded = room, most, keep_loaded
+        self.first = options
+        """Options of the model that the server was started with."""
+        self._factory, self._reporter = factory, reporter
+        self._fits, self._most, self._keep_loaded = fits, most, keep_loaded
         self._slots = [self._made(options)]
         """In the order in which they were asked for, the last one last."""
         self._instead: WeakKeyDictionary[EngineSlot, EngineSlot] = WeakKeyDictionary()
@@ -74,11 +70,6 @@ class EngineSlots:
     def options(self) -> Options:
         """Options of the present model."""
         return self.present.options
-
-    @property
-    def first(self) -> Options:
-        """Options of the model that the server was started with."""
-        return self._first
 
     @property
     def info(self) -> ModelInfo | None:
@@ -147,7 +138,7 @@ class EngineSlots:
     async def _place_for(self, options: Options | None) -> EngineSlot:
         """The slot for a model that has none."""
         assert options is not None  # the present model has one
-        if len(self._slots) < self._most and await self._room.beside(options):
+        if len(self._slots) < self._most and await self._fits(options):
             known = self.slot_of(options)  # others may have come while the room was measured
             if known is not None:
                 return known
@@ -173,7 +164,7 @@ class EngineSlots:
         if slot not in self._slots:
             return True  # by another request that waited for it
         failed = slot.info is None and not slot.loading
-        if not failed or len(self._slots) == 1 or slot.options.model == self._first.model:
+        if not failed or len(self._slots) == 1 or slot.options.model == self.first.model:
             return False
         self._slots.remove(slot)
         await slot.close()

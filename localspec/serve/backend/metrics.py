@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from localspec.core.embedded import Embedded
 from localspec.core.events import ReplyEvent, Round, Token
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
-from localspec.serve.http.body_budget import Caller
 
 _RECENT = 256
 """Finished requests that the status view shows."""
@@ -68,7 +67,6 @@ class Metrics:
     """Tokens and rounds are counted as they come, the rest when a reply ends."""
 
     def __init__(self) -> None:
-        self.started = time.monotonic()
         self.requests = 0
         self.rejected = 0
         """Requests that were answered with 429."""
@@ -100,14 +98,6 @@ class Metrics:
         self.per_token = Histogram(_PER_TOKEN)
         self.whole = Histogram(_LATENCIES)
         self.recent: deque[RequestRecord] = deque(maxlen=_RECENT)
-
-    def record(
-        self, caller: Caller, path: str, adapter: str = "", adapters: str = ""
-    ) -> RequestRecord:
-        """The record of a request that arrives; ``adapter`` is what it calls as its model,
-        ``adapters`` the names of all that it is computed with.
-        """
-        return RequestRecord(caller, path, "", adapter, adapters)
 
     def note(self, record: RequestRecord, reply: ReplyRecord, events: Sequence[ReplyEvent]) -> None:
         """Count events of a reply."""

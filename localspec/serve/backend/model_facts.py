@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import math
 from collections.abc import Mapping
@@ -52,40 +53,32 @@ class ModelFacts:
         return f"{self.parameters / 1e6:.2f}M"
 
 
-class KnownFacts:
-    """Facts of the files that were asked for."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int, str | None], ModelFacts] = {}
-
-    async def of(self, options: Options) -> ModelFacts | None:
-        """The facts of the model of some options; None where its files cannot be read."""
-        return await asyncio.to_thread(self._of, options)
-
-    def _of(self, options: Options) -> ModelFacts | None:
-        from localspec.models.catalog.resolve import NO_DRAFT, resolve
-
-        try:
-            file = resolve(options.model, NO_DRAFT).target
-            state = file.path.stat()
-            key = (str(file.path), state.st_size, state.st_mtime_ns, options.mmproj)
-            if key not in self._known:
-                while len(self._known) >= _MOST:
-                    del self._known[next(iter(self._known))]
-                self._known[key] = _read(file.path, options.mmproj)
-            return self._known[key]
-        except (LocalspecError, OSError):  # loading it says what is wrong
-            return None
+async def facts_of(options: Options) -> ModelFacts | None:
+    """The facts of the model of some options; None where its files cannot be read."""
+    return await asyncio.to_thread(_facts_of, options)
 
 
-def _read(path: Path, mmproj: str | None) -> ModelFacts:
+def _facts_of(options: Options) -> ModelFacts | None:
+    from localspec.models.catalog.resolve import NO_DRAFT, resolve
+
+    try:
+        path = resolve(options.model, NO_DRAFT).target.path
+        state = path.stat()
+        return _read(path, state.st_size, state.st_mtime_ns, options.mmproj)
+    except (LocalspecError, OSError):  # loading it says what is wrong
+        return None
+
+
+@functools.lru_cache(_MOST)
+def _read(path: Path, size: int, modified: int, mmproj: str | None) -> ModelFacts:
+    """The facts of a file of that size, which was changed last at that time in nanoseconds."""
     from localspec.grammar.thinking import markers
     from localspec.models.catalog.projectors import find_projector, senses
     from localspec.models.gguf.header import read_opening
     from localspec.models.gguf.model_file import ModelFile
 
     file = ModelFile(path)
-    header, state = file.header, path.stat()
+    header = file.header
     beside = find_projector(header, path) if mmproj is None else Path(mmproj)
     sees = mmproj != "none" and beside is not None and senses(read_opening(beside)).sees
     return ModelFacts(
@@ -93,8 +86,8 @@ def _read(path: Path, mmproj: str | None) -> ModelFacts:
         parameters=sum(math.prod(tensor.shape) for tensor in header.tensors),
         quantization=_quantization(file),
         n_bytes=sum(part.stat().st_size for part in file.paths),
-        modified=state.st_mtime,
-        digest=_digest(path, state.st_size, state.st_mtime_ns),
+        modified=modified / 1e9,
+        digest=_digest(path, size, modified),
         context=header.context,
         template=header.template or "",
         licence=header.licence or "",

@@ -84,7 +84,7 @@ class ModelNames:
         """The adapter that a name means; None where it means a model, or nothing."""
         if name is None or not self._adapters.listed():
             return None
-        return None if await self._known(name) else self._adapters.named(_untagged(name))
+        return None if await self._known(name) else self._adapters.named(untagged(name))
 
     async def require_new(self, name: str) -> None:
         """Refuse the name of a model for an adapter.
@@ -97,12 +97,12 @@ class ModelNames:
 
     async def _adapted(self, name: str) -> Options | None:
         """The options of the model that an adapter of that name belongs to."""
-        found = self._adapters.named(_untagged(name))
+        found = self._adapters.named(untagged(name))
         return None if found is None else found.options
 
     async def _known(self, name: str) -> Options | None:
         """The options of the model of that name."""
-        name = _untagged(name)
+        name = untagged(name)
         first = self._slot.first
         for options in (*self._slot.every, first):
             if name in {options.model, public(options.model)}:
@@ -163,7 +163,7 @@ def _instead_of(first: Options, name: str) -> Options:
     )
 
 
-def _untagged(name: str) -> str:
+def untagged(name: str) -> str:
     """A name without the tag that Ollama gives to names without one."""
     return name.removesuffix(":latest")
 

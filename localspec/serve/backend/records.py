@@ -55,7 +55,8 @@ class RequestRecord:
 
     caller: Caller
     path: str
-    model: str
+    model: str = ""
+    """The one that answers, once the engine has taken the request."""
     adapter: str = ""
     """The adapter that it calls as its model, if it does."""
     adapters: str = ""
@@ -69,6 +70,12 @@ class RequestRecord:
     def emitted(self) -> int:
         """Tokens of all its replies so far."""
         return sum(reply.emitted for reply in self.replies)
+
+    @property
+    def until_first(self) -> float | None:
+        """Seconds until its first token; None before that."""
+        firsts = [one.first_token for one in self.replies if one.first_token is not None]
+        return min(firsts) - self.arrived if firsts else None
 
 
 def log_line(record: RequestRecord) -> str:
@@ -129,9 +136,8 @@ class Tracing:
         )
         if span.is_recording():
             span.set_attributes(_attributes(record))
-            firsts = [r.first_token for r in record.replies if r.first_token is not None]
-            if firsts:
-                at = began + int((min(firsts) - record.arrived) * _NANO)
+            if record.until_first is not None:
+                at = began + int(record.until_first * _NANO)
                 span.add_event("first token", timestamp=at)
             if record.error:
                 span.set_status(trace.Status(trace.StatusCode.ERROR, record.error))
@@ -140,7 +146,6 @@ class Tracing:
 
 def _attributes(record: RequestRecord) -> dict[str, Any]:
     stats = [reply.stats for reply in record.replies if reply.stats is not None]
-    firsts = [r.first_token for r in record.replies if r.first_token is not None]
     reasons = [str(reply.finish_reason) for reply in record.replies if reply.finish_reason]
     found: dict[str, Any] = {
         "url.path": record.path,
@@ -153,8 +158,8 @@ def _attributes(record: RequestRecord) -> dict[str, Any]:
         "localspec.verified_tokens": sum(reply.verified for reply in record.replies),
         "localspec.accepted_tokens": sum(reply.accepted for reply in record.replies),
     }
-    if firsts:
-        found["gen_ai.latency.time_to_first_token"] = min(firsts) - record.arrived
+    if record.until_first is not None:
+        found["gen_ai.latency.time_to_first_token"] = record.until_first
     if record.adapters:
         found["localspec.adapters"] = record.adapters
     return found

@@ -23,19 +23,6 @@ class Reporter(Protocol):
         ...
 
 
-class Silent:
-    """Reports nothing."""
-
-    def line(self, text: str) -> None:
-        """Drop it."""
-
-    def notice(self, text: str) -> None:
-        """Drop it."""
-
-    def defect(self, error: BaseException) -> None:
-        """Drop it."""
-
-
 @functools.lru_cache(64)
 def public(model: str) -> str:
     """The name that clients see: that of a file without its folder."""

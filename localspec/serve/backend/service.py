@@ -16,6 +16,7 @@ from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.answering import Answering, require_room
+from localspec.serve.backend.downloads import Downloads
 from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.media_places import MediaPlaces
@@ -58,6 +59,7 @@ class Service:
         self._media = MediaPlaces(settings.media)
         self.adapters = ServedAdapters(slot, settings.lora_folders)
         self.models = ModelNames(settings, slot, self.adapters)
+        self.downloads = Downloads(settings, slot, self.models, reporter)
         self.metrics = Metrics()
         self.tracing = Tracing()
         self.started = time.time()
@@ -108,13 +110,21 @@ class Service:
                 "this server does not compute in strict mode; start it with --strict",
                 "localspec.strict",
             )
-        name = "" if called is None else called.name
-        every = self.adapters.label(owned[0].adapters)
-        return Answering(self, self.metrics.record(caller, path, name, every), options, owned)
+        record = RequestRecord(
+            caller,
+            path,
+            adapter="" if called is None else called.name,
+            adapters=self.adapters.label(owned[0].adapters),
+        )
+        return Answering(self, record, options, owned)
 
-    def keep(self, options: Options | None, seconds: float | None) -> None:
-        """How long a model stays without a request, see `EngineSlot.keep`."""
-        slot = self.slot.slot_of(options)
+    async def keep(self, model: str | None, seconds: float | None) -> None:
+        """How long a model stays without a request, see `EngineSlot.keep`.
+
+        Raises:
+            ApiError: there is no such model.
+        """
+        slot = self.slot.slot_of(await self.models.options(model))
         if slot is not None:
             slot.keep(seconds)
 

@@ -15,12 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from localspec.core.errors import LocalspecError
-from localspec.serve.http.body_budget import share_of
-from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape, of_engine
+from localspec.serve.http.body_budget import caller_of
+from localspec.serve.http.errors import OPENAI, ApiError, of_engine
 from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
-from localspec.serve.http.sse import COMMENT, dumps_in_steps
+from localspec.serve.http.sse import COMMENT, EVENTS, dumps_in_steps
 
 _T = TypeVar("_T")
 
@@ -43,7 +43,7 @@ class JSONAnswer(JSONResponse):
             ApiError: there is no memory for it.
         """
         del receive
-        share = share_of(scope)
+        share = caller_of(scope).body
         if share is not None:
             share.answer(len(self.body))
         head = {"type": "http.response.start", "status": self.status_code}
@@ -80,7 +80,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdecimal() and int(announced[:20]) > limits.body_bytes:
         raise _too_large(limits)
-    body, share = bytearray(), share_of(request.scope)
+    body, share = bytearray(), caller_of(request.scope).body
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
@@ -105,24 +105,14 @@ def _too_large(limits: Limits) -> ApiError:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``work``, which is cancelled when the client leaves. The body must have been
-    read.
-
-    Raises:
-        GoneError: it left.
-    """
-    return await _unless_left(request.receive, work)
-
-
-async def _unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``work``, done in this task, which the client's leaving cancels: a task less in
-    every request.
+    """The result of ``work``, which the client's leaving cancels. It is done in this task: one less
+    in every request. The body must have been read.
 
     Raises:
         GoneError: it left.
     """
     task, gone, over = asyncio.current_task(), False, False
-    leaving = asyncio.create_task(_left(receive))
+    leaving = asyncio.create_task(_left(request.receive))
 
     def left(_: asyncio.Task[None]) -> None:
         nonlocal gone
@@ -150,15 +140,6 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have cleaned up."""
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task
-
-
 class StreamedAnswer(Response):
     """An answer that is sent as it comes.
 
@@ -172,29 +153,35 @@ class StreamedAnswer(Response):
         parts: AsyncIterator[bytes],
         limits: Limits,
         *,
-        shape: ErrorShape = OPENAI,
-        media_type: str = "text/event-stream",
+        failed: Callable[[ApiError], bytes] = OPENAI.event,
+        media_type: str = EVENTS,
         comment: bytes = COMMENT,
     ) -> None:
-        """``comment`` is what a reader of this type skips."""
+        """``failed`` ends a stream that fails after it has begun; ``comment`` is what a reader of
+        this type skips.
+        """
         self.status_code = 200
         self.background = None
         self.body = b""
         self._parts = parts
         self._limits = limits
-        self._shape = shape
+        self._failed = failed
         self._comment_bytes = comment
         self.media_type = media_type
         self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the parts."""
+        """Send the parts.
+
+        Raises:
+            ApiError, LocalspecError: there is no first part.
+        """
         scope[FILLER_KEY] = self._comment_bytes
         with contextlib.suppress(GoneError):
-            await _unless_left(receive, self._send(scope, receive, send))
+            await while_connected(Request(scope, receive), self._send(send))
 
-    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         body = _Body(send, self.status_code, self.raw_headers)
         comments = _Comments(body, self._limits.keep_alive_seconds, self._comment_bytes)
         try:
@@ -203,13 +190,11 @@ class StreamedAnswer(Response):
                     if part:
                         await body.write(part)
             except (ApiError, LocalspecError) as raised:
-                error = raised if isinstance(raised, ApiError) else of_engine(raised)
                 await comments.stop()
                 if not body.started:
-                    answer = JSONAnswer(self._shape.body(error), error.status, error.headers)
-                    await answer(scope, receive, send)
-                    return
-                await body.write(self._shape.event(error))
+                    raise
+                error = raised if isinstance(raised, ApiError) else of_engine(raised)
+                await body.write(self._failed(error))
             await body.end()
         finally:
             await comments.stop()
@@ -277,7 +262,9 @@ class _Comments:
         """Send no more; wait until one that is being sent is given up."""
         self._timer.cancel()
         if self._sending is not None:
-            await _cancel(self._sending)
+            self._sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await self._sending
             self._timer.cancel()
 
 

@@ -4,16 +4,14 @@ what answers are made of, until their clients have read them; and who sends a re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+from localspec.serve.http.errors import ApiError, too_busy
 
-_KEY = "localspec.body"
-"""Key in an ASGI scope of the request's share."""
 FREE = 1 << 16
 """Bytes of each body that are not counted, so that large bodies never keep small ones out; the
 limit of connections bounds their sum.
@@ -36,11 +34,12 @@ class BodyBudget:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and give back what its body and its answer took."""
-        share = scope[_KEY] = Share(self)
+        caller, share = caller_of(scope), Share(self)
+        scope[STATE_KEY] = replace(caller, body=share)
         try:
             await self._app(scope, receive, send)
         finally:
-            scope.pop(_KEY, None)  # an error that is answered outside takes nothing any more
+            scope[STATE_KEY] = caller  # an error that is answered outside takes nothing any more
             self.held -= share.taken
             self.answering -= share.answering
 
@@ -50,16 +49,11 @@ class BodyBudget:
         Raises:
             ApiError: 503, there are not so many now; 413, there never are.
         """
-        if n > self._most:
-            raise ApiError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the choices and prompts of this request have {n >> 20} MB together, and "
-                f"{self._most >> 20} MB is the most; ask for fewer at a time",
-                code="body_too_large",
-            )
-        if self.held + n > self._most:
-            raise _too_busy()
-        self.held += n
+        said = (
+            f"the choices and prompts of this request have {n >> 20} MB together, and "
+            f"{self._most >> 20} MB is the most; ask for fewer at a time"
+        )
+        self.held = _more(self.held, n, self._most, said, "body_too_large")
 
     def take_answer(self, n: int) -> None:
         """Take bytes of an answer.
@@ -67,25 +61,20 @@ class BodyBudget:
         Raises:
             ApiError: 503, there are not so many now; 413, there never are.
         """
-        if n > self._answers:
-            raise ApiError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the answer has {n >> 20} MB, and {self._answers >> 20} MB is the most; ask for "
-                "less at a time, or for a stream",
-                code="answer_too_large",
-            )
-        if self.answering + n > self._answers:
-            raise _too_busy()
-        self.answering += n
+        said = (
+            f"the answer has {n >> 20} MB, and {self._answers >> 20} MB is the most; ask for less "
+            "at a time, or for a stream"
+        )
+        self.answering = _more(self.answering, n, self._answers, said, "answer_too_large")
 
 
-def _too_busy() -> ApiError:
-    return ApiError(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        "too many large requests are being answered; try again later",
-        code="too_busy",
-        retry_after=RETRY_SECONDS,
-    )
+def _more(held: int, n: int, most: int, said: str, code: str) -> int:
+    """``held`` and ``n`` bytes; ``said`` is the reason where that are always too many."""
+    if n > most:
+        raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said, code=code)
+    if held + n > most:
+        raise too_busy("too many large requests are being answered; try again later")
+    return held + n
 
 
 class Share:
@@ -119,12 +108,6 @@ class Share:
             self.taken += needed
 
 
-def share_of(scope: Any) -> Share | None:
-    """The share of a request; None where the application is not limited."""
-    found = scope.get(_KEY)
-    return found if isinstance(found, Share) else None
-
-
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The client behind one HTTP request."""
@@ -136,11 +119,10 @@ class Caller:
     trace: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     """The headers that name the trace which the request is a part of (W3C Trace Context)."""
     body: Share | None = field(default=None, compare=False)
-    """What the request's body has taken of the memory for all bodies."""
+    """What the request has taken of the memory for all; None where nothing is limited."""
 
 
 def caller_of(scope: Any) -> Caller:
     """The caller that the guard found; see `localspec.serve.http.guard`."""
     found = scope.get(STATE_KEY)
-    known = found if isinstance(found, Caller) else Caller()
-    return Caller(known.owner, known.label, known.trace, share_of(scope))
+    return found if isinstance(found, Caller) else Caller()

@@ -8,6 +8,7 @@ import contextlib
 import ipaddress
 import ssl
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, cast
 
 import h11
@@ -15,21 +16,28 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from localspec.serve.http.errors import OPENAI, ApiError, bad_request, too_busy
 from localspec.serve.http.half_closed import Probes, may_still_read
 from localspec.serve.http.settings import Limits
-
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
-    b"connection: close\r\ncontent-length: 119\r\n\r\n"
-    b'{"error":{"message":"too many connections; try again later","type":"unavailable_error",'
-    b'"param":null,"code":"too_busy"}}'
-)
+from localspec.serve.http.sse import dumps
 
 
-_NOT_HTTP = (
-    b'{"error":{"message":"this is not a valid HTTP/1.1 request","type":"invalid_request_error",'
-    b'"param":null,"code":null}}'
-)
+def _refusal(error: ApiError) -> bytes:
+    """The answer that is an error and ends its connection, where no request was read."""
+    body = dumps(OPENAI.body(error))
+    headers = {
+        "content-type": "application/json",
+        "content-length": len(body),
+        "connection": "close",
+        **error.headers,
+    }
+    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+_BUSY = _refusal(too_busy("too many connections; try again later"))
+_NOT_HTTP = _refusal(bad_request("this is not a valid HTTP/1.1 request"))
 
 
 class LimitedProtocol(H11Protocol):
@@ -129,18 +137,7 @@ class LimitedProtocol(H11Protocol):
         """
         del msg
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            headers = [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(_NOT_HTTP)).encode()),
-                (b"connection", b"close"),
-            ]
-            events = (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=_NOT_HTTP),
-                h11.EndOfMessage(),
-            )
-            for event in events:
-                self.transport.write(self.conn.send(event) or b"")
+            self.transport.write(_NOT_HTTP)
         self.transport.close()
 
     def on_response_complete(self) -> None:

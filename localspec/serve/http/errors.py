@@ -65,24 +65,12 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
-        self.kind = kind or _KINDS.get(status, "server_error")
+        self.kind = kind or KINDS.get(status, "server_error")
         self.param = param
         self.code = code
         self.retry_after = retry_after
         self.of_prompt = of_prompt
         self._headers = dict(headers or {})
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The answer's JSON in OpenAI's shape."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.kind,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
 
     @property
     def headers(self) -> dict[str, str]:
@@ -95,7 +83,7 @@ class ApiError(Exception):
         return headers
 
 
-_KINDS: dict[int, str] = {
+KINDS: dict[int, str] = {
     HTTPStatus.BAD_REQUEST: "invalid_request_error",
     HTTPStatus.UNAUTHORIZED: "authentication_error",
     HTTPStatus.FORBIDDEN: "permission_error",
@@ -107,6 +95,7 @@ _KINDS: dict[int, str] = {
     HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
     HTTPStatus.SERVICE_UNAVAILABLE: "unavailable_error",
 }
+"""OpenAI's ``type`` of an error, by status."""
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -117,6 +106,13 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 def too_long(message: str) -> ApiError:
     """The error for a prompt that the context has no room for."""
     return ApiError(HTTPStatus.BAD_REQUEST, message, code="context_length_exceeded", of_prompt=True)
+
+
+def too_busy(message: str) -> ApiError:
+    """The error where others have to end first."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE, message, code="too_busy", retry_after=RETRY_SECONDS
+    )
 
 
 def stopping() -> ApiError:
@@ -136,13 +132,6 @@ def of_engine(error: LocalspecError) -> ApiError:
         return too_long(said)
     if isinstance(error, UsageError):
         return bad_request(str(error))
-    if isinstance(error, QueueFullError):
-        return ApiError(
-            HTTPStatus.TOO_MANY_REQUESTS,
-            str(error),
-            code="queue_full",
-            retry_after=RETRY_SECONDS,
-        )
     if isinstance(error, PausedError):
         seconds = math.ceil(error.seconds)
         return ApiError(
@@ -153,14 +142,15 @@ def of_engine(error: LocalspecError) -> ApiError:
         )
     for kinds, status, message, code in _FAILURES:
         if isinstance(error, kinds):
-            again = RETRY_SECONDS if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-            return ApiError(status, message, code=code, retry_after=again)
+            again = RETRY_SECONDS if status != HTTPStatus.INTERNAL_SERVER_ERROR else None
+            return ApiError(status, message or str(error), code=code, retry_after=again)
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the server's log has the reason"
     )
 
 
 _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
+    (QueueFullError, HTTPStatus.TOO_MANY_REQUESTS, "", "queue_full"),
     (
         NotLoadedError,
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -186,7 +176,9 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
         "decode_failed",
     ),
 )
-"""Messages for clients in place of errors whose own text may name files."""
+"""Status, message and code by class of errors. There is a message where their own text may name
+files.
+"""
 
 
 class ErrorShape(Protocol):
@@ -204,16 +196,20 @@ class ErrorShape(Protocol):
 class OpenAIShape:
     """``{"error": {"message", "type", "param", "code"}}``."""
 
-    def __init__(self, prompt: str = "messages") -> None:
-        """``prompt`` is the name of the field with the prompt."""
+    def __init__(self, prompt: str | None = "messages") -> None:
+        """``prompt`` is the name of the field with the prompt, if it has one."""
         self._prompt = prompt
 
     def body(self, error: ApiError) -> dict[str, Any]:
         """The JSON of an answer that is an error."""
-        body = error.body
-        if error.of_prompt:
-            body["error"]["param"] = self._prompt
-        return body
+        return {
+            "error": {
+                "message": error.message,
+                "type": error.kind,
+                "param": self._prompt if error.of_prompt else error.param,
+                "code": error.code,
+            }
+        }
 
     def event(self, error: ApiError) -> bytes:
         """The end of a stream that fails after it has begun."""
@@ -221,18 +217,3 @@ class OpenAIShape:
 
 
 OPENAI = OpenAIShape()
-
-
-class ErrorShapes:
-    """OpenAI's shape, and others for the paths that begin with a prefix."""
-
-    def __init__(self, by_prefix: Mapping[str, ErrorShape]) -> None:
-        """``by_prefix`` has the paths whose errors look different."""
-        self._by_prefix = dict(by_prefix)
-
-    def shape(self, path: str) -> ErrorShape:
-        """The shape of errors at a path."""
-        for prefix, shape in self._by_prefix.items():
-            if path == prefix or path.startswith(f"{prefix}/"):
-                return shape
-        return OPENAI

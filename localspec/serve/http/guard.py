@@ -10,17 +10,20 @@ import ipaddress
 import re
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.serve.http.body_budget import STATE_KEY, Caller
-from localspec.serve.http.errors import ApiError, ErrorShapes
+from localspec.serve.http.errors import ApiError, ErrorShape
 from localspec.serve.http.settings import ServeSettings
 
+ShapeAt = Callable[[str], ErrorShape]
+"""The shape of errors at a path."""
 ANY = "*"
 _OPEN_PATHS = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
 """Answer without a key and by any name, as probes ask: they tell only whether it is ready."""
@@ -36,10 +39,10 @@ _LOCAL_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"}
 class Guard:
     """ASGI middleware that refuses who may not, and puts the caller into the scope."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, shapes: ErrorShapes) -> None:
+    def __init__(self, app: ASGIApp, settings: ServeSettings, shape_at: ShapeAt) -> None:
         self._app = app
         self._settings = settings
-        self._shapes = shapes
+        self._shape_at = shape_at
         self._names = _LOCAL_NAMES | _own_names() | {name.lower() for name in settings.hosts}
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.origins)
 
@@ -47,7 +50,7 @@ class Guard:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
             return
-        headers = _headers(scope)
+        headers = Headers(scope=scope)  # of a repeated one, the first counts
         cors: dict[str, str] = {}
         named = _request_id(scope["path"], headers)
         try:
@@ -62,8 +65,7 @@ class Guard:
             caller = self._caller(scope, headers)
             scope[STATE_KEY] = replace(caller, trace=traced) if traced else caller
         except ApiError as error:
-            shape = self._shapes.shape(scope["path"])
-            body = shape.body(error)
+            body = self._shape_at(scope["path"]).body(error)
             answer = JSONResponse(body, error.status, {**error.headers, **cors, **named})
             await answer(scope, receive, send)
             return
@@ -140,14 +142,6 @@ class Guard:
                 HTTPStatus.UNAUTHORIZED, "this API key is not valid here", code="invalid_api_key"
             )
         return Caller(owner, keys.label(owner))
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """The first header of each name: a repeated Host or key is ignored."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        found.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-    return found
 
 
 def _host_name(host: str) -> str:

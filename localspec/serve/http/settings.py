@@ -145,6 +145,12 @@ class ServeSettings:
     root_path: str = ""
     """Path in front of all others, such as ``/llm``, where a proxy does not remove it."""
 
+    def most_tokens(self, asked: int | None) -> int | None:
+        """The most tokens of a reply to a request that asks for so many; None: no limit."""
+        if asked is None or self.max_tokens is None:
+            return self.max_tokens if asked is None else asked
+        return min(asked, self.max_tokens)
+
 
 def require_key_for(host: str) -> None:
     """Refuse an address that other machines reach, where no API key is needed.

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+EVENTS = "text/event-stream"
+"""Their media type."""
 DONE = b"data: [DONE]\n\n"
 """Ends OpenAI's streams."""
 COMMENT = b": keep-alive\n\n"

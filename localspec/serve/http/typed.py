@@ -12,7 +12,7 @@ unless its value is the one that changes nothing; another one is named in a noti
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -27,6 +27,8 @@ from localspec.serve.http.wording import flat, inside, made_whole, worded
 _MOST = 16
 """Names in a notice."""
 
+NOT_NULL: dict[str, Any] = {"not": {"type": "null"}}
+"""The schema of any other value than null."""
 T = TypeVar("T")
 _MOST_WHOLE = 16
 """Fields and arrays of a body that may have numbers such as 1.0 in place of whole ones."""
@@ -56,24 +58,9 @@ def _same(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def refuse(table: Mapping[str, Foreign], given: Mapping[str, Any], place: str = "") -> None:
-    """Refuse the fields of ``table`` in ``given``, an object at ``place`` of a body.
-
-    Raises:
-        ApiError: one of them would change the reply.
-    """
-    for name in given:
-        found = table.get(name)
-        if found is not None and not found.takes(given[name]):
-            where = f"{place}.{name}" if place else name
-            raise bad_request(f"{where} is not supported: {found.instead}", where)
-
-
-def notice(names: Iterable[str]) -> str:
-    """A notice about fields without effect; of very many, the first ones are named."""
-    found = list(names)
-    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
-    return f"without effect here: {', '.join(found[:_MOST])}{more}"
+def any_of(*names: str, **schema: Any) -> dict[str, Any]:
+    """`Fields.also` of an object that has one of these fields, with a value of the ``schema``."""
+    return {"anyOf": [{"required": [n], "properties": {n: schema}} for n in names]}
 
 
 class Fields(Struct, kw_only=True):
@@ -119,8 +106,11 @@ class Body(Fields, kw_only=True):
             ApiError: there is something.
         """
         for place, names, one in _objects(type(self), given):
-            for table in names.refused:
-                refuse(table, one, place)
+            for name in one:
+                found = names.refused.get(name)
+                if found is not None and not found.takes(one[name]):
+                    where = inside(place, name)
+                    raise bad_request(f"{where} is not supported: {found.instead}", where)
 
     def without_effect_in(self, given: dict[str, Any]) -> list[str]:
         """Names of all that changes nothing in ``given``, the object that this was read from."""
@@ -133,9 +123,12 @@ class Body(Fields, kw_only=True):
         return [*named, *self.ignored(given)]
 
     def notices(self, given: dict[str, Any]) -> tuple[str, ...]:
-        """What an answer says of that."""
-        names = self.without_effect_in(given)
-        return (notice(names),) if names else ()
+        """What an answer says of that; of very many, the first ones are named."""
+        found = self.without_effect_in(given)
+        if not found:
+            return ()
+        more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+        return (f"without effect here: {', '.join(found[:_MOST])}{more}",)
 
 
 class _Names(Struct, frozen=True):
@@ -143,7 +136,7 @@ class _Names(Struct, frozen=True):
 
     known: frozenset[str]
     without_effect: frozenset[str]
-    refused: tuple[Mapping[str, Foreign], ...]
+    refused: Mapping[str, Foreign]
     objects: Mapping[str, list[type[Fields]]]
     """Fields that may have an object, and its types."""
 
@@ -173,14 +166,11 @@ def _names(kind: type[Fields]) -> _Names:
     declared = {name for one in kinds for name in one.__struct_fields__}
     declared |= {kind.__struct_config__.tag_field or ""}
     idle = {name for one in kinds for name in one.without_effect}
-    foreign = {name for one in kinds for name in one.foreign}
+    foreign = {name: found for one in kinds for name, found in one.foreign.items()}
     return _Names(
-        known=frozenset(declared | idle | foreign),
+        known=frozenset(declared | idle | {*foreign}),
         without_effect=frozenset(idle - declared),
-        refused=tuple(
-            {name: found for name, found in one.foreign.items() if name not in declared}
-            for one in kinds
-        ),
+        refused={name: found for name, found in foreign.items() if name not in declared},
         objects={name: found for one in kinds for name, found in _object_fields(one) if found},
     )
 

@@ -1,1 +1,1 @@
-"""Replies of the engine, cut into what clients get: text, thinking, calls, counts."""
+"""Fields of answers that are made of the events of replies."""

@@ -63,6 +63,11 @@ def scored(events: Sequence[ReplyEvent]) -> list[Any] | None:
     return vllm_prompt(places) if places else None
 
 
+def tokens_of(events: Iterable[ReplyEvent]) -> list[Token]:
+    """The tokens among events."""
+    return [event for event in events if isinstance(event, Token)]
+
+
 def extra(tokens: Sequence[Token], extras: Extras) -> dict[str, Any]:
     """Fields of a choice that vLLM has on request."""
     return {"token_ids": [token.token for token in tokens]} if extras.token_ids else {}
@@ -84,7 +89,7 @@ def own(events: Sequence[ReplyEvent], reply: Reply, extras: Extras) -> dict[str,
     if notices:
         found["notices"] = notices
     if extras.origins:
-        found |= origins([event for event in events if isinstance(event, Token)])
+        found |= origins(tokens_of(events))
     return found
 
 

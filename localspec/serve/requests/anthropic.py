@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -22,6 +21,7 @@ from localspec.serve.http.typed import Body, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import (
     Arguments,
+    as_one,
     message_call,
     named,
 )
@@ -40,6 +40,8 @@ from localspec.serve.requests.offered_tools import (
     PARAMETERS_SCHEMA,
     OfferedTools,
     Strict,
+    chat_tool,
+    of_others,
     offered,
 )
 from localspec.serve.requests.pictures import joined, picture_at, picture_of, picture_of_result
@@ -244,6 +246,10 @@ class AssistantTurn(Fields, tag_field="role", tag="assistant"):
         return [Message("assistant", "\n".join(texts), "\n".join(thoughts), calls)]
 
 
+_OWN_TOOLS = (None, "custom")
+"""Types of tools that the client runs."""
+
+
 class AnthropicTool(Fields):
     """A tool; those of a type that Anthropic's servers run have no effect."""
 
@@ -251,13 +257,13 @@ class AnthropicTool(Fields):
         "anyOf": [
             {
                 "properties": {
-                    "type": {"enum": ["custom", None]},
+                    "type": {"enum": [*_OWN_TOOLS]},
                     "name": {"type": "string", **NAME_SCHEMA},
                     "input_schema": {"type": "object", **PARAMETERS_SCHEMA},
                 },
                 "required": ["name", "input_schema"],
             },
-            {"properties": {"type": {"not": {"enum": ["custom", None]}}}, "required": ["type"]},
+            {"properties": {"type": {"not": {"enum": [*_OWN_TOOLS]}}}, "required": ["type"]},
         ]
     }
 
@@ -274,17 +280,12 @@ class AnthropicTool(Fields):
     @property
     def is_function(self) -> bool:
         """Whether the model is told of it."""
-        return self.type in {None, "custom"}
+        return self.type in _OWN_TOOLS
 
     @property
     def as_chat(self) -> dict[str, Any]:
         """The tool as OpenAI's chat has it."""
-        function = {"name": self.name, "description": self.description or ""}
-        strict = {"strict": True} if self.strict else {}
-        return {
-            "type": "function",
-            "function": function | {"parameters": self.input_schema, **strict},
-        }
+        return chat_tool(self.name, self.description, self.input_schema, strict=self.strict)
 
 
 class AnthropicToolChoice(Fields):
@@ -361,13 +362,8 @@ class CountBody(Body, kw_only=True):
     output_config: OutputConfig | None = None
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
-        """Tools that run on Anthropic's servers too: the model is not told of them."""
-        return [*self.other_tools, *super().ignored(given)]
-
-    @property
-    def other_tools(self) -> list[str]:
-        """What the log says of them."""
-        return [f"tools: {tool.type}" for tool in self.tools or () if not tool.is_function]
+        """Tools that run on Anthropic's servers too."""
+        return [*of_others(given, *_OWN_TOOLS), *super().ignored(given)]
 
     def offered(self) -> OfferedTools:
         """The tools that the model is told of.
@@ -427,6 +423,10 @@ class MessagesBody(GenerationBody, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=1)]
     stop_sequences: Stop | Stops | None = None
 
+    def ignored(self, given: dict[str, Any]) -> list[str]:
+        """As of `CountBody`, which reads the tools."""
+        return [*of_others(given, *_OWN_TOOLS), *super().ignored(given)]
+
     def reply(
         self, prompt: CountBody, tools: OfferedTools, settings: ServeSettings
     ) -> ReplyRequest:
@@ -453,21 +453,10 @@ def _steady(text: str) -> str:
 def turns(messages: Iterable[Message]) -> list[Message]:
     """The messages; turns of one side that follow each other are one turn."""
     several = itertools.groupby(enumerate(messages), _side)
-    return [_as_one([one for _, one in turn]) for _, turn in several]
+    return [as_one([one for _, one in turn], "\n") for _, turn in several]
 
 
 def _side(numbered: tuple[int, Message]) -> str | int:
     """What messages of one turn have in common; others have nothing in common."""
     number, one = numbered
     return one.role if one.role in {"user", "assistant"} else number
-
-
-def _as_one(turn: Sequence[Message]) -> Message:
-    if len(turn) == 1:
-        return turn[0]
-    return dataclasses.replace(
-        turn[0],
-        content="\n".join(filter(None, (one.content for one in turn))),
-        reasoning="\n".join(filter(None, (one.reasoning for one in turn))),
-        calls=tuple(call for one in turn for call in one.calls),
-    )

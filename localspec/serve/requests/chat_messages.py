@@ -12,28 +12,31 @@ from msgspec import UNSET, Meta, UnsetType
 from localspec.core.errors import MediaError, UsageError
 from localspec.core.events import Message, MessageCall, Role
 from localspec.core.picture import UNSEEN, Picture
-from localspec.serve.http.typed import Fields
+from localspec.serve.http.typed import Fields, any_of
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import LONGEST_NAME, CallId, Name
 from localspec.serve.requests.pictures import joined, picture_at, picture_of_result, sound_of
 
 _PART = Meta(extra={REFUSAL: "must be text: this model reads no images, sound or files"})
 _USER_PART = Meta(extra={REFUSAL: "must be text, a picture or a sound: files are not read"})
-_TEXTS = ("text", "input_text", "output_text")
+_TEXTS = ("text", "input_text", "output_text", "refusal")
 _IMAGES = ("image_url", "input_image")
 
 
-class TextPart(Fields):
-    """A part of a message."""
-
-    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], _PART]
+class _Part(Fields):
+    type: str | None = None
     text: str | None = None
     refusal: str | None = None
 
-    @property
-    def said(self) -> str:
-        """Its text."""
+    def part(self) -> str | Picture:
+        """The text."""
         return (self.refusal if self.type == "refusal" else self.text) or ""
+
+
+class TextPart(_Part):
+    """A part of a message."""
+
+    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], _PART]
 
 
 class ImageUrl(Fields):
@@ -50,7 +53,7 @@ class InputAudio(Fields):
     format: str | None = None
 
 
-class UserPart(Fields):
+class UserPart(_Part):
     """A part of a message of the user: text, a picture, or a sound."""
 
     type: Annotated[
@@ -65,8 +68,6 @@ class UserPart(Fields):
         ],
         _USER_PART,
     ]
-    text: str | None = None
-    refusal: str | None = None
     image_url: ImageUrl | str | None = None
     input_audio: InputAudio | None = None
 
@@ -87,15 +88,12 @@ class UserPart(Fields):
         if self.type in _IMAGES:
             given = self.image_url
             return picture_at(given.url if isinstance(given, ImageUrl) else given or "")
-        return (self.refusal if self.type == "refusal" else self.text) or ""
+        return super().part()
 
 
-class ResultPart(Fields):
+class ResultPart(_Part):
     """A part of a tool's result: text or a picture; `UNSEEN` stands for what is neither."""
 
-    type: str | None = None
-    text: str | None = None
-    refusal: str | None = None
     image_url: Any = None
 
     def part(self) -> str | Picture:
@@ -103,9 +101,7 @@ class ResultPart(Fields):
         if self.type in _IMAGES:
             given = self.image_url
             return picture_of_result(given.get("url") if isinstance(given, dict) else given)
-        if self.type == "refusal":
-            return self.refusal or ""
-        return self.text or "" if self.type in _TEXTS else UNSEEN
+        return super().part() if self.type in _TEXTS else UNSEEN
 
 
 Content = str | list[TextPart]
@@ -114,13 +110,6 @@ Result = str | list[ResultPart]
 Arguments = Annotated[
     str | dict[str, Any] | None, Meta(description="a JSON object, or one as text")
 ]
-
-
-def text_of(content: str | Sequence[TextPart] | None) -> str:
-    """The text of a content; parts are put together."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part.said for part in content)
 
 
 def message_call(
@@ -188,9 +177,7 @@ class UserMessage(Fields, tag_field="role", tag="user"):
 class AssistantMessage(Fields, tag_field="role", tag="assistant"):
     """A message of the model. null is how OpenAI's own answers write a reply without text."""
 
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [{"required": [name]} for name in ("content", "tool_calls", "function_call")]
-    }
+    also: ClassVar[dict[str, Any]] = any_of("content", "tool_calls", "function_call")
 
     content: Content | UnsetType | None = UNSET
     tool_calls: list[EarlierCall] | None = None
@@ -207,8 +194,9 @@ class AssistantMessage(Fields, tag_field="role", tag="assistant"):
         calls = tuple(call.function.call(call.id) for call in self.tool_calls or ())
         if self.function_call is not None:
             calls = (*calls, self.function_call.call())
-        said = "" if isinstance(self.content, UnsetType) else text_of(self.content)
-        return Message("assistant", said, self.reasoning_content or self.reasoning or "", calls)
+        said = said_by("assistant", None if isinstance(self.content, UnsetType) else self.content)
+        reasoning = self.reasoning_content or self.reasoning or ""
+        return dataclasses.replace(said, reasoning=reasoning, calls=calls)
 
 
 class ToolMessage(Fields, tag_field="role", tag="tool"):
@@ -266,6 +254,29 @@ def named(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(found)
 
 
+def as_one(turn: Sequence[Message], between: str) -> Message:
+    """The messages of one turn as one, with ``between`` from one to the next."""
+    if len(turn) == 1:
+        return turn[0]
+    texts, at, pictures = list[str](), 0, list[Picture]()
+    for one in turn:
+        text = one.content
+        if (texts or pictures) and (text or one.pictures):
+            texts.append(between)
+            at += len(between)
+        pictures += [dataclasses.replace(p, at=at + p.at) for p in one.pictures]
+        if text:
+            texts.append(text)
+            at += len(text)
+    return dataclasses.replace(
+        turn[0],
+        content="".join(texts),
+        reasoning=between.join(one.reasoning for one in turn if one.reasoning),
+        calls=tuple(call for one in turn for call in one.calls),
+        pictures=tuple(pictures),
+    )
+
+
 def _message(given: ChatMessage) -> Message:
     if isinstance(given, AssistantMessage):
         return given.message()
@@ -274,10 +285,10 @@ def _message(given: ChatMessage) -> Message:
         return dataclasses.replace(said_by("tool", given.content), call_id=call_id, name=name)
     if isinstance(given, UserMessage):
         return said_by("user", given.content)
-    return Message(cast("Role", given.__struct_config__.tag), text_of(given.content))
+    return said_by(cast("Role", given.__struct_config__.tag), given.content)
 
 
-def said_by(role: Role, content: UserContent | Result | None) -> Message:
+def said_by(role: Role, content: Content | UserContent | Result | None) -> Message:
     """A message with its pictures; parts are put together."""
     if content is None or isinstance(content, str):
         return Message(role, content or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
@@ -19,7 +19,12 @@ _DEFAULT_TOKENS = 16
 """OpenAI's length of a reply where a request names none."""
 
 TokenId = Annotated[int, Meta(ge=0, le=LARGEST_ID)]
-_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID}}
+IDS = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID},
+    "minItems": 1,
+}
+"""The schema of the tokens of a text."""
 _WRONG = "must be a string, an array of strings or of token ids"
 _PROMPT = Meta(
     description="a text, texts, token ids, or several arrays of those",
@@ -27,15 +32,15 @@ _PROMPT = Meta(
         "anyOf": [
             {"type": "string"},
             {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            {**_IDS, "minItems": 1},
-            {"type": "array", "items": {**_IDS, "minItems": 1}, "minItems": 1},
+            IDS,
+            {"type": "array", "items": IDS, "minItems": 1},
         ]
     },
 )
 
 
 class CompletionBody(ChoicesBody, kw_only=True):
-    """The body of a request."""
+    """A request for the rest of texts."""
 
     foreign: ClassVar[Mapping[str, Foreign]] = {
         **REFUSED,
@@ -67,41 +72,57 @@ class CompletionBody(ChoicesBody, kw_only=True):
         Raises:
             ApiError: none of these, or too many.
         """
-        found = self._prompts(settings.limits.prompts)
+        most = settings.limits.prompts
+        given = texts_or_ids(self.prompt, "prompt", most=most, things="prompts", wrong=_WRONG)
+        if [] in given:
+            raise bad_request("prompt has an array without token ids", "prompt")
+        require_ids(given, "prompt")
         if not self.suffix:
-            return found
+            return [
+                {"prompt": one} if isinstance(one, str) else {"prompt_tokens": tuple(one)}
+                for one in given
+            ]
         if self.echo:
             raise bad_request("echo is not possible with suffix: the reply is no end", "echo")
-        texts = [fields.get("prompt") for fields in found]
-        if any(text is None for text in texts):
+        texts = [one for one in given if isinstance(one, str)]
+        if not texts:
             raise bad_request("suffix needs a prompt that is a text", "suffix")
         first = settings.suffix_first
-        return [{"infill": Infill(text or "", self.suffix, suffix_first=first)} for text in texts]
-
-    def _prompts(self, most: int) -> list[dict[str, Any]]:
-        given = self.prompt
-        if isinstance(given, str):
-            return [{"prompt": given}]
-        if not isinstance(given, list) or not given:
-            raise bad_request(f"prompt {_WRONG}", "prompt")
-        if all(type(item) is int for item in given):
-            return [_tokens(given)]
-        if len(given) > most:
-            raise bad_request(f"prompt has {len(given)} prompts; {most} is the most", "prompt")
-        if all(isinstance(item, str) for item in given):
-            return [{"prompt": item} for item in given]
-        if not all(_are_ids(item) for item in given):
-            raise bad_request(f"prompt {_WRONG}", "prompt")
-        return [_tokens(item) for item in given]
+        return [{"infill": Infill(text, self.suffix, suffix_first=first)} for text in texts]
 
 
-def _are_ids(item: object) -> bool:
-    return isinstance(item, list) and all(type(token) is int for token in item)
+def texts_or_ids(
+    given: Any, name: str, *, most: int, things: str, wrong: str
+) -> list[str | list[int]]:
+    """The texts, or arrays of token ids, of a field that has one or at most ``most`` of these.
+
+    Raises:
+        ApiError: it has none of these, or too many.
+    """
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list) or not given:
+        raise bad_request(f"{name} {wrong}", name)
+    if _are_ids(given):
+        given = [given]
+    if len(given) > most:
+        raise bad_request(f"{name} has {len(given)} {things}; {most} is the most", name)
+    if not all(isinstance(one, str) for one in given) and not all(map(_are_ids, given)):
+        raise bad_request(f"{name} {wrong}", name)
+    found: list[str | list[int]] = given
+    return found
 
 
-def _tokens(ids: list[int]) -> dict[str, Any]:
-    if not ids:
-        raise bad_request("prompt has an array without token ids", "prompt")
-    if not all(0 <= token <= LARGEST_ID for token in ids):
-        raise bad_request("prompt has a number that is not a token id", "prompt")
-    return {"prompt_tokens": tuple(ids)}
+def require_ids(given: Iterable[str | list[int]], name: str) -> None:
+    """Refuse numbers that are no token ids.
+
+    Raises:
+        ApiError: there is one.
+    """
+    for ids in given:
+        if not isinstance(ids, str) and any(not 0 <= token <= LARGEST_ID for token in ids):
+            raise bad_request(f"{name} has a number that is not a token id", name)
+
+
+def _are_ids(given: object) -> bool:
+    return isinstance(given, list) and all(type(token) is int for token in given)

@@ -9,17 +9,12 @@ from msgspec import Meta
 
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.typed import Body, Fields, Foreign
-from localspec.serve.requests.completion import LARGEST_ID
+from localspec.serve.requests.completion import IDS, require_ids, texts_or_ids
 from localspec.serve.requests.foreign_fields import OF_SCORES, OF_VECTORS
 
 MOST_TEXTS = 2048
 """Of a request, as OpenAI has it."""
 _WRONG = "must be a text, token ids, or an array of these"
-_IDS = {
-    "type": "array",
-    "items": {"type": "integer", "minimum": 0, "maximum": LARGEST_ID},
-    "minItems": 1,
-}
 _TEXT = {"type": "string", "minLength": 1}
 _INPUT = Meta(
     description="a text, texts, token ids, or several arrays of those",
@@ -27,12 +22,13 @@ _INPUT = Meta(
         "anyOf": [
             _TEXT,
             {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MOST_TEXTS},
-            _IDS,
-            {"type": "array", "items": _IDS, "minItems": 1, "maxItems": MOST_TEXTS},
+            IDS,
+            {"type": "array", "items": IDS, "minItems": 1, "maxItems": MOST_TEXTS},
         ]
     },
 )
-_MODEL = Meta(description="the name of the server's model for it")
+ModelName = Annotated[str, Meta(description="the name of the server's model for it")]
+Dimensions = Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")]
 
 
 class EmbeddingsBody(Body, kw_only=True):
@@ -42,11 +38,9 @@ class EmbeddingsBody(Body, kw_only=True):
     without_effect: ClassVar[tuple[str, ...]] = ("user",)
 
     input: Annotated[Any, _INPUT]
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
     encoding_format: Literal["float", "base64"] | None = None
-    dimensions: (
-        Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")] | None
-    ) = None
+    dimensions: Dimensions | None = None
 
     def texts(self) -> list[str | list[int]]:
         """The texts, or their tokens.
@@ -66,7 +60,7 @@ class NativeEmbeddingBody(Body, kw_only=True):
     }
 
     content: Annotated[Any, _INPUT]
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
 
 
 class Document(Fields, kw_only=True):
@@ -83,7 +77,7 @@ class RerankBody(Body, kw_only=True):
 
     query: Annotated[str, Meta(min_length=1)]
     documents: Annotated[list[str | Document], Meta(min_length=1, max_length=MOST_TEXTS)]
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
     top_n: Annotated[int, Meta(ge=1, description="documents in the answer")] | None = None
     return_documents: bool | None = None
 
@@ -99,23 +93,10 @@ def read_texts(given: Any, name: str) -> list[str | list[int]]:
     Raises:
         ApiError: none of these, too many, or an empty one.
     """
-    if isinstance(given, str):
-        given = [given]
-    if not isinstance(given, list) or not given:
-        raise bad_request(f"{name} {_WRONG}, and not empty", name)
-    if all(type(item) is int for item in given):
-        given = [given]
-    if len(given) > MOST_TEXTS:
-        raise bad_request(f"{name} has {len(given)} texts; {MOST_TEXTS} is the most", name)
-    texts = all(isinstance(item, str) for item in given)
-    if not texts and not all(
-        isinstance(item, list) and all(type(token) is int for token in item) for item in given
-    ):
-        raise bad_request(f"{name} {_WRONG}", name)
-    empty = next((i for i, item in enumerate(given) if not item), None)
+    wrong = f"{_WRONG}, and not empty" if not given or not isinstance(given, list) else _WRONG
+    found = texts_or_ids(given, name, most=MOST_TEXTS, things="texts", wrong=wrong)
+    empty = next((i for i, one in enumerate(found) if not one), None)
     if empty is not None:
         raise bad_request(f"{name} has an empty text, number {empty}", name)
-    if not texts and any(not 0 <= token <= LARGEST_ID for item in given for token in item):
-        raise bad_request(f"{name} has a number that is not a token id", name)
-    found: list[str | list[int]] = given
+    require_ids(found, name)
     return found

@@ -57,6 +57,23 @@ class Drafting(Fields, forbid_unknown_fields=True):
     origins: Annotated[bool, Meta(description="answer where each token came from")] | None = None
     strict: Annotated[bool, Meta(description="refuse unless computed in strict mode")] | None = None
 
+    def fields(self) -> dict[str, Any]:
+        """The fields of `ReplyRequest` that say so.
+
+        Raises:
+            ApiError: one is invalid.
+        """
+        return {
+            "verifier": checked("localspec.verifier", schema.VERIFIER, self.verifier),
+            "drafter": checked("localspec.drafter", schema.DRAFTER, self.drafter),
+            "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, self.draft_max),
+            "draft_memory": self.draft_memory is not False,
+        }
+
+    def extras(self, notices: tuple[str, ...]) -> Extras:
+        """The parts of the answer that every endpoint has on request."""
+        return Extras(origins=self.origins or False, strict=self.strict or False, notices=notices)
+
 
 class PredictedPart(Fields):
     """A part of a prediction."""
@@ -79,7 +96,7 @@ class Prediction(Fields, kw_only=True):
 
 
 class GenerationBody(GrammarFields):
-    """The fields."""
+    """What requests for replies have besides the prompt."""
 
     foreign: ClassVar[Mapping[str, Foreign]] = REFUSED
     without_effect: ClassVar[tuple[str, ...]] = (*WITHOUT_EFFECT, "parallel_tool_calls")
@@ -102,37 +119,25 @@ class GenerationBody(GrammarFields):
         Raises:
             ApiError: one is invalid.
         """
-        limit = settings.max_tokens
-        if limit is not None:
-            max_tokens = limit if max_tokens is None else min(limit, max_tokens)
-        own = self.localspec or Drafting()
         prediction = self.prediction
         return {
             "sampling": self.sampling(settings.sampling),
             "seed": checked("seed", schema.SEED, self.seed),
-            "max_tokens": max_tokens,
+            "max_tokens": settings.most_tokens(max_tokens),
             "stop": texts(self.stop),
             "grammar": self.followed(),
             "prediction": prediction.text if isinstance(prediction, Prediction) else prediction,
             "logprobs_mode": self.logprobs_mode or "raw",
             "owner": self.cache_salt or "",
             "adapters": uses(self.lora),
-            "verifier": checked("localspec.verifier", schema.VERIFIER, own.verifier),
-            "drafter": checked("localspec.drafter", schema.DRAFTER, own.drafter),
-            "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, own.draft_max),
-            "draft_memory": own.draft_memory is not False,
+            **(self.localspec or Drafting()).fields(),
         }
 
     def wanted(self, given: dict[str, Any]) -> Extras:
         """The parts of the answer that every endpoint has on request; ``given`` is the body as it
         came.
         """
-        own = self.localspec or Drafting()
-        return Extras(
-            origins=own.origins or False,
-            strict=own.strict or False,
-            notices=self.notices(given),
-        )
+        return (self.localspec or Drafting()).extras(self.notices(given))
 
 
 def texts(given: str | list[str] | None) -> tuple[str, ...]:
@@ -154,7 +159,6 @@ def limit(name: str, given: int | None) -> int | None:
 class Extras(Struct, frozen=True):
     """The parts of an answer that a request must ask for."""
 
-    stream: bool = False
     include_usage: bool = False
     """Whether a stream ends with a chunk of usage."""
     continuous_usage: bool = False
@@ -219,7 +223,6 @@ class ChoicesBody(GenerationBody):
         options = self.stream_options or StreamOptions()
         return replace(
             self.wanted(given),
-            stream=self.stream or False,
             include_usage=options.include_usage or False,
             continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
             token_ids=self.return_token_ids or False,

@@ -10,7 +10,7 @@ from msgspec import Meta
 from localspec.core.errors import UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.typed import Fields, Foreign
+from localspec.serve.http.typed import NOT_NULL, Fields, Foreign
 from localspec.serve.http.wording import FieldError
 from localspec.serve.requests.sampling import SamplingFields
 
@@ -36,7 +36,6 @@ _Name = Annotated[str, Meta(min_length=1)]
 _Texts = _Name | list[_Name]
 
 
-_A_SCHEMA = {"not": {"type": "null"}}
 _OTHERS = "use json, regex, choice or grammar"
 
 
@@ -59,12 +58,12 @@ class ResponseFormat(Fields):
         "anyOf": [
             {"properties": {"type": {"not": {"const": "json_schema"}}}},
             {
-                "properties": {"json_schema": {"type": "null"}, "schema": _A_SCHEMA},
+                "properties": {"json_schema": {"type": "null"}, "schema": NOT_NULL},
                 "required": ["schema"],
             },
             {
                 "properties": {
-                    "json_schema": {"properties": {"schema": _A_SCHEMA}, "required": ["schema"]}
+                    "json_schema": {"properties": {"schema": NOT_NULL}, "required": ["schema"]}
                 },
                 "required": ["json_schema"],
             },
@@ -136,7 +135,7 @@ class StructuredOutputs(Fields):
 
 
 class GrammarFields(SamplingFields):
-    """The fields."""
+    """How a reply is sampled, and the grammar that it follows."""
 
     response_format: ResponseFormat | None = None
     grammar: Grammar | None = None

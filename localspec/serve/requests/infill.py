@@ -34,7 +34,7 @@ class ChunkFields(Fields, kw_only=True):
 
 
 class InfillBody(GenerationBody, kw_only=True):
-    """The body of a request."""
+    """A request for the text at a cursor."""
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *GenerationBody.without_effect,
@@ -75,7 +75,8 @@ class InfillBody(GenerationBody, kw_only=True):
             ApiError: one is invalid.
         """
         most = self.max_tokens if self.n_predict is None else self.n_predict
-        others, certain = _without_infill(msgspec.structs.asdict(self)["samplers"])
+        given = self.samplers  # type: ignore[attr-defined] # a setting: see `SamplingFields`
+        others, certain = _without_infill(given)
         body = msgspec.structs.replace(self, samplers=others)
         fields = body.reply_fields(settings, max_tokens=None if most in {None, -1} else most)
         return fields | {

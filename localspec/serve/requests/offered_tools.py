@@ -13,6 +13,7 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.grammar import tools
 from localspec.grammar.tool_families import Tool
 from localspec.serve.http.errors import bad_request
+from localspec.serve.http.json_body import shown
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.generation import Name
@@ -53,7 +54,6 @@ def offered(
     choice: str,
     *,
     several: bool,
-    place: str = "tools",
     allowed: Sequence[str] | None = None,
 ) -> OfferedTools:
     """Tools as OpenAI's chat has them; ``choice`` is "none", "auto", "required" or a name. Names
@@ -64,7 +64,7 @@ def offered(
         ApiError: one is invalid.
     """
     if len(given) > MOST_TOOLS:
-        raise bad_request(f"{place} has {len(given)} tools; {MOST_TOOLS} is the most", place)
+        raise bad_request(f"tools has {len(given)} tools; {MOST_TOOLS} is the most", "tools")
     if not given:
         if choice not in {"none", "auto"}:
             raise bad_request("tool_choice asks for a call, but there are no tools", "tool_choice")
@@ -74,7 +74,7 @@ def offered(
         names = [tool["name"] for tool in json.loads(spec.text)["tools"]]
         for name in names:
             if names.count(name) > 1:
-                raise bad_request(f"{place} has two tools named {name!r}", place)
+                raise bad_request(f"tools has two tools named {name!r}", "tools")
         if choice == "none":
             return OfferedTools()
         if choice != "auto" or allowed is not None:
@@ -83,7 +83,28 @@ def offered(
         found = tools.Choice.of(spec).tools
         return OfferedTools(json.dumps(list(given)), spec, found)
     except UsageError as error:
-        raise bad_request(str(error), place) from None
+        raise bad_request(str(error), "tools") from None
+
+
+def chat_tool(
+    name: str | None, description: str | None, parameters: Any, *, strict: bool | None
+) -> dict[str, Any]:
+    """A tool as OpenAI's chat has it."""
+    function = {"name": name, "description": description or "", "parameters": parameters}
+    return {"type": "function", "function": function | ({"strict": True} if strict else {})}
+
+
+def of_others(given: Mapping[str, Any], *own: str | None) -> list[str]:
+    """What is said of the tools in a body of other types than the client's ``own``: the model is
+    not told of them.
+    """
+    tools = given.get("tools")
+    kinds = (
+        [tool.get("type") for tool in tools if isinstance(tool, dict)]
+        if isinstance(tools, list)
+        else []
+    )
+    return [f"tools: {shown(str(kind))}" for kind in kinds if kind not in own]
 
 
 def _allowed(

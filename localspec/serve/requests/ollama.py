@@ -17,10 +17,10 @@ from localspec.core.picture import Picture
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Body, Fields, Foreign, checked
+from localspec.serve.http.typed import Body, Fields, Foreign, any_of, checked
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat_messages import named, thinking_arguments
-from localspec.serve.requests.embeddings import MOST_TEXTS
+from localspec.serve.requests.embeddings import MOST_TEXTS, Dimensions, ModelName
 from localspec.serve.requests.generation import (
     LONGEST_NAME,
     Alternatives,
@@ -57,13 +57,11 @@ class OllamaEmbedBody(Body, kw_only=True):
         ],
         Meta(description="a text, or several"),
     ]
-    model: Annotated[str, Meta(description="the name of the server's model for it")] | None = None
+    model: ModelName | None = None
     truncate: Annotated[bool, Meta(description="texts that are too long lose their end")] | None = (
         None
     )
-    dimensions: (
-        Annotated[int, Meta(ge=1, description="the first ones of each vector, at length 1")] | None
-    ) = None
+    dimensions: Dimensions | None = None
 
     def texts(self) -> list[str]:
         """All texts."""
@@ -76,7 +74,7 @@ class OllamaPromptBody(Body, kw_only=True):
     without_effect: ClassVar[tuple[str, ...]] = ("keep_alive", "options")
 
     prompt: Annotated[str, Meta(min_length=1, description="a text")]
-    model: Annotated[str, Meta(description="the name of the server's model for it")] | None = None
+    model: ModelName | None = None
 
 
 class OllamaReplyBody(Body, kw_only=True):
@@ -94,23 +92,13 @@ class OllamaReplyBody(Body, kw_only=True):
     top_logprobs: Alternatives | None = None
     localspec: Drafting | None = None
 
-    @property
-    def streams(self) -> bool:
-        """Whether the answer comes in pieces."""
-        return self.stream is not False
-
     def without_effect_in(self, given: dict[str, Any]) -> list[str]:
         """What has no effect in ``given``, the body as it came, with the flags in place of it."""
         return [*map(with_flag, super().without_effect_in(given))]
 
     def wanted(self, given: dict[str, Any]) -> Extras:
         """The parts of the answer that it asks for; ``given`` is the body as it came."""
-        own = self.localspec or Drafting()
-        return Extras(
-            origins=own.origins or False,
-            strict=own.strict or False,
-            notices=self.notices(given),
-        )
+        return (self.localspec or Drafting()).extras(self.notices(given))
 
     def _reply(self, settings: ServeSettings, grammar: GrammarSpec | None) -> dict[str, Any]:
         """The fields of `ReplyRequest` but the prompt.
@@ -120,27 +108,22 @@ class OllamaReplyBody(Body, kw_only=True):
         """
         if self.top_logprobs and not self.logprobs:
             raise bad_request("top_logprobs needs logprobs: true", "top_logprobs")
-        options, own = self.options or OllamaOptions(), self.localspec or Drafting()
+        options = self.options or OllamaOptions()
         wanted = options.num_predict
         most = wanted if wanted is not None and wanted > 0 else None
-        if settings.max_tokens is not None:
-            most = min(most or settings.max_tokens, settings.max_tokens)
         return {
             "sampling": options.sampling(settings.sampling),
             "seed": None
             if options.seed == -1
             else checked("options.seed", schema.SEED, options.seed),
-            "max_tokens": most,
+            "max_tokens": settings.most_tokens(most),
             "stop": texts(options.stop),
             "grammar": grammar,
             "markers": True,
             "drop_oldest": False,
             "logprobs": (self.top_logprobs or 0) if self.logprobs else None,
             "template_arguments": _thinking(self.think),
-            "verifier": checked("localspec.verifier", schema.VERIFIER, own.verifier),
-            "drafter": checked("localspec.drafter", schema.DRAFTER, own.drafter),
-            "draft_max": checked("localspec.draft_max", schema.DRAFT_MAX, own.draft_max),
-            "draft_memory": own.draft_memory is not False,
+            **(self.localspec or Drafting()).fields(),
         }
 
     def _followed(self) -> GrammarSpec | None:
@@ -298,12 +281,7 @@ class OllamaGenerateBody(OllamaReplyBody, kw_only=True):
 class OllamaModelBody(Body, kw_only=True):
     """The name of a model; ``name`` is Ollama's older field."""
 
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"required": [n], "properties": {n: {"type": "string", "minLength": 1}}}
-            for n in ("model", "name")
-        ]
-    }
+    also: ClassVar[dict[str, Any]] = any_of("model", "name", type="string", minLength=1)
     without_effect: ClassVar[tuple[str, ...]] = ("verbose", "insecure")
 
     model: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta
@@ -14,13 +14,14 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.http.typed import Fields
+from localspec.serve.http.typed import NOT_NULL, Fields
 from localspec.serve.http.wording import REFUSAL, FieldError
 from localspec.serve.requests.chat import TemplateArguments
 from localspec.serve.requests.chat_messages import (
     Called,
     Result,
     UserContent,
+    as_one,
     named,
     said_by,
     thinking_arguments,
@@ -41,6 +42,8 @@ from localspec.serve.requests.offered_tools import (
     ChoiceWord,
     OfferedTools,
     Strict,
+    chat_tool,
+    of_others,
     offered,
 )
 
@@ -48,11 +51,11 @@ _LOGPROBS = "message.output_text.logprobs"
 _CUSTOM = "custom"
 _TEXT = {"type": "string"}
 _NOTHING_STORED = "nothing is stored here: send the whole conversation in input"
-_STORED = {
-    "previous_response_id": "names an earlier response",
-    "conversation": "names a stored conversation",
-    "prompt": "names a stored prompt",
-}
+
+
+def _stored(what: str) -> Meta:
+    """Annotates a field that refers to something stored, and may only be null."""
+    return Meta(extra={REFUSAL: f"{what}, and {_NOTHING_STORED}"})
 
 
 class InputMessage(Fields, tag_field="type", tag="message"):
@@ -88,7 +91,7 @@ class InputCall(Called, tag_field="type", tag="function_call"):
 
 
 class InputOutput(Fields, tag_field="type", tag="function_call_output"):
-    """The result of one."""
+    """The result of a call."""
 
     output: Result
     call_id: CallId | None = None
@@ -131,7 +134,7 @@ class TextFormat(Fields):
     also: ClassVar[dict[str, Any]] = {
         "anyOf": [
             {"properties": {"type": {"not": {"const": "json_schema"}}}},
-            {"properties": {"schema": {"not": {"type": "null"}}}, "required": ["schema"]},
+            {"properties": {"schema": NOT_NULL}, "required": ["schema"]},
         ]
     }
 
@@ -200,15 +203,7 @@ class ResponseTool(Fields):
     @property
     def as_chat(self) -> dict[str, Any]:
         """The tool as OpenAI's chat has it."""
-        function: dict[str, Any] = {
-            "name": self.name,
-            "description": self.description or "",
-            "parameters": self.parameters or {},
-        }
-        return {
-            "type": "function",
-            "function": function | ({"strict": True} if self.strict else {}),
-        }
+        return chat_tool(self.name, self.description, self.parameters or {}, strict=self.strict)
 
     @property
     def echoed(self) -> dict[str, Any]:
@@ -274,8 +269,11 @@ class NamedResponseTool(Fields, kw_only=True):
 _CHOICE = Meta(extra={REFUSAL: 'must be none, auto, required or {"type": "function", "name": ...}'})
 
 
+_NO_BACKGROUND = Meta(extra={REFUSAL: "is not possible: nothing is stored here"})
+
+
 class ResponsesBody(GenerationBody, kw_only=True):
-    """The body of a request."""
+    """A request for a response."""
 
     without_effect: ClassVar[tuple[str, ...]] = (
         *GenerationBody.without_effect,
@@ -298,24 +296,14 @@ class ResponsesBody(GenerationBody, kw_only=True):
     metadata: dict[str, Any] | None = None
     user: str | None = None
     chat_template_kwargs: TemplateArguments | None = None
-    background: Literal[False] | None = None
-    previous_response_id: None = None
-    conversation: None = None
-    prompt: None = None
+    background: Annotated[Literal[False], _NO_BACKGROUND] | None = None
+    previous_response_id: Annotated[None, _stored("names an earlier response")] = None
+    conversation: Annotated[None, _stored("names a stored conversation")] = None
+    prompt: Annotated[None, _stored("names a stored prompt")] = None
 
     @classmethod
     def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The body, in which items without a type are messages.
-
-        Raises:
-            ApiError: it refers to something stored.
-        """
-        for name, what in _STORED.items():
-            if given.get(name) is not None:
-                raise bad_request(f"{name} {what}, and {_NOTHING_STORED}", name)
-        if given.get("background") is True:
-            said = "background is not possible: nothing is stored here"
-            raise bad_request(said, "background")
+        """The body, in which items without a type are messages."""
         items = given.get("input")
         if not isinstance(items, list):
             return given
@@ -328,9 +316,8 @@ class ResponsesBody(GenerationBody, kw_only=True):
         return {**given, "input": typed}
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
-        """Tools that run on OpenAI's servers too: the model is not told of them."""
-        others = [f"tools: {tool.type}" for tool in self.tools or () if not tool.is_function]
-        return [*others, *super().ignored(given)]
+        """Tools that run on OpenAI's servers too."""
+        return [*of_others(given, "function"), *super().ignored(given)]
 
     @property
     def wants_logprobs(self) -> bool:
@@ -344,8 +331,7 @@ class ResponsesBody(GenerationBody, kw_only=True):
             ApiError: one is invalid.
         """
         given = [tool.as_chat for tool in self.tools or () if tool.is_function]
-        choice = self.tool_choice
-        several = self.parallel_tool_calls is not False
+        choice, several = self.tool_choice, self.parallel_tool_calls is not False
         if isinstance(choice, NamedResponseTool):
             return offered(given, choice.choice, several=several, allowed=choice.allowed)
         return offered(given, choice or "auto", several=several)
@@ -421,20 +407,9 @@ def turns(messages: Iterable[Message]) -> Iterator[Message]:
     for one in messages:
         joins = turn and turn[-1].role == one.role == "assistant" and not (said and one.content)
         if turn and not joins:
-            yield _as_one(turn)
+            yield as_one(turn, "")
             turn, said = [], False
         turn.append(one)
         said = said or bool(one.content)
     if turn:
-        yield _as_one(turn)
-
-
-def _as_one(turn: Sequence[Message]) -> Message:
-    if len(turn) == 1:
-        return turn[0]
-    return Message(
-        "assistant",
-        "".join(one.content for one in turn),
-        "".join(one.reasoning for one in turn),
-        tuple(call for one in turn for call in one.calls),
-    )
+        yield as_one(turn, "")

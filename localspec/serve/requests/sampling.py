@@ -65,7 +65,7 @@ else:
 
 
 class SamplingFields(_Settings, kw_only=True):
-    """The fields."""
+    """How a reply is sampled."""
 
     logit_bias: Annotated[dict[str, Any], _BIASES] | None = None
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute
 
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, read_body, while_connected
@@ -22,87 +21,63 @@ from localspec.serve.requests.adapters import (
     UnloadAdapterBody,
 )
 from localspec.serve.routes.answers import AdapterEntry, Success
-from localspec.serve.routes.endpoint import Received, get, post, post_typed
+from localspec.serve.routes.endpoint import Endpoints, Received
 
 PATH = "/lora-adapters"
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    own = AdapterRoutes(service)
-    return [
-        *get(PATH, own.listed, "The LoRA adapters and their usual scales", list[AdapterEntry]),
-        *post_typed(
-            PATH,
-            own.scaled,
-            "Set the usual scales of adapters",
-            body=list[AdapterScale],
-            answer=Success,
-        ),
-        *post(
-            service,
-            "/v1/load_lora_adapter",
-            own.load,
-            "Load a LoRA adapter of the folders that the server allows",
-            body=LoadAdapterBody,
-            media_type="text/plain",
-        ),
-        *post(
-            service,
-            "/v1/unload_lora_adapter",
-            own.unload,
-            "Unload a LoRA adapter that was loaded so",
-            body=UnloadAdapterBody,
-            media_type="text/plain",
-        ),
+endpoints = Endpoints()
+
+
+@endpoints.get(PATH, answer=list[AdapterEntry])
+async def listed(service: Service, request: Request) -> Response:
+    """The LoRA adapters and their usual scales.
+
+    Files are told by name only.
+    """
+    del request
+    found: list[dict[str, Any]] = [
+        {
+            "id": one.id,
+            "path": one.path.name,
+            "scale": one.scale,
+            "task_name": "",
+            "prompt_prefix": "",
+            "localspec": {"name": one.name},
+        }
+        for one in service.adapters.listed()
     ]
+    return JSONAnswer(found)
 
 
-class AdapterRoutes:
-    """The endpoints."""
+@endpoints.post_unread(PATH, body=list[AdapterScale], answer=Success)
+async def scaled(service: Service, request: Request) -> Response:
+    """Set the usual scales of adapters."""
+    given = parse_value(await read_body(request, service.settings.limits))
+    if not isinstance(given, list):
+        raise bad_request('the body must be a list, such as [{"id": 0, "scale": 0.5}]')
+    service.adapters.set([one.use for one in read(ScalesBody, {"lora": given}).lora])
+    return JSONAnswer({"success": True})
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    async def listed(self, request: Request) -> Response:
-        """List the adapters, their files by name only."""
-        del request
-        found: list[dict[str, Any]] = [
-            {
-                "id": one.id,
-                "path": one.path.name,
-                "scale": one.scale,
-                "task_name": "",
-                "prompt_prefix": "",
-                "localspec": {"name": one.name},
-            }
-            for one in self._service.adapters.listed()
-        ]
-        return JSONAnswer(found)
+@endpoints.post("/v1/load_lora_adapter", media_type="text/plain")
+async def load(received: Received[LoadAdapterBody]) -> Response:
+    """Load a LoRA adapter of the folders that the server allows."""
+    body, service = received.body, received.service
+    await service.models.require_new(body.lora_name)
+    adapters, again = service.adapters, body.load_inplace or False
+    work = service.alone(
+        adapters.changing, lambda: adapters.load(body.lora_name, body.lora_path, again=again)
+    )
+    await while_connected(received.http, work)
+    return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
-    async def scaled(self, request: Request) -> Response:
-        """Set the scales of requests that name none."""
-        given = parse_value(await read_body(request, self._service.settings.limits))
-        if not isinstance(given, list):
-            raise bad_request('the body must be a list, such as [{"id": 0, "scale": 0.5}]')
-        self._service.adapters.set([one.use for one in read(ScalesBody, {"lora": given}).lora])
-        return JSONAnswer({"success": True})
 
-    async def load(self, received: Received[LoadAdapterBody]) -> Response:
-        """Load one, under a name that requests then have for it."""
-        body, service = received.body, self._service
-        await service.models.require_new(body.lora_name)
-        adapters, again = service.adapters, body.load_inplace or False
-        work = service.alone(
-            adapters.changing, lambda: adapters.load(body.lora_name, body.lora_path, again=again)
-        )
-        await while_connected(received.http, work)
-        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
-
-    async def unload(self, received: Received[UnloadAdapterBody]) -> Response:
-        """Unload one."""
-        name, service = received.body.lora_name, self._service
-        adapters = service.adapters
-        work = service.alone(adapters.changing, lambda: adapters.unload(name))
-        await while_connected(received.http, work)
-        return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
+@endpoints.post("/v1/unload_lora_adapter", media_type="text/plain")
+async def unload(received: Received[UnloadAdapterBody]) -> Response:
+    """Unload a LoRA adapter that was loaded so."""
+    name, service = received.body.lora_name, received.service
+    adapters = service.adapters
+    work = service.alone(adapters.changing, lambda: adapters.unload(name))
+    await while_connected(received.http, work)
+    return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

@@ -2,148 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
-from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.events import Reading, Reply, ReplyEvent, Stats, Token
+from localspec.grammar.reply_parts import CallArguments, CallBegin, Content, Part, Reasoning
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
-from localspec.serve.http.body_budget import caller_of
 from localspec.serve.replies.answer_fields import (
-    REASONS,
-    answer_size,
     extra,
-    head,
-    measurements,
     origins,
     own,
     scored,
+    tokens_of,
     usage,
 )
-from localspec.serve.replies.deltas import CallDelta, Delta, PartDeltas
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.requests.chat import ChatBody, ConversationBody
-from localspec.serve.requests.generation import Extras, of_choices
+from localspec.serve.requests.generation import of_choices
 from localspec.serve.requests.offered_tools import OfferedTools
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import ChatCompletion
-from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
+from localspec.serve.routes.endpoint import Endpoints, Received
+from localspec.serve.routes.replying import Asked, answered
 
 PATH = "/v1/chat/completions"
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Both paths that clients use."""
-    return post(
-        service,
-        (PATH, "/chat/completions"),
-        ChatCompletions(service).answer,
-        "A reply to a conversation, in OpenAI's shape",
-        body=ChatBody,
-        answer=ChatCompletion,
-        stream=True,
-        example=examples.CHAT,
-    )
+endpoints = Endpoints()
 
 
-class ChatRequest(Struct, frozen=True):
-    """A request, read."""
+@endpoints.post(
+    PATH, "/chat/completions", answer=ChatCompletion, stream=True, example=examples.CHAT
+)
+async def chat(received: Received[ChatBody]) -> Response:
+    """A reply to a conversation, in OpenAI's shape."""
+    return await answered(received, PATH, _read, ChatAnswer)
 
-    replies: list[ReplyRequest]
-    """One for each choice."""
+
+class ChatAsked(Asked, frozen=True, kw_only=True):
+    """A request, read; with a reply for each choice."""
+
     logprobs: bool
-    extras: Extras
     tools: OfferedTools
     reasoning: bool
     """Whether the thinking is told apart from the answer."""
 
-    def deltas(self) -> PartDeltas:
-        """Divides one reply."""
-        return PartDeltas(ReplyReader(self.tools.tools, reasoning=self.reasoning))
+
+def _read(received: Received[ChatBody]) -> ChatAsked:
+    body, settings = received.body, received.service.settings
+    prompt = received.part(ConversationBody)
+    tools = prompt.offered(received.given)
+    request = body.request(prompt, tools, settings)
+    return ChatAsked(
+        replies=of_choices(request, body.choices(settings)),
+        logprobs=body.logprobs or False,
+        extras=body.extras(received.given),
+        tools=tools,
+        reasoning=body.reasoning_format != "none",
+    )
 
 
-class ChatCompletions:
-    """The endpoint."""
+class ChatAnswer(ChunkAnswer[ChatAsked]):
+    """The answer."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    prefix, type, chunk_type = "chatcmpl", "chat.completion", "chat.completion.chunk"
+    nothing: ClassVar = {"delta": {}}
 
-    async def answer(self, received: Received[ChatBody]) -> Response:
-        """Answer one request."""
-        service, request = self._service, received.http
-        asked = await received.apart(lambda: self._read(received))
-        answering = await service.answer(
-            caller_of(request.scope),
-            PATH,
-            received.body.model,
-            asked.replies,
-            strict=asked.extras.strict,
-        )
-        if asked.extras.stream:
-            stream = ChatStream(answering, asked)
-            return StreamedAnswer(stream.parts(), service.settings.limits)
-        return await while_connected(request, self._whole(answering, asked))
+    def __init__(self, answering: Answering, asked: ChatAsked) -> None:
+        super().__init__(answering, asked)
+        self._readers = [
+            ReplyReader(asked.tools.tools, reasoning=asked.reasoning) for _ in asked.replies
+        ]
+        self._begun: set[int] = set()
 
-    def _read(self, received: Received[ChatBody]) -> ChatRequest:
-        body, settings = received.body, self._service.settings
-        prompt = received.part(ConversationBody)
-        tools = prompt.offered(received.given)
-        request = body.request(prompt, tools, settings)
-        return ChatRequest(
-            replies=of_choices(request, body.choices(settings)),
-            logprobs=body.logprobs or False,
-            extras=body.extras(received.given),
-            tools=tools,
-            reasoning=body.reasoning_format != "none",
-        )
+    def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
+        return usage(stats[:1], stats, sum(reader.reasoning_tokens for reader in self._readers))
 
-    async def _whole(self, answering: Answering, asked: ChatRequest) -> Response:
-        """The answer in one piece."""
-        async with answering:
-            found = await answering.replies()
-        model = answering.record.model
-        return await elsewhere(
-            answer_size(found), lambda: JSONAnswer(self._answer(model, asked, found))
-        )
-
-    def _answer(self, model: str, asked: ChatRequest, found: Replies) -> dict[str, Any]:
-        stats = [reply.stats for _, reply in found]
-        deltas = [asked.deltas() for _ in found]
-        whole: dict[str, Any] = {
-            **head("chatcmpl", "chat.completion", model),
-            "choices": [
-                self._choice(index, events, reply, asked, deltas[index])
-                for index, (events, reply) in enumerate(found)
-            ],
-            "usage": usage(stats[:1], stats, sum(each.reasoning_tokens for each in deltas)),
-            **measurements(stats[0]),
-        }
+    def _whole(self, found: Replies) -> dict[str, Any]:
         prompt = scored(found[0][0])
-        if prompt is not None:
-            whole["prompt_logprobs"] = prompt
-        return whole
+        return super()._whole(found) | ({} if prompt is None else {"prompt_logprobs": prompt})
 
-    def _choice(
-        self,
-        index: int,
-        events: Sequence[ReplyEvent],
-        reply: Reply,
-        asked: ChatRequest,
-        deltas: PartDeltas,
-    ) -> dict[str, Any]:
-        said = deltas.feed(events)
-        if deltas.cut and reply.finish_reason == "stop":  # by a stop text: no other sign is given
+    def _choice(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
+        reader, extras = self._readers[index], self._asked.extras
+        said = Delta.of(reader.parts(events))
+        if reader.cut and reply.finish_reason == "stop":  # by a stop text: no other sign is given
             said = replace(said, calls=said.calls[:-1])
-        tokens = [event for event in events if isinstance(event, Token)]
+        tokens = tokens_of(events)
         choice: dict[str, Any] = {
             "index": index,
             "message": {
@@ -152,52 +102,35 @@ class ChatCompletions:
                 "refusal": None,
             }
             | _more(said, [_call(call) for call in said.calls]),
-            "logprobs": chat_logprobs(tokens) if asked.logprobs else None,
-            "finish_reason": _reason(reply, deltas),
+            "logprobs": chat_logprobs(tokens) if self._asked.logprobs else None,
+            "finish_reason": self._reason(index, reply),
         }
-        return (
-            choice | extra(tokens, asked.extras) | {"localspec": own(events, reply, asked.extras)}
-        )
-
-
-class ChatStream(ChunkStream):
-    """The answer as it comes."""
-
-    kind = "chatcmpl"
-    type = "chat.completion.chunk"
-
-    def __init__(self, answering: Answering, asked: ChatRequest) -> None:
-        super().__init__(answering, asked.extras)
-        self._asked = asked
-        self._deltas = [asked.deltas() for _ in asked.replies]
-        self._begun: set[int] = set()
-
-    def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
-        return usage(stats[:1], stats, sum(each.reasoning_tokens for each in self._deltas))
+        return choice | extra(tokens, extras) | {"localspec": own(events, reply, extras)}
 
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
-        found = []
-        extras = self._asked.extras
+        found, extras = list[Chunk](), self._asked.extras
         for reading in (e for e in events if isinstance(e, Reading) and extras.progress):
             progress = {
                 "total": reading.total,
                 "cache": reading.cached,
                 "processed": reading.done,
             }
-            found.append(self._chunk(index, {"delta": {}}) | {"prompt_progress": progress})
+            found.append(self._chunk(index, self.nothing) | {"prompt_progress": progress})
         prompt = scored(events)
         if prompt is not None:
-            found.append(self._chunk(index, {"delta": {}}) | {"prompt_logprobs": prompt})
-        tokens = [event for event in events if isinstance(event, Token)]
-        delta = self._deltas[index].feed(events)
-        wanted = tokens and (self._asked.logprobs or extras.token_ids or extras.origins)
-        if delta or wanted:
+            found.append(self._chunk(index, self.nothing) | {"prompt_logprobs": prompt})
+        tokens = tokens_of(events)
+        delta = Delta.of(self._readers[index].parts(events))
+        if delta or (tokens and (self._asked.logprobs or extras.token_ids or extras.origins)):
             found.append(self._text_chunk(index, delta, tokens))
-        last = events[-1]
-        if isinstance(last, Finished):
-            reason = _reason(last.reply, self._deltas[index])
-            found.append(self._last_chunk(index, {"delta": {}}, reason, last.reply))
         return found
+
+    def _reason(self, index: int, reply: Reply) -> str:
+        """A reply that ends inside of a call, also by a stop text, calls no tool."""
+        reader = self._readers[index]
+        if reader.called and not reader.cut and reply.finish_reason == "stop":
+            return "tool_calls"
+        return super()._reason(index, reply)
 
     def _text_chunk(self, index: int, delta: Delta, tokens: Sequence[Token]) -> Chunk:
         said = _more(delta, [{"index": call.index} | _call(call) for call in delta.calls])
@@ -212,6 +145,49 @@ class ChatStream(ChunkStream):
         if self._asked.extras.origins:
             more["localspec"] = origins(tokens)
         return self._chunk(index, {"delta": said}, **more)
+
+
+class CallDelta(Struct, frozen=True):
+    """A part of a call of a tool."""
+
+    index: int
+    """Number of the call in its reply, from 0."""
+    id: str = ""
+    """With the first part only, as the name."""
+    name: str = ""
+    arguments: str = ""
+    """The next characters of the arguments, a JSON object."""
+
+
+class Delta(Struct, frozen=True):
+    """What some events add to a reply."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[CallDelta, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Delta:
+        """The parts put together."""
+        content, reasoning = "", ""
+        calls: dict[int, CallDelta] = {}
+        for part in parts:
+            match part:
+                case Content(text):
+                    content += text
+                case Reasoning(text):
+                    reasoning += text
+                case CallBegin(index, id_of_call, name):
+                    calls[index] = CallDelta(index, id_of_call, name)
+                case CallArguments(index, text):
+                    call = calls.get(index) or CallDelta(index)
+                    calls[index] = replace(call, arguments=call.arguments + text)
+                case _:
+                    pass
+        return cls(content, reasoning, tuple(calls.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self.content or self.reasoning or self.calls)
 
 
 def _more(delta: Delta, calls: list[dict[str, Any]]) -> dict[str, Any]:
@@ -230,10 +206,3 @@ def _call(call: CallDelta) -> dict[str, Any]:
         return {"function": {"arguments": call.arguments}}
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function}
-
-
-def _reason(reply: Reply, deltas: PartDeltas) -> str:
-    """``finish_reason``; a reply that ends inside of a call, also by a stop text, calls no tool."""
-    if deltas.called and not deltas.cut and reply.finish_reason == "stop":
-        return "tool_calls"
-    return REASONS[reply.finish_reason]

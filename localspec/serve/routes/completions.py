@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
-from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
-from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.replies.answer_fields import (
-    REASONS,
-    answer_size,
     extra,
-    head,
-    measurements,
     origins,
     own,
     scored,
+    tokens_of,
     usage,
 )
 from localspec.serve.replies.logprob_shapes import TextLogprobs
 from localspec.serve.requests.completion import CompletionBody
-from localspec.serve.requests.generation import Extras, of_choices
+from localspec.serve.requests.generation import of_choices
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Completion
-from localspec.serve.routes.chunk_stream import Chunk, ChunkStream
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.chunk_answer import Chunk, ChunkAnswer
+from localspec.serve.routes.endpoint import Endpoints, Received
+from localspec.serve.routes.replying import Asked, answered
 
 PATH = "/v1/completions"
 PATHS = (PATH, "/completions")
@@ -46,80 +39,41 @@ SHAPE = OpenAIShape("prompt")
 """The shape of errors."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """Both paths that clients use."""
-    return post(
-        service,
-        PATHS,
-        Completions(service).answer,
-        "The rest of a text, in OpenAI's shape",
-        body=CompletionBody,
-        answer=Completion,
-        stream=True,
-        example=examples.COMPLETION,
-    )
+endpoints = Endpoints()
 
 
-class CompletionRequest(Struct, frozen=True):
-    """A request, read."""
+@endpoints.post(*PATHS, answer=Completion, stream=True, example=examples.COMPLETION)
+async def complete(received: Received[CompletionBody]) -> Response:
+    """The rest of a text, in OpenAI's shape."""
+    return await answered(received, PATH, _read, CompletionAnswer)
 
-    replies: list[ReplyRequest]
-    """The choices of each prompt."""
+
+class CompletionAsked(Asked, frozen=True, kw_only=True):
+    """A request, read; with the replies to each prompt one after the other."""
+
     choices: int
     """Number of replies to each prompt."""
     echo: bool
     logprobs: int | None
     scores: bool
     """Whether vLLM's ``prompt_logprobs`` are wanted."""
-    extras: Extras
 
 
-class Completions:
-    """The endpoint."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def answer(self, received: Received[CompletionBody]) -> Response:
-        """Answer one request."""
-        service, request = self._service, received.http
-        asked = await received.apart(lambda: self._read(received))
-        answering = await service.answer(
-            caller_of(request.scope),
-            PATH,
-            received.body.model,
-            asked.replies,
-            strict=asked.extras.strict,
-        )
-        if asked.extras.stream:
-            stream = CompletionStream(answering, asked)
-            return StreamedAnswer(stream.parts(), service.settings.limits, shape=SHAPE)
-        return await while_connected(request, self._whole(answering, asked))
-
-    def _read(self, received: Received[CompletionBody]) -> CompletionRequest:
-        body, settings = received.body, self._service.settings
-        request, n, most = body.request(settings), body.choices(settings), settings.limits.prompts
-        prompts = body.prompts(settings)
-        replies = [reply for prompt in prompts for reply in of_choices(request | prompt, n)]
-        if len(replies) > most:
-            raise bad_request(f"prompt asks for {len(replies)} replies at once", "prompt")
-        return CompletionRequest(
-            replies=replies,
-            choices=n,
-            echo=body.echo or False,
-            logprobs=body.logprobs,
-            scores=body.prompt_logprobs is not None,
-            extras=body.extras(received.given),
-        )
-
-    async def _whole(self, answering: Answering, asked: CompletionRequest) -> Response:
-        """The answer in one piece."""
-        async with answering:
-            prompts = await _echoed(answering, asked)
-            found = await answering.replies()
-        model = answering.record.model
-        size = answer_size(found) + _TOKEN_BYTES * sum(len(prompt.tokens) for prompt in prompts)
-        return await elsewhere(size, lambda: JSONAnswer(_answer(model, asked, prompts, found)))
+def _read(received: Received[CompletionBody]) -> CompletionAsked:
+    body, settings = received.body, received.service.settings
+    request, n, most = body.request(settings), body.choices(settings), settings.limits.prompts
+    prompts = body.prompts(settings)
+    replies = [reply for prompt in prompts for reply in of_choices(request | prompt, n)]
+    if len(replies) > most:
+        raise bad_request(f"prompt asks for {len(replies)} replies at once", "prompt")
+    return CompletionAsked(
+        replies=replies,
+        choices=n,
+        echo=body.echo or False,
+        logprobs=body.logprobs,
+        scores=body.prompt_logprobs is not None,
+        extras=body.extras(received.given),
+    )
 
 
 class _Prompt(Struct, frozen=True):
@@ -130,64 +84,92 @@ class _Prompt(Struct, frozen=True):
     pieces: tuple[str, ...] = ()
 
 
-async def _echoed(answering: Answering, asked: CompletionRequest) -> list[_Prompt]:
-    """The prompts, in the order of the replies; empty where the answer does not repeat them."""
-    if not asked.echo and not asked.extras.token_ids:
-        return [_Prompt() for _ in asked.replies]
-    found, body = [], answering.record.caller.body
-    with_pieces = asked.echo and asked.logprobs is not None
-    for request in asked.replies[:: asked.choices]:
-        known = await answering.tokenize(request)
-        prompt = _Prompt(
-            known.text if asked.echo else "",
-            known.tokens if asked.extras.token_ids else (),
-            known.pieces if with_pieces else (),
-        )
-        if body is not None:
-            body.answer(_ID_BYTES * len(prompt.tokens) + _PIECE_BYTES * len(prompt.pieces))
-        found += [prompt] * asked.choices
-    return found
+class CompletionAnswer(ChunkAnswer[CompletionAsked]):
+    """The answer."""
 
+    shape = SHAPE
+    prefix, type, chunk_type = "cmpl", "text_completion", "text_completion"
+    nothing: ClassVar = {"text": ""}
 
-def _answer(
-    model: str, asked: CompletionRequest, prompts: Sequence[_Prompt], found: Replies
-) -> dict[str, Any]:
-    stats = [reply.stats for _, reply in found]
-    return {
-        **head("cmpl", "text_completion", model),
-        "choices": [
-            _choice(index, events, reply, asked, prompts[index])
-            for index, (events, reply) in enumerate(found)
-        ],
-        "usage": usage(stats[:: asked.choices], stats),
-        **measurements(stats[0]),
-    }
+    def __init__(self, answering: Answering, asked: CompletionAsked) -> None:
+        super().__init__(answering, asked)
+        self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
+        self._shown = [0] * len(asked.replies)
+        self._prompts = [_Prompt() for _ in asked.replies]
+        """In the order of the replies; empty where the answer does not repeat them."""
 
+    async def _begin(self) -> None:
+        asked, body = self._asked, self._answering.record.caller.body
+        if not asked.echo and not asked.extras.token_ids:
+            return
+        with_pieces = asked.echo and asked.logprobs is not None
+        for first in range(0, len(asked.replies), asked.choices):
+            known = await self._answering.tokenize(asked.replies[first])
+            prompt = _Prompt(
+                known.text if asked.echo else "",
+                known.tokens if asked.extras.token_ids else (),
+                known.pieces if with_pieces else (),
+            )
+            if body is not None:
+                body.answer(_ID_BYTES * len(prompt.tokens) + _PIECE_BYTES * len(prompt.pieces))
+            self._prompts[first : first + asked.choices] = [prompt] * asked.choices
 
-def _choice(
-    index: int,
-    events: Sequence[ReplyEvent],
-    reply: Reply,
-    asked: CompletionRequest,
-    prompt: _Prompt,
-) -> dict[str, Any]:
-    tokens = [event for event in events if isinstance(event, Token)]
-    choice: dict[str, Any] = {
-        "index": index,
-        "text": (prompt.text if asked.echo else "") + reply.text,
-        "logprobs": None,
-        "finish_reason": REASONS[reply.finish_reason],
-        "localspec": own(events, reply, asked.extras),
-    } | extra(tokens, asked.extras)
-    if asked.extras.token_ids:
-        choice["prompt_token_ids"] = list(prompt.tokens)
-    if asked.logprobs is not None:
-        shape = TextLogprobs(asked.logprobs)
-        choice["logprobs"] = shape.of(*_places(events, prompt.pieces if asked.echo else None))
-    known = scored(events) if asked.scores else None
-    if known is not None:
-        choice["prompt_logprobs"] = known
-    return choice
+    def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
+        return usage(stats[:: self._asked.choices], stats)
+
+    def _size(self, found: Replies) -> int:
+        repeated = sum(len(prompt.tokens) for prompt in self._prompts)
+        return super()._size(found) + _TOKEN_BYTES * repeated
+
+    def _choice(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
+        asked, prompt = self._asked, self._prompts[index]
+        tokens = tokens_of(events)
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": prompt.text + reply.text,
+            "logprobs": self._logprobs(index, events),
+            "finish_reason": self._reason(index, reply),
+            "localspec": own(events, reply, asked.extras),
+        } | extra(tokens, asked.extras)
+        if asked.extras.token_ids:
+            choice["prompt_token_ids"] = list(prompt.tokens)
+        return choice | self._scores(events)
+
+    def _logprobs(self, index: int, events: Sequence[ReplyEvent]) -> dict[str, Any] | None:
+        """``logprobs`` of the next events of a reply; None where none are wanted."""
+        if self._asked.logprobs is None:
+            return None
+        pieces = self._prompts[index].pieces if self._asked.echo else None
+        return self._shapes[index].of(*_places(events, pieces))
+
+    def _scores(self, events: Sequence[ReplyEvent]) -> dict[str, Any]:
+        """vLLM's field for the prompt, if it is wanted and there."""
+        known = scored(events) if self._asked.scores else None
+        return {} if known is None else {"prompt_logprobs": known}
+
+    def _first(self) -> Iterable[Chunk]:
+        if not self._asked.echo:
+            return ()
+        return [self._chunk(i, {"text": prompt.text}) for i, prompt in enumerate(self._prompts)]
+
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
+        extras = self._asked.extras
+        tokens = tokens_of(events)
+        said = "".join(token.text for token in tokens)
+        self._shown[index] += len(said)
+        last = events[-1]
+        if isinstance(last, Finished):
+            said += last.reply.text[self._shown[index] :]
+        more: dict[str, Any] = extra(tokens, extras)
+        logprobs = self._logprobs(index, events)
+        if logprobs and logprobs["token_logprobs"]:
+            more["logprobs"] = logprobs
+        if extras.origins and tokens:
+            more["localspec"] = origins(tokens)
+        scores = self._scores(events)
+        if said or more.get("logprobs") or scores or (tokens and more):
+            return [self._chunk(index, {"text": said}, **more, **scores)]
+        return []
 
 
 def _places(
@@ -207,52 +189,3 @@ def _places(
             places.append(event.logprobs)
             written.append(event.logprobs.chosen.bytes)
     return places, written
-
-
-class CompletionStream(ChunkStream):
-    """The answer as it comes."""
-
-    kind = "cmpl"
-    type = "text_completion"
-
-    def __init__(self, answering: Answering, asked: CompletionRequest) -> None:
-        super().__init__(answering, asked.extras)
-        self._asked = asked
-        self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
-        self._shown = [0] * len(asked.replies)
-        self._prompts: list[_Prompt] = []
-
-    async def _opening(self) -> list[Chunk]:
-        self._prompts = await _echoed(self._answering, self._asked)
-        if not self._asked.echo:
-            return []
-        return [self._chunk(i, {"text": prompt.text}) for i, prompt in enumerate(self._prompts)]
-
-    def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
-        return usage(stats[:: self._asked.choices], stats)
-
-    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
-        asked, found = self._asked, []
-        tokens = [event for event in events if isinstance(event, Token)]
-        said = "".join(token.text for token in tokens)
-        self._shown[index] += len(said)
-        last = events[-1]
-        if isinstance(last, Finished):
-            said += last.reply.text[self._shown[index] :]
-        more: dict[str, Any] = extra(tokens, asked.extras)
-        if asked.logprobs is not None:
-            echoed = self._prompts[index].pieces if asked.echo else None
-            places, written = _places(events, echoed)
-            if places:
-                more["logprobs"] = self._shapes[index].of(places, written)
-        if asked.extras.origins and tokens:
-            more["localspec"] = origins(tokens)
-        known = scored(events) if asked.scores else None
-        if known is not None:
-            more["prompt_logprobs"] = known
-        if said or more.get("logprobs") or known or (tokens and more):
-            found.append(self._chunk(index, {"text": said}, **more))
-        if isinstance(last, Finished):
-            reason = REASONS[last.reply.finish_reason]
-            found.append(self._last_chunk(index, {"text": ""}, reason, last.reply))
-        return found

@@ -2,164 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.backend.answering import Answering
-from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
-from localspec.serve.http.body_budget import caller_of
+from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.http.errors import OpenAIShape
 from localspec.serve.http.sse import sse
-from localspec.serve.replies.answer_fields import answer_size, measurements, own
-from localspec.serve.replies.deltas import rounds
-from localspec.serve.requests.generation import Extras, made
+from localspec.serve.replies.answer_fields import measurements, own, tokens_of
+from localspec.serve.requests.generation import made
 from localspec.serve.requests.infill import InfillBody
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, post
+from localspec.serve.routes.endpoint import Endpoints, Received
+from localspec.serve.routes.replying import Answer, Asked, answered
 
 PATH = "/infill"
 SHAPE = OpenAIShape("input_prefix")
 """The shape of errors."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The path."""
-    return post(
-        service,
-        PATH,
-        Infills(service).answer,
-        "The text at a cursor, in llama-server's shape",
-        body=InfillBody,
-        answer=answers.Suggestion,
-        stream=True,
-        example=examples.INFILL,
+endpoints = Endpoints()
+
+
+@endpoints.post(PATH, answer=answers.Suggestion, stream=True, example=examples.INFILL)
+async def fill(received: Received[InfillBody]) -> Response:
+    """The text at a cursor, in llama-server's shape."""
+    return await answered(received, PATH, _read, InfillAnswer)
+
+
+class InfillAsked(Asked, frozen=True, kw_only=True):
+    """A request, read."""
+
+    fields: Sequence[str]
+    """Paths to the fields that are wanted of the answer; none: all."""
+    tokens: bool
+    """Whether the ids of tokens are wanted."""
+
+
+def _read(received: Received[InfillBody]) -> InfillAsked:
+    body = received.body
+    return InfillAsked(
+        replies=[made(body.request(received.service.settings))],
+        extras=body.wanted(received.given),
+        fields=body.response_fields or (),
+        tokens=body.return_tokens or False,
     )
 
 
-class Infills:
-    """The endpoint."""
+class InfillAnswer(Answer[InfillAsked]):
+    """The answer. As in llama-server, nothing follows the event of a stream that is the last."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    shape = SHAPE
 
-    async def answer(self, received: Received[InfillBody]) -> Response:
-        """Answer one request. A client that leaves ends its reply."""
-        service, request, body = self._service, received.http, received.body
-        asked = await received.apart(lambda: made(body.request(service.settings)))
-        extras = body.wanted(received.given)
-        answering = await service.answer(
-            caller_of(request.scope),
-            PATH,
-            body.model,
-            [asked],
-            strict=extras.strict,
-        )
-        shown = _Shown(answering, asked, body, extras)
-        if body.stream:
-            return StreamedAnswer(shown.parts(), service.settings.limits, shape=SHAPE)
-        return await while_connected(request, shown.whole())
-
-
-class _Shown:
-    """The answer to one request, whole or in parts."""
-
-    def __init__(
-        self, answering: Answering, asked: ReplyRequest, body: InfillBody, extras: Extras
-    ) -> None:
-        self._answering = answering
-        self._asked, self._body, self._extras = asked, body, extras
-
-    async def whole(self) -> Response:
-        """The answer in one piece."""
-        async with self._answering as answering:
-            prompt = await self._prompt()
-            found = await answering.replies()
-        ((events, reply),) = found
-        return await elsewhere(
-            answer_size(found), lambda: JSONAnswer(self._answer(prompt, events, reply))
-        )
-
-    def _answer(
-        self, prompt: dict[str, Any], events: Sequence[ReplyEvent], reply: Reply
-    ) -> dict[str, Any]:
-        tokens = [event.token for event in events if isinstance(event, Token)]
-        whole = self._last(events, reply, reply.text, tokens)
-        return _selected(whole | prompt, self._body.response_fields)
-
-    async def parts(self) -> AsyncIterator[bytes]:
-        """The events of a stream. As in llama-server, nothing follows the one that is the last.
-
-        Raises:
-            ApiError: there is no engine, or the reply failed.
-        """
-        sent, emitted = 0, 0
-        seen: list[ReplyEvent] = []
-        async with self._answering as answering:
-            prompt = await self._prompt()
-            async for _, events in answering:
-                found = b""
-                for part in rounds(events):
-                    seen += part
-                    tokens = [event for event in part if isinstance(event, Token)]
-                    emitted += len(tokens)
-                    last = part[-1]
-                    text = "".join(token.text for token in tokens)
-                    if isinstance(last, Finished):
-                        text += last.reply.text[sent + len(text) :]
-                    sent += len(text)
-                    if text or (tokens and self._body.return_tokens):
-                        found += sse(self._part(text, tokens, emitted))
-                    if isinstance(last, Finished):
-                        whole = self._last(seen, last.reply, "", []) | prompt
-                        found += sse(_selected(whole, self._body.response_fields))
-                if found:
-                    yield found
-
-    async def _prompt(self) -> dict[str, Any]:
+    def __init__(self, answering: Answering, asked: InfillAsked) -> None:
+        super().__init__(answering, asked)
+        self._prompt: dict[str, Any] = {}
         """The prompt as text, where it is asked for by name."""
-        if "prompt" not in (self._body.response_fields or ()):
-            return {}
-        return {"prompt": (await self._answering.tokenize(self._asked)).text}
+        self._sent = self._emitted = 0
+        """Characters and tokens of a stream so far."""
 
-    def _part(self, text: str, tokens: Sequence[Token], emitted: int) -> dict[str, Any]:
+    async def _begin(self) -> None:
+        if "prompt" in self._asked.fields:
+            (asked,) = self._asked.replies
+            self._prompt = {"prompt": (await self._answering.tokenize(asked)).text}
+
+    def _whole(self, found: Replies) -> dict[str, Any]:
+        ((events, reply),) = found
+        return self._last(events, reply, reply.text, tokens_of(events))
+
+    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
+        del index  # there is one reply
+        tokens, last = tokens_of(events), events[-1]
+        self._emitted += len(tokens)
+        text = "".join(token.text for token in tokens)
+        if isinstance(last, Finished):
+            text += last.reply.text[self._sent + len(text) :]
+        self._sent += len(text)
+        if text or (tokens and self._asked.tokens):
+            yield sse(self._part(text, tokens) | {"stop": False, "tokens_predicted": self._emitted})
+        if isinstance(last, Finished):
+            yield sse(self._last(self._told[0], last.reply, "", []))
+
+    def _part(self, text: str, tokens: Sequence[Token]) -> dict[str, Any]:
         return {
             "index": 0,
             "content": text,
-            "tokens": [token.token for token in tokens] if self._body.return_tokens else [],
-            "stop": False,
+            "tokens": [token.token for token in tokens] if self._asked.tokens else [],
             "id_slot": 0,
-            "tokens_predicted": emitted,
         }
 
     def _last(
-        self, events: Sequence[ReplyEvent], reply: Reply, text: str, tokens: Sequence[int]
+        self, events: Sequence[ReplyEvent], reply: Reply, text: str, tokens: Sequence[Token]
     ) -> dict[str, Any]:
-        """The fields of the whole answer, with this text and these tokens of it."""
-        stats = reply.stats
-        return {
-            "index": 0,
-            "content": text,
-            "tokens": [*tokens] if self._body.return_tokens else [],
-            "id_slot": 0,
+        """The fields of the whole answer that are wanted, with this text and these tokens of it."""
+        stats, (asked,) = reply.stats, self._asked.replies
+        whole = self._part(text, tokens) | {
             "stop": True,
-            "model": self._answering.record.model,
+            "model": self._model,
             "tokens_predicted": stats.emitted,
             "tokens_evaluated": stats.prompt_tokens,
-            "generation_settings": _settings(self._asked, reply),
+            "generation_settings": _settings(asked, reply),
             "has_new_line": "\n" in reply.text,
             "truncated": False,
             "stop_type": _stop_type(reply),
             "stopping_word": reply.stop_text or "",
             "tokens_cached": stats.prompt_tokens + stats.emitted,
-            "localspec": own(events, reply, self._extras),
+            "localspec": own(events, reply, self._asked.extras),
             **measurements(stats),
+            **self._prompt,
         }
+        return _selected(whole, self._asked.fields)
 
 
 def _stop_type(reply: Reply) -> str:
@@ -189,7 +144,7 @@ def _settings(asked: ReplyRequest, reply: Reply) -> dict[str, Any]:
     }
 
 
-def _selected(answer: Mapping[str, Any], paths: Sequence[str] | None) -> dict[str, Any]:
+def _selected(answer: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
     """The fields of an answer that ``response_fields`` names, such as ``timings/prompt_n``; all
     without it.
     """

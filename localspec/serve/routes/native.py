@@ -15,13 +15,12 @@ connection. Empty lines mean nothing; they keep the connection open.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core import codec
 from localspec.core.errors import RemoteError, UsageError
@@ -34,16 +33,13 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (
     JSONAnswer,
     StreamedAnswer,
-    elsewhere,
-    read_body,
+    read_body_as,
     while_connected,
 )
 from localspec.serve.http.body_budget import caller_of
-from localspec.serve.http.errors import ApiError, bad_request
-from localspec.serve.http.json_body import parse
-from localspec.serve.http.settings import ServeSettings
+from localspec.serve.http.errors import ApiError, OpenAIShape, bad_request
 from localspec.serve.routes import examples
-from localspec.serve.routes.endpoint import get, post_untyped
+from localspec.serve.routes.endpoint import Endpoints
 
 PREFIX = "/localspec"
 PATH = f"{PREFIX}/reply"
@@ -54,78 +50,60 @@ _ID = 0
 T = TypeVar("T")
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The paths."""
-    own = Native(service)
-    return [
-        *get(f"{PREFIX}/info", own.info, "What is loaded, in full"),
-        *post_untyped(
-            PATH,
-            own.reply,
-            "A reply as the engine protocol has it, one message a line",
-            example=examples.NATIVE,
-            media_type=MEDIA_TYPE,
-        ),
-        *post_untyped(
-            f"{PREFIX}/examine",
-            own.examine,
-            "Probabilities at one place of a reply, as the engine protocol has them",
-            example=examples.EXAMINE,
-            media_type=MEDIA_TYPE,
-        ),
-    ]
+endpoints = Endpoints()
 
 
-class NativeShape:
+class NativeShape(OpenAIShape):
     """Errors at these paths: OpenAI's body, and a message of the protocol in a stream."""
-
-    def body(self, error: ApiError) -> dict[str, Any]:
-        """The JSON of an answer that is an error."""
-        return error.body
 
     def event(self, error: ApiError) -> bytes:
         """The end of a stream that fails after it has begun."""
         return protocol.encode(FailedEvent.of(_ID, RemoteError(error.message)))
 
 
-SHAPE = NativeShape()
+SHAPE = NativeShape(None)
 
 
-class Native:
-    """The paths."""
+@endpoints.get(f"{PREFIX}/info")
+async def info(service: Service, request: Request) -> Response:
+    """What is loaded, in full.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    It is loaded first if nothing is.
+    """
+    found = await while_connected(request, service.slot.load())
+    return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(found))})
 
-    async def info(self, request: Request) -> Response:
-        """Describes the loaded pair; loads it first if there is none."""
-        info = await while_connected(request, self._service.slot.load())
-        return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(info))})
 
-    async def reply(self, request: Request) -> Response:
-        """Answer one request, line by line."""
-        service = self._service
-        raw = await read_body(request, service.settings.limits)
-        asked = _limited(await elsewhere(len(raw), lambda: _reply_of(raw)), service.settings)
-        answering = await service.answer(caller_of(request.scope), PATH, None, [asked])
-        return StreamedAnswer(
-            _lines(answering),
-            service.settings.limits,
-            shape=SHAPE,
-            media_type=MEDIA_TYPE,
-            comment=b"\n",
-        )
+@endpoints.post_unread(PATH, example=examples.NATIVE, media_type=MEDIA_TYPE)
+async def reply(service: Service, request: Request) -> Response:
+    """A reply as the engine protocol has it, one message a line."""
+    settings = service.settings
 
-    async def examine(self, request: Request) -> Response:
-        """Probabilities at one place of a reply."""
-        service = self._service
-        raw = await read_body(request, service.settings.limits)
-        command = await elsewhere(len(raw), lambda: _examine_of(raw))
-        work = service.examine(
-            caller_of(request.scope), command.request, command.tokens, command.rival
-        )
-        found = await while_connected(request, work)
-        return Response(protocol.encode(ExaminedEvent(_ID, found)), media_type=MEDIA_TYPE)
+    def read(given: dict[str, Any], _: int) -> ReplyRequest:
+        asked = _without_files(_decoded(ReplyRequest, given, "request"))
+        return dataclasses.replace(asked, max_tokens=settings.most_tokens(asked.max_tokens))
+
+    asked = await read_body_as(request, settings.limits, read)
+    answering = await service.answer(caller_of(request.scope), PATH, None, [asked])
+    return StreamedAnswer(
+        _lines(answering), settings.limits, failed=SHAPE.event, media_type=MEDIA_TYPE, comment=b"\n"
+    )
+
+
+@endpoints.post_unread(f"{PREFIX}/examine", example=examples.EXAMINE, media_type=MEDIA_TYPE)
+async def examine(service: Service, request: Request) -> Response:
+    """Probabilities at one place of a reply, as the engine protocol has them."""
+
+    def read(given: dict[str, Any], _: int) -> ExamineCommand:
+        command = _decoded(ExamineCommand, {**given, "id": _ID}, "examine")
+        _without_files(command.request)
+        return command
+
+    asked = await read_body_as(request, service.settings.limits, read)
+    caller = caller_of(request.scope)
+    work = service.examine(caller, asked.request, asked.tokens, asked.rival)
+    found = await while_connected(request, work)
+    return Response(protocol.encode(ExaminedEvent(_ID, found)), media_type=MEDIA_TYPE)
 
 
 async def _lines(answering: Answering) -> AsyncIterator[bytes]:
@@ -135,16 +113,16 @@ async def _lines(answering: Answering) -> AsyncIterator[bytes]:
             yield protocol.encode(ReplyEvents(_ID, tuple(events)))
 
 
-def _reply_of(raw: bytes) -> ReplyRequest:
-    data = parse(raw)
-    return _without_files(_read(lambda: codec.decode(ReplyRequest, data, "request")))
+def _decoded(kind: type[T], given: dict[str, Any], name: str) -> T:
+    """The value of a type that a body holds.
 
-
-def _examine_of(raw: bytes) -> ExamineCommand:
-    data = parse(raw)
-    command = _read(lambda: codec.decode(ExamineCommand, {**data, "id": _ID}, "examine"))
-    _without_files(command.request)
-    return command
+    Raises:
+        ApiError: there is none.
+    """
+    try:
+        return codec.decode(kind, given, name)
+    except (codec.CodecError, UsageError) as error:
+        raise bad_request(str(error)) from None
 
 
 def _without_files(request: ReplyRequest) -> ReplyRequest:
@@ -158,27 +136,6 @@ def _without_files(request: ReplyRequest) -> ReplyRequest:
             "a server opens no file that a client names in `path`: send its bytes in `data`"
         )
     return request
-
-
-def _limited(request: ReplyRequest, settings: ServeSettings) -> ReplyRequest:
-    """The request with as many tokens as the server gives at most."""
-    most = settings.max_tokens
-    if most is None:
-        return request
-    asked = request.max_tokens
-    return dataclasses.replace(request, max_tokens=most if asked is None else min(most, asked))
-
-
-def _read(decode: Callable[[], T]) -> T:
-    """The value in a body.
-
-    Raises:
-        ApiError: there is none.
-    """
-    try:
-        return decode()
-    except (codec.CodecError, UsageError) as error:
-        raise bad_request(str(error)) from None
 
 
 def _shown(info: ModelInfo) -> ModelInfo:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
-from starlette.responses import Response
-
-from localspec.core.events import Finished, Reply, ReplyEvent, ReplyFormat, Token
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.events import Finished, Reply, ReplyEvent, ReplyFormat
 from localspec.grammar.reply_parts import (
     CallArguments,
     CallBegin,
@@ -23,15 +19,13 @@ from localspec.grammar.reply_parts import (
     merged,
 )
 from localspec.grammar.reply_reader import ReplyReader
-from localspec.serve.backend.answering import Answering
-from localspec.serve.http.bodies import JSONAnswer, elsewhere
+from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.sse import dumps
-from localspec.serve.replies.answer_fields import REASONS, answer_size, measurements, own
-from localspec.serve.replies.deltas import rounds
+from localspec.serve.replies.answer_fields import REASONS, measurements, own, tokens_of
 from localspec.serve.replies.logprob_shapes import chat_logprobs
-from localspec.serve.requests.generation import Extras
 from localspec.serve.requests.offered_tools import OfferedTools
+from localspec.serve.routes.replying import Answer, Asked
 
 MEDIA_TYPE = "application/x-ndjson"
 FILLER = b" "
@@ -68,65 +62,48 @@ Said = Callable[[str, str, list[dict[str, Any]]], dict[str, Any]]
 """The fields of an answer that have its text, thinking and calls."""
 
 
-class OllamaRequest(Struct, frozen=True):
-    """A request, read."""
+class OllamaAsked(Asked, frozen=True, kw_only=True):
+    """A request, read; without a reply, the model is to be loaded, or unloaded."""
 
-    reply: ReplyRequest | None
-    """None: the model is to be loaded, or unloaded."""
+    model: str | None
+    """The name in the request, which the answer repeats."""
     tools: OfferedTools
     said: Said
     logprobs: bool
     thinks: bool
     """Whether thinking was asked for."""
-    extras: Extras
 
 
-class Answer:
+class OllamaAnswer(Answer[OllamaAsked]):
     """The answer to one request."""
 
-    def __init__(self, answering: Answering, asked: OllamaRequest, model: str | None) -> None:
-        """``model`` is the name in the request, which the answer repeats."""
-        self._answering = answering
-        self._asked = asked
-        self._model = model
+    shape, media_type, filler = OLLAMA, MEDIA_TYPE, FILLER
+
+    def __init__(self, answering: Answering, asked: OllamaAsked) -> None:
+        super().__init__(answering, asked)
         self._reader = ReplyReader(asked.tools.tools)
         self._calls: list[WholeCall] = []
         self._ready = 0.0
         """Clock when the engine took the request."""
         self._thinks_never = False
         """Whether the chat template has no thinking, as far as is known."""
-        self._seen: list[ReplyEvent] = []
-        """The events of a stream so far."""
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """The bytes of the stream; each item has all lines that are there."""
-        async with self._answering as answering:
-            self._ready = time.monotonic()
-            async for _, events in answering:
-                yield b"".join(line(one) for part in rounds(events) for one in self._lines(part))
+    async def _begin(self) -> None:
+        self._ready = time.monotonic()
 
-    async def whole(self) -> Response:
-        """The answer in one piece."""
-        async with self._answering as answering:
-            self._ready = time.monotonic()
-            found = await answering.replies()
+    def _whole(self, found: Replies) -> dict[str, Any]:
         ((events, reply),) = found
-        return await elsewhere(answer_size(found), lambda: JSONAnswer(self._answer(events, reply)))
-
-    def _answer(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         text, thinking, calls = self._divided(events)
         return self._head(text, thinking, calls, events) | self._end(events, reply)
 
-    def _lines(self, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
-        self._seen += events
+    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
+        del index  # there is one reply
         text, thinking, calls = self._divided(events)
-        found = []
-        if text or thinking or calls or (self._asked.logprobs and _tokens(events)):
-            found.append(self._head(text, thinking, calls, events) | {"done": False})
+        if text or thinking or calls or (self._asked.logprobs and tokens_of(events)):
+            yield line(self._head(text, thinking, calls, events) | {"done": False})
         last = events[-1]
         if isinstance(last, Finished):
-            found.append(self._head("", "", [], ()) | self._end(self._seen, last.reply))
-        return found
+            yield line(self._head("", "", [], ()) | self._end(self._told[0], last.reply))
 
     def _divided(self, events: Sequence[ReplyEvent]) -> tuple[str, str, list[dict[str, Any]]]:
         """Text, thinking and whole calls of some events."""
@@ -163,12 +140,12 @@ class Answer:
         self, text: str, thinking: str, calls: list[dict[str, Any]], events: Sequence[ReplyEvent]
     ) -> dict[str, Any]:
         found = {
-            "model": self._model or self._answering.record.model,
+            "model": self._asked.model or self._model,
             "created_at": stamp(),
             **self._asked.said(text, thinking, calls),
         }
         if self._asked.logprobs and events:
-            found["logprobs"] = chat_logprobs(_tokens(events))["content"]
+            found["logprobs"] = chat_logprobs(tokens_of(events))["content"]
         return found
 
     def _end(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
@@ -190,10 +167,6 @@ class Answer:
             **measurements(stats),
             "localspec": said,
         }
-
-
-def _tokens(events: Sequence[ReplyEvent]) -> list[Token]:
-    return [event for event in events if isinstance(event, Token)]
 
 
 def nanoseconds(given: float) -> int:

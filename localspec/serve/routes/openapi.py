@@ -4,6 +4,7 @@ fuzzers. It is made of the endpoints, and of the types that read their requests.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,10 +14,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from localspec import __version__
+from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.typed import Fields
 from localspec.serve.routes.answers import Event
-from localspec.serve.routes.endpoint import Endpoint, Operation, get
+from localspec.serve.routes.endpoint import Endpoint, Endpoints, Operation
 
 PATH = "/openapi.json"
 _FAILURES = {
@@ -33,36 +35,25 @@ _FAILURES = {
 }
 
 
-def routes(others: Iterable[BaseRoute], root: str = "") -> list[BaseRoute]:
-    """The endpoint; ``others`` are all that it describes besides itself, ``root`` the path in front
-    of theirs.
-    """
-    page = Page(others, root)
-    own = get(PATH, page.answer, "This description")
-    page.describe(own)
-    return own
+def routes(service: Service, others: Iterable[BaseRoute]) -> list[BaseRoute]:
+    """The endpoint, which describes ``others`` and itself."""
+    endpoints, described = Endpoints(), [*others]
 
+    @functools.cache
+    def page() -> dict[str, Any]:
+        """The description, which is the same for every model and address."""
+        root = service.settings.root_path
+        return description(described) | ({"servers": [{"url": root}]} if root else {})
 
-class Page:
-    """The endpoint."""
-
-    def __init__(self, described: Iterable[BaseRoute], root: str) -> None:
-        self._endpoints = [*described]
-        self._root = root
-        self._description: dict[str, Any] | None = None
-
-    def describe(self, more: Iterable[BaseRoute]) -> None:
-        """Describe further endpoints."""
-        self._endpoints += more
-
-    async def answer(self, request: Request) -> Response:
-        """The whole description; it is the same for every model and address."""
+    @endpoints.get(PATH)
+    async def openapi(_: Service, request: Request) -> Response:
+        """This description."""
         del request
-        if self._description is None:
-            self._description = description(self._endpoints)
-            if self._root:
-                self._description["servers"] = [{"url": self._root}]
-        return JSONAnswer(self._description)
+        return JSONAnswer(page())
+
+    own = endpoints.routes(service)
+    described += own
+    return own
 
 
 def description(routes: Iterable[BaseRoute]) -> dict[str, Any]:

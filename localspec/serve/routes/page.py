@@ -11,12 +11,11 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.core.safe_text import safe_text
 from localspec.serve.backend.service import Service
-from localspec.serve.routes.endpoint import get
+from localspec.serve.routes.endpoint import Endpoints
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
@@ -39,63 +38,60 @@ _STYLE = (
 )
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The page."""
-    return get("/", Page(service).answer, "Whether the server answers, and what it runs", None)
+endpoints = Endpoints()
 
 
-class Page:
-    """The page."""
+@endpoints.get("/", answer=None)
+async def answer(service: Service, request: Request) -> Response:
+    """Whether the server answers, and what it runs.
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    A page for browsers, a line for other programs.
+    """
+    if "text/html" not in request.headers.get("accept", ""):
+        return PlainTextResponse("localspec is running\n", headers={"Vary": "Accept"})
+    return HTMLResponse(_page(service, _base(request, service)), headers=_HEADERS)
 
-    async def answer(self, request: Request) -> Response:
-        """Answer a browser with the page, and other programs with a line."""
-        if "text/html" not in request.headers.get("accept", ""):
-            return PlainTextResponse("localspec is running\n", headers={"Vary": "Accept"})
-        return HTMLResponse(self._page(_base(request, self._service)), headers=_HEADERS)
 
-    def _page(self, base: str) -> str:
-        name = self._service.models.present
-        root = self._service.settings.root_path
-        rows = "".join(f"<tr><th>{_text(k)}<td>{_text(v)}" for k, v in self._facts())
-        links = "".join(
-            f'<li><a href="{_text(root)}/{path}">/{path}</a>: {about}' for path, about in _LINKS
-        )
-        programs = "".join(
-            f"<h3>{_text(program)}</h3><pre>{_text(lines)}</pre>"
-            for program, lines in programs_of(base, name, key=bool(self._service.settings.keys))
-        )
-        return (
-            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>localspec</title>'
-            f"<style>{_STYLE}</style><h1>localspec {_text(__version__)}</h1>"
-            f"<table>{rows}</table><ul>{links}</ul><h2>Programs</h2>{programs}"
-        )
+def _page(service: Service, base: str) -> str:
+    name, root = service.models.present, service.settings.root_path
+    rows = "".join(f"<tr><th>{_text(k)}<td>{_text(v)}" for k, v in _facts(service))
+    links = "".join(
+        f'<li><a href="{_text(root)}/{path}">/{path}</a>: {about}' for path, about in _LINKS
+    )
+    programs = "".join(
+        f"<h3>{_text(program)}</h3><pre>{_text(lines)}</pre>"
+        for program, lines in programs_of(base, name, key=bool(service.settings.keys))
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>localspec</title>'
+        f"<style>{_STYLE}</style><h1>localspec {_text(__version__)}</h1>"
+        f"<table>{rows}</table><ul>{links}</ul><h2>Programs</h2>{programs}"
+    )
 
-    def _facts(self) -> Iterable[tuple[str, str]]:
-        """What runs: names of files without their folders, and no text of any request."""
-        service, info = self._service, self._service.slot.info
-        yield "model", service.models.present
-        if info is None:
-            yield "state", "loading" if service.slot.loading else "not loaded"
-            return
-        draft = info.draft.replace("\\", "/").rpartition("/")[2] if info.draft else "none"
-        yield "draft model", draft
-        yield "drafters", ", ".join(info.drafters) or "none"
-        reason = info.speculation.reason
-        yield "drafting", info.speculation.state + (f": {reason}" if reason else "")
-        yield "context", f"{info.context} tokens, {info.parallel} replies at a time"
-        yield "computes on", info.backend
-        metrics = service.metrics
-        if metrics.decode_seconds > 0:
-            speed = metrics.timed / metrics.decode_seconds
-            guesses = "no guess was checked yet"
-            if metrics.verified:
-                guesses = f"{metrics.accepted / metrics.verified:.0%} of the guesses right"
-            said = f"{metrics.emitted} tokens, {speed:.0f} a second, {guesses}"
-            yield "so far", said
-        yield "running", f"{service.running} replies"
+
+def _facts(service: Service) -> Iterable[tuple[str, str]]:
+    """What runs: names of files without their folders, and no text of any request."""
+    info = service.slot.info
+    yield "model", service.models.present
+    if info is None:
+        yield "state", "loading" if service.slot.loading else "not loaded"
+        return
+    draft = info.draft.replace("\\", "/").rpartition("/")[2] if info.draft else "none"
+    yield "draft model", draft
+    yield "drafters", ", ".join(info.drafters) or "none"
+    reason = info.speculation.reason
+    yield "drafting", info.speculation.state + (f": {reason}" if reason else "")
+    yield "context", f"{info.context} tokens, {info.parallel} replies at a time"
+    yield "computes on", info.backend
+    metrics = service.metrics
+    if metrics.decode_seconds > 0:
+        speed = metrics.timed / metrics.decode_seconds
+        guesses = "no guess was checked yet"
+        if metrics.verified:
+            guesses = f"{metrics.accepted / metrics.verified:.0%} of the guesses right"
+        said = f"{metrics.emitted} tokens, {speed:.0f} a second, {guesses}"
+        yield "so far", said
+    yield "running", f"{service.running} replies"
 
 
 def programs_of(base: str, model: str, *, key: bool) -> list[tuple[str, str]]:

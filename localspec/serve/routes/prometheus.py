@@ -8,33 +8,24 @@ from collections.abc import Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute
 
 from localspec.serve.backend.metrics import Histogram, Metrics
 from localspec.serve.backend.service import Service
-from localspec.serve.routes.endpoint import get
+from localspec.serve.routes.endpoint import Endpoints
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _Row = tuple[str, str, str, float]
 """Kind, name, help, value."""
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoint."""
-    page = MetricsPage(service)
-    return get("/metrics", page.answer, "Counters in the form of Prometheus", None)
+endpoints = Endpoints()
 
 
-class MetricsPage:
-    """The endpoint."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def answer(self, request: Request) -> Response:
-        """All counters."""
-        del request
-        return PlainTextResponse(page(self._service), media_type=MEDIA_TYPE)
+@endpoints.get("/metrics", answer=None)
+async def metrics(service: Service, request: Request) -> Response:
+    """Counters in the form of Prometheus."""
+    del request
+    return PlainTextResponse(page(service), media_type=MEDIA_TYPE)
 
 
 def page(service: Service) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec import __version__
 from localspec.core import settings_schema as schema
@@ -19,91 +18,79 @@ from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
 from localspec.serve.routes.answers import Anything
-from localspec.serve.routes.endpoint import get
+from localspec.serve.routes.endpoint import Endpoints
+
+endpoints = Endpoints()
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    props, slots = Props(service), Slots(service)
-    return [
-        *get("/props", props.answer, "The server and its defaults, as llama.cpp has them"),
-        *get("/slots", slots.answer, "The replies that run, as llama.cpp has them", list[Anything]),
-    ]
+@endpoints.get("/props")
+async def props(service: Service, request: Request) -> Response:
+    """The server and its defaults, as llama.cpp has them.
 
-
-class Props:
-    """The endpoint."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def answer(self, request: Request) -> Response:
-        """Describe the server and the defaults of requests; names no file."""
-        del request
-        service, info = self._service, self._service.slot.info
-        sampling = service.settings.sampling
-        defaults: dict[str, Any] = {
-            spec.name: getattr(sampling, spec.name) for spec in schema.of(Scope.SAMPLING)
+    No file is named.
+    """
+    del request
+    info, sampling = service.slot.info, service.settings.sampling
+    defaults: dict[str, Any] = {
+        spec.name: getattr(sampling, spec.name) for spec in schema.of(Scope.SAMPLING)
+    }
+    return JSONAnswer(
+        {
+            "default_generation_settings": {
+                "n_ctx": info.context if info is not None else None,
+                "params": defaults | {"n_predict": service.settings.max_tokens or -1},
+            },
+            "total_slots": service.parallel,
+            "model_alias": service.models.present,
+            "modalities": {
+                "vision": info is not None and info.sees,
+                "audio": info is not None and info.hears,
+            },
+            "build_info": f"localspec {__version__}",
+            "is_sleeping": info is None and not service.slot.loading,
+            "localspec": {
+                "backend": info.backend if info is not None else None,
+                "drafters": list(info.drafters) if info is not None else [],
+                "strict": bool(info is not None and info.strict),
+            },
         }
-        return JSONAnswer(
+    )
+
+
+@endpoints.get("/slots", answer=list[Anything])
+async def slots(service: Service, request: Request) -> Response:
+    """The replies that run, as llama.cpp has them.
+
+    One object for each that can run at a time, none while no model is loaded; no text and no caller
+    is told.
+
+    Raises:
+        ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
+    """
+    info, running = service.slot.info, service.replies_running()
+    found = [] if info is None else _slots(info, running)
+    if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in found):
+        raise ApiError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "no slot is free",
+            code="no_slot",
+            retry_after=RETRY_SECONDS,
+        )
+    return JSONAnswer(found)
+
+
+def _slots(info: ModelInfo, running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for number in range(info.parallel):
+        reply = running[number] if number < len(running) else None
+        found.append(
             {
-                "default_generation_settings": {
-                    "n_ctx": info.context if info is not None else None,
-                    "params": defaults | {"n_predict": service.settings.max_tokens or -1},
-                },
-                "total_slots": service.parallel,
-                "model_alias": service.models.present,
-                "modalities": {
-                    "vision": info is not None and info.sees,
-                    "audio": info is not None and info.hears,
-                },
-                "build_info": f"localspec {__version__}",
-                "is_sleeping": info is None and not service.slot.loading,
-                "localspec": {
-                    "backend": info.backend if info is not None else None,
-                    "drafters": list(info.drafters) if info is not None else [],
-                    "strict": bool(info is not None and info.strict),
-                },
+                "id": number,
+                "n_ctx": info.context,
+                "speculative": info.speculation.state != "off",
+                "is_processing": reply is not None,
+                "n_past": reply.context_used if reply is not None else 0,
+                "n_decoded": reply.emitted if reply is not None else 0,
             }
         )
-
-
-class Slots:
-    """The endpoint."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def answer(self, request: Request) -> Response:
-        """One object for each reply that can run at a time; tells no text and no caller. Empty
-        while no model is loaded.
-
-        Raises:
-            ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
-        """
-        info, running = self._service.slot.info, self._service.replies_running()
-        slots = [] if info is None else self._described(info, running)
-        if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in slots):
-            raise ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "no slot is free",
-                code="no_slot",
-                retry_after=RETRY_SECONDS,
-            )
-        return JSONAnswer(slots)
-
-    def _described(self, info: ModelInfo, running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
-        slots: list[dict[str, Any]] = []
-        for number in range(info.parallel):
-            reply = running[number] if number < len(running) else None
-            slots.append(
-                {
-                    "id": number,
-                    "n_ctx": info.context,
-                    "speculative": info.speculation.state != "off",
-                    "is_processing": reply is not None,
-                    "n_past": reply.context_used if reply is not None else 0,
-                    "n_decoded": reply.emitted if reply is not None else 0,
-                }
-            )
-        return slots
+    return found

@@ -8,14 +8,13 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import bad_request
-from localspec.serve.http.typed import Body, Foreign
+from localspec.serve.http.typed import NOT_NULL, Body, Foreign, any_of
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.replies.logprob_shapes import whole
 from localspec.serve.requests.chat import ConversationBody
@@ -24,7 +23,7 @@ from localspec.serve.requests.completion import TokenId
 from localspec.serve.requests.foreign_fields import OF_PROMPTS
 from localspec.serve.requests.generation import made
 from localspec.serve.routes import answers, examples
-from localspec.serve.routes.endpoint import Received, get, post
+from localspec.serve.routes.endpoint import Endpoints, Received
 
 _TOKEN_BYTES = 16
 """Of an answer, for each token."""
@@ -39,12 +38,7 @@ class TemplateBody(ConversationBody, kw_only=True):
 class TokenizeBody(TemplateBody, kw_only=True):
     """A text (``content`` or ``prompt``) or a conversation to split."""
 
-    also: ClassVar[dict[str, Any]] = {
-        "anyOf": [
-            {"required": [n], "properties": {n: {"not": {"type": "null"}}}}
-            for n in ("content", "prompt", "messages")
-        ]
-    }
+    also: ClassVar[dict[str, Any]] = any_of("content", "prompt", "messages", **NOT_NULL)
 
     messages: ChatMessages | None = None  # type: ignore[assignment] # may be left out here
     content: str | None = None
@@ -82,106 +76,67 @@ class DetokenizeBody(Body, kw_only=True):
     tokens: Annotated[list[TokenId], Meta(extra={REFUSAL: "must be an array of token ids"})]
 
 
-def routes(service: Service) -> list[BaseRoute]:
-    """The endpoints."""
-    tokens = Tokens(service)
-    return [
-        *post(
-            service,
-            "/tokenize",
-            tokens.tokenize,
-            "The tokens of a text or conversation",
-            body=TokenizeBody,
-            answer=answers.Tokens,
-            example=examples.TOKENIZE,
-        ),
-        *post(
-            service,
-            "/detokenize",
-            tokens.detokenize,
-            "The text of tokens",
-            body=DetokenizeBody,
-            answer=answers.Text,
-            example=examples.DETOKENIZE,
-        ),
-        *get("/tokenizer_info", tokens.about, "The tokens that begin and end a text"),
-        *post(
-            service,
-            "/apply-template",
-            tokens.apply_template,
-            "The prompt of a conversation",
-            body=TemplateBody,
-            answer=answers.Prompt,
-            example=examples.TEMPLATE,
-        ),
-    ]
+endpoints = Endpoints()
 
 
-class Tokens:
-    """The endpoints."""
+@endpoints.post("/tokenize", answer=answers.Tokens, example=examples.TOKENIZE)
+async def tokenize(received: Received[TokenizeBody]) -> Response:
+    """The tokens of a text or conversation."""
+    body, service = received.body, received.service
+    found = await _ask(
+        received,
+        await received.apart(lambda: _asked(body, received.given)),
+        special=body.parse_special is not False,
+        bos=body.bos,
+    )
+    info = service.slot.info
+    head = {} if info is None else {"max_model_len": info.context}
+    size = _TOKEN_BYTES * len(found.tokens)
+    return await elsewhere(size, lambda: JSONAnswer(body.answer(found) | head))
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    async def tokenize(self, received: Received[TokenizeBody]) -> Response:
-        """Token ids of a text or of a conversation."""
-        body = received.body
-        found = await self._ask(
-            received.http,
-            body.model,
-            await received.apart(lambda: self._asked(body, received.given)),
-            special=body.parse_special is not False,
-            bos=body.bos,
-        )
-        info = self._service.slot.info
-        head = {} if info is None else {"max_model_len": info.context}
-        size = _TOKEN_BYTES * len(found.tokens)
-        return await elsewhere(size, lambda: JSONAnswer(body.answer(found) | head))
+def _asked(body: TokenizeBody, given: dict[str, Any]) -> ReplyRequest:
+    tools = body.offered(given)  # which a text has no use for
+    if body.messages is not None:
+        return made(body.request(tools))
+    text = body.prompt if body.content is None else body.content
+    if text is None:
+        raise bad_request("content is missing: the text to split", "content")
+    return made({"prompt": text})
 
-    async def about(self, request: Request) -> Response:
-        """The tokens that begin and end a text, for clients that split texts by this server."""
-        await self._ask(request, None, made({"prompt": "."}))  # has the model loaded
-        info = self._service.slot.info
-        known = (info.bos, info.eos) if info is not None else ("", "")
-        bos, eos = (text or None for text in known)
-        return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
-    async def detokenize(self, received: Received[DetokenizeBody]) -> Response:
-        """The text of token ids."""
-        body = received.body
-        asked = await received.apart(lambda: made({"prompt_tokens": tuple(body.tokens)}))
-        found = await self._ask(received.http, body.model, asked)
-        return JSONAnswer({"content": found.text, "prompt": found.text})
+@endpoints.get("/tokenizer_info")
+async def tokenizer_info(service: Service, request: Request) -> Response:
+    """The tokens that begin and end a text."""
+    work = service.tokenize(caller_of(request.scope), None, made({"prompt": "."}))
+    await while_connected(request, work)  # has the model loaded
+    info = service.slot.info
+    known = (info.bos, info.eos) if info is not None else ("", "")
+    bos, eos = (text or None for text in known)
+    return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
-    async def apply_template(self, received: Received[TemplateBody]) -> Response:
-        """The prompt of a conversation as text."""
-        body = received.body
-        given = received.given
-        asked = await received.apart(lambda: made(body.request(body.offered(given))))
-        found = await self._ask(received.http, received.body.model, asked)
-        return JSONAnswer({"prompt": found.text})
 
-    def _asked(self, body: TokenizeBody, given: dict[str, Any]) -> ReplyRequest:
-        tools = body.offered(given)  # which a text has no use for
-        if body.messages is not None:
-            return made(body.request(tools))
-        text = body.prompt if body.content is None else body.content
-        if text is None:
-            raise bad_request("content is missing: the text to split", "content")
-        return made({"prompt": text})
+@endpoints.post("/detokenize", answer=answers.Text, example=examples.DETOKENIZE)
+async def detokenize(received: Received[DetokenizeBody]) -> Response:
+    """The text of tokens."""
+    tokens = received.body.tokens
+    asked = await received.apart(lambda: made({"prompt_tokens": tuple(tokens)}))
+    found = await _ask(received, asked)
+    return JSONAnswer({"content": found.text, "prompt": found.text})
 
-    async def _ask(
-        self,
-        request: Request,
-        model: str | None,
-        asked: ReplyRequest,
-        *,
-        special: bool = True,
-        bos: bool = True,
-    ) -> Tokenized:
-        caller = caller_of(request.scope)
-        work = self._service.tokenize(caller, model, asked, special=special, bos=bos)
-        return await while_connected(request, work)
+
+@endpoints.post("/apply-template", answer=answers.Prompt, example=examples.TEMPLATE)
+async def apply_template(received: Received[TemplateBody]) -> Response:
+    """The prompt of a conversation."""
+    body, given = received.body, received.given
+    asked = await received.apart(lambda: made(body.request(body.offered(given))))
+    found = await _ask(received, asked)
+    return JSONAnswer({"prompt": found.text})
+
+
+async def _ask(received: Received[Any], asked: ReplyRequest, **how: bool) -> Tokenized:
+    work = received.service.tokenize(received.caller, received.body.model, asked, **how)
+    return await while_connected(received.http, work)
 
 
 def _piece(text: str) -> str | list[int]:

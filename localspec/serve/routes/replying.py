@@ -1,0 +1,177 @@
+"""How routes answer with replies: a request is read, the engine is asked, and its events become the
+shape of an API, whole or as they come.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from localspec.core.events import Notice, ReplyEvent, Round, Token
+from localspec.core.reply_request import ReplyRequest
+from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
+from localspec.serve.http.sse import COMMENT, EVENTS
+from localspec.serve.replies.answer_fields import answer_size
+from localspec.serve.requests.generation import Extras, GenerationBody
+from localspec.serve.routes.endpoint import Received
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a request asks for."""
+
+    replies: Sequence[ReplyRequest]
+    extras: Extras
+
+
+A = TypeVar("A", bound=Asked)
+B = TypeVar("B", bound=GenerationBody)
+
+
+class Answer(ABC, Generic[A]):
+    """The answer to one request, in the shape of an API."""
+
+    shape: ErrorShape = OPENAI
+    """Of an error that ends a stream."""
+    media_type = EVENTS
+    """Of a stream."""
+    filler = COMMENT
+    """Bytes that a reader of the stream skips, to keep the connection open."""
+
+    def __init__(self, answering: Answering, asked: A) -> None:
+        self._answering = answering
+        self._asked = asked
+        self._told: defaultdict[int, list[ReplyEvent]] = defaultdict(list)
+        """Of each reply in a stream, the events that `own` has to say at its end."""
+        self._kept = (Notice, Token) if asked.extras.origins else (Notice,)
+
+    @property
+    def _model(self) -> str:
+        """The name of the model that answers, once the engine has taken the request."""
+        return self._answering.record.model
+
+    async def _begin(self) -> None:
+        """Ask the engine, which has taken the request, for what the answer has besides replies."""
+
+    def _opening(self) -> bytes:
+        """What a stream has before the replies."""
+        return b""
+
+    @abstractmethod
+    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[bytes]:
+        """What a stream has for the next events of a reply, those of one round."""
+
+    @abstractmethod
+    def _whole(self, found: Replies) -> dict[str, Any]:
+        """The JSON of the answer in one piece. May run in a thread."""
+
+    def _size(self, found: Replies) -> int:
+        """Bytes, about, of what `_whole` makes."""
+        return answer_size(found)
+
+    def failed(self, error: ApiError) -> bytes:
+        """The end of a stream that fails after it has begun."""
+        return self.shape.event(error)
+
+    async def in_one_piece(self) -> Response:
+        """The answer, when all replies have ended.
+
+        Raises:
+            ApiError: there is no engine, or a reply failed.
+        """
+        async with self._answering as answering:
+            await self._begin()
+            found = await answering.replies()
+        return await elsewhere(self._size(found), lambda: JSONAnswer(self._whole(found)))
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The bytes of a stream; each item has all that is there.
+
+        Raises:
+            ApiError: there is no engine, or a reply failed.
+        """
+        last = b""
+        async with self._answering as answering:
+            await self._begin()
+            if opening := self._opening():
+                yield opening
+            async for index, events in answering:
+                self._told[index] += [event for event in events if isinstance(event, self._kept)]
+                pieces: list[bytes] = []
+                for part in rounds(events):
+                    pieces += self._pieces(index, part)
+                last = b"".join(pieces)
+                if last and not answering.over:
+                    yield last
+        yield last  # the engine does not wait until the client has read it
+
+
+async def answered(
+    received: Received[B],
+    path: str,
+    read: Callable[[Received[B]], A],
+    answer: Callable[[Answering, A], Answer[A]],
+) -> Response:
+    """The answer to a request: the engine is asked for what ``read`` makes of it, and its replies
+    become an ``answer``.
+
+    Raises:
+        ApiError: it is invalid, there is no engine, or a reply failed.
+        GoneError: the client left.
+    """
+    asked = await received.apart(lambda: read(received))
+    answering = await ask(received, path, asked)
+    return await send(received, answer(answering, asked), stream=received.body.stream)
+
+
+async def ask(received: Received[Any], path: str, asked: Asked) -> Answering:
+    """The replies to a request, not begun; ``path`` is what the log calls it by.
+
+    Raises:
+        ApiError: as `Service.answer`.
+    """
+    return await received.service.answer(
+        received.caller,
+        path,
+        received.body.model,
+        asked.replies,
+        strict=asked.extras.strict,
+    )
+
+
+async def send(received: Received[Any], answer: Answer[Any], *, stream: bool | None) -> Response:
+    """The answer, as it comes or in one piece.
+
+    Raises:
+        ApiError: there is no engine, or a reply failed.
+        GoneError: the client left.
+    """
+    if stream:
+        return StreamedAnswer(
+            answer.parts(),
+            received.service.settings.limits,
+            failed=answer.failed,
+            media_type=answer.media_type,
+            comment=answer.filler,
+        )
+    return await while_connected(received.http, answer.in_one_piece())
+
+
+def rounds(events: Sequence[ReplyEvent]) -> Iterator[list[ReplyEvent]]:
+    """The events of each round in a batch. Those of a round that goes on in the next batch come
+    without waiting for it.
+    """
+    part: list[ReplyEvent] = []
+    for event in events:
+        part.append(event)
+        if isinstance(event, Round):
+            yield part
+            part = []
+    if part:
+        yield part
