@@ -9,16 +9,12 @@ not printed.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import faulthandler
 import io
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -46,13 +42,13 @@ def contain() -> None:
     """
     if not contained() or sys.platform != "linux" or _record is not None:
         return
-    from localspec.cli.supervisor import PASSED_AS, WATCHED, Record, Supervisor
+    from localspec.cli.supervisor import WATCHED, Record, Supervisor
 
     record = Record()
     sys.stdout.flush()
     sys.stderr.flush()
     native, native_in = os.pipe()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*WATCHED, *interrupt.PASSED_AS.values()})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     parent = os.getpid()
     child = os.fork()
@@ -61,7 +57,7 @@ def contain() -> None:
         # Without the interpreter's own end, which takes time: nothing of it was used.
         os._exit(Supervisor(child, native, record).wait())
     os.close(native)
-    _take_what_is_passed_on(PASSED_AS)
+    interrupt.expect_passed_on()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     _die_with(parent)
     _divert(native_in)
@@ -73,17 +69,6 @@ def _share(record: Record) -> None:
     _record = record
     record.share()
     activity.doing("starting llama.cpp")
-
-
-def _passed_on(number: int, _other: int, _frame: FrameType | None) -> None:
-    interrupt.passed_on(number)
-
-
-def _take_what_is_passed_on(passed_as: Mapping[int, int]) -> None:
-    """Handle the signals that the parent passes on, until the interpreter ends."""
-    for number, other in passed_as.items():
-        signal.signal(other, partial(_passed_on, number))
-        atexit.register(signal.signal, other, signal.SIG_IGN)
 
 
 def _die_with(parent: int) -> None:

@@ -23,24 +23,52 @@ _SAME_S = 0.1
 """Seconds within which a second signal is the first one: some programs send theirs to a process
 and to its group.
 """
+PASSED_AS: dict[int, int] = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
+"""The signals by which a supervising parent passes on those that it was sent, which may have been
+sent to the group, and so to this process too."""
 _PASSED_ON_S = 5.0
-"""Seconds within which a signal that is passed on is one that came by itself. The process that
-passes it on may have to wait for a processor that long.
-"""
+"""Seconds after a signal within which the same one, passed on, is not another one: the parent may
+have to wait for a processor that long."""
 _came: dict[int, float] = {}
 """When each signal came by itself last."""
 _passing: set[int] = set()
 """Signals that were passed on and are about to come."""
+_supervised = False
+"""Whether a parent passes signals on."""
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
 def exit_code(code: int) -> int:
-    """143 instead of 130 if SIGTERM was the interruption; other codes stay."""
-    return _TERMINATED if code == _INTERRUPTED and _terminated else code
+    """143 instead of 130 if SIGTERM was the interruption; other codes stay.
+
+    After an interruption the same signal, passed on late, does not end the interpreter in its last
+    steps, where it has no handlers any more.
+    """
+    if code != _INTERRUPTED:
+        return code
+    if _supervised:
+        number = signal.SIGTERM if _terminated else signal.SIGINT
+        signal.signal(PASSED_AS[number], signal.SIG_IGN)
+    return _TERMINATED if _terminated else code
+
+
+def expect_passed_on() -> None:
+    """A supervising parent passes signals on from now on.
+
+    SIGTERM's is handled once SIGTERM itself is: before, it ends this process in the middle of
+    native code, too.
+    """
+    global _supervised  # noqa: PLW0603 - a process has one parent
+    _supervised = True
+    _handle_passed_on(signal.SIGINT)
+
+
+def _handle_passed_on(number: int) -> None:
+    signal.signal(PASSED_AS[number], lambda _number, _frame: passed_on(number))
 
 
 def passed_on(number: int) -> None:
-    """Do what a signal does that another process has passed on, but where it came by itself."""
+    """Do what a signal does that the parent has passed on, unless it came by itself just before."""
     if time.monotonic() - _came.get(number, -math.inf) > _PASSED_ON_S:
         _passing.add(number)
         os.kill(os.getpid(), number)
@@ -126,6 +154,8 @@ class CtrlC:
         """Install the handlers."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._handle)
+            if _supervised:
+                _handle_passed_on(number)
         return self
 
     def __exit__(self, *_: object) -> None:

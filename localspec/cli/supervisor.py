@@ -12,14 +12,13 @@ import threading
 import time
 from pathlib import Path
 
+from localspec.cli.interrupt import PASSED_AS
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""
-PASSED_AS: dict[int, int] = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
-"""Signals that are passed on as others: the child may have had these, sent to the group."""
 _OURS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE}
 """Signals that end a process on request; any other death is a crash."""
 _TAIL = 1 << 16
@@ -99,6 +98,7 @@ class Supervisor:
         self._reader.join(_DRAIN_S)
         native = self._tail.decode("utf-8", "replace")
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        number = next((n for n, passed in PASSED_AS.items() if passed == number), number)
         doing, line_open = self._record.last()
         logged = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG) if number else ""
         what = crash.explain(number, doing, native, logged) if number else "ended"

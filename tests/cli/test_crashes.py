@@ -278,6 +278,31 @@ def test_a_signal_to_the_group_and_passed_on_is_one_interrupt(files: Files, tmp_
     assert json.loads(out)["finish_reason"] == "interrupt"
 
 
+FORKING = """
+import os, sys, time
+
+def fork(real=os.fork):
+    os.kill(os.getpid(), {number})
+    child = real()
+    if not child:
+        time.sleep(0.3)  # the parent passes the signal on meanwhile
+    return child
+
+os.fork = fork
+sys.argv = ["localspec", "show", "/nowhere.gguf"]
+from localspec.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_a_signal_between_the_fork_and_its_handlers_is_no_crash(number: int, code: int) -> None:
+    asked = [sys.executable, "-c", FORKING.format(number=int(number))]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert "crash" not in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "bench"])
 def test_ctrl_c_prints_what_was_measured_as_json(
