@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from localspec.chats import pictures
-from localspec.chats.calls import SavedCall, reply_messages
+from localspec.chats.calls import Said, SavedCall, request_messages
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
 from localspec.core import units
@@ -325,35 +323,13 @@ class Conversation:
         return next(replies, None)
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages of the next request.
-
-        Chat templates require alternating roles, so a question without a reply is joined with
-        the next one. A question whose reply failed is left out until it is asked again.
-        """
+        """The messages of the next request."""
         return _messages(self.system, self.turns)
 
 
 def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, ...]:
-    messages = [Message("system", system)] if system else []
-    before: list[str] = []
-    all_turns = list(turns)
-    for turn, answer in zip_longest(all_turns, all_turns[1:]):
-        if turn is None or not turn.text:
-            continue
-        failed = answer is not None and answer.end == "failed" and not answer.text
-        if failed and turn.role == "user":
-            continue  # a question that is too long, for example, would fail every later request
-        if turn.role == "assistant" and turn.calls_at is not None:
-            said = reply_messages(turn.text, turn.calls, turn.calls_at)
-            messages += said
-            before = [said[-1].content] if said else before
-        elif messages and messages[-1].role == turn.role:
-            before.append(turn.text)
-            messages[-1] = pictures.message(turn.role, "\n\n".join(before))
-        else:
-            before = [turn.text]
-            messages.append(pictures.message(turn.role, turn.text))
-    return tuple(messages)
+    said = (Said(turn.role, turn.text, turn.end, turn.calls, turn.calls_at) for turn in turns)
+    return request_messages(system, said)
 
 
 def _recipe(turn: ChatTurn, saved: SavedRecipe, before: Iterable[ChatTurn]) -> ReplyRecipe | None:
