@@ -42,13 +42,20 @@ _EXPORT = "; /export FILE keeps it"
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Behind:
-    """A message that waits for a command sent before it."""
+    """A message that waits for a command sent before it, or for the files that it names."""
 
     chat: OpenChat
     """Where it was sent, or the chat that a command before it has shown since."""
     text: str
+    """With its files, once they are read."""
+    edited: ChatTurn | None
+    """The question that it takes the place of."""
     moves: bool = True
-    """Whether commands that show another chat take it there."""
+    """Whether commands that show another chat take it there: not where reading its files takes a
+    while, in which later commands may be carried out.
+    """
+    read: bool = True
+    """Whether its files are read; before, it is not listed."""
 
 
 class Session:
@@ -72,7 +79,7 @@ class Session:
         self.chat.recorder.on_notice = self._tell_of_saving
         self.chat.recorder.on_notice_of = self._tell_of_chat
         self.behind: list[Behind] = []
-        """Messages that wait for commands sent before them."""
+        """Messages that are not in the queue of their chat yet."""
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
@@ -220,7 +227,7 @@ class Session:
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        here = [waiting for waiting in self.behind if waiting.chat is self.chat]
+        here = self._behind_here
         if not here:
             shown = self.chat.conversation.last
             text = self.chat.take_back()
@@ -233,7 +240,11 @@ class Session:
     @property
     def queue(self) -> list[str]:
         """Messages of the chat that is shown that were sent and not asked yet."""
-        return [*self.chat.queue, *(one.text for one in self.behind if one.chat is self.chat)]
+        return [*self.chat.queue, *(one.text for one in self._behind_here)]
+
+    @property
+    def _behind_here(self) -> list[Behind]:
+        return [one for one in self.behind if one.read and one.chat is self.chat]
 
     def _changed(self, done: bool, chat: OpenChat | None = None) -> bool:
         if done and chat in (None, self.chat):
