@@ -70,7 +70,7 @@ class Preview(Lines):
 class ChatsScreen(PickerScreen[Opened | None]):
     """Choose a saved chat; a hit of the search opens at its message."""
 
-    BINDINGS = keymap.CHATS
+    BINDINGS = keymap.of_screen("chats")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's type
 
     def __init__(self, archive: ChatArchive, current: str, query: str = "") -> None:

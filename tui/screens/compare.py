@@ -38,7 +38,7 @@ class VerdictBar(Bar):
 class CompareScreen(SizedScreen[None], ModalScreen[None]):
     """Shows a comparison while it is made."""
 
-    BINDINGS = keymap.COMPARE
+    BINDINGS = keymap.of_screen("compare")
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (100, "-beside")]  # noqa: RUF012 - Textual's type
 
     def __init__(self, comparison: ReplyComparison, verifier: str) -> None:

@@ -37,7 +37,7 @@ _REST_SECONDS = 0.3
 class ModelsScreen(PickerScreen[Picked | None]):
     """Choose a target, or with Tab a draft for the present one."""
 
-    BINDINGS = keymap.MODELS
+    BINDINGS = keymap.of_screen("models")
 
     def __init__(
         self, options: Options | None, info: ModelInfo | None, query: str = "", *, drafts: bool

@@ -67,7 +67,7 @@ class PlainPicker(PickerScreen[ScreenResultType]):
 class RowPicker(PlainPicker[int | None]):
     """Choose one of some rows of two columns; returns its place."""
 
-    BINDINGS = keymap.ROWS
+    BINDINGS = keymap.of_screen("rows")
 
     def __init__(self, title: str, rows: Sequence[tuple[str, str]], at: int) -> None:
         """``at`` is the row that the cursor is on first."""
@@ -103,7 +103,7 @@ _NONE = "no presets yet; /preset save NAME saves the present settings as one"
 class PresetsScreen(PlainPicker[Preset | None]):
     """Choose a preset; returns it."""
 
-    BINDINGS = keymap.PRESETS
+    BINDINGS = keymap.of_screen("presets")
 
     def __init__(self, presets: Sequence[Preset]) -> None:
         super().__init__(
@@ -149,7 +149,7 @@ _REST_S = 0.1
 class ThemesScreen(PlainPicker[str | None]):
     """Choose a theme; returns its name, None for the one before."""
 
-    BINDINGS = keymap.THEMES
+    BINDINGS = keymap.of_screen("themes")
 
     def __init__(self, present: str, preview: Callable[[str], None]) -> None:
         """``preview`` shows the application in a theme."""

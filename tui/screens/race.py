@@ -118,7 +118,7 @@ class Side(Vertical):
 class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     """Shows a race while it is made, then what to do next."""
 
-    BINDINGS = keymap.RACE
+    BINDINGS = keymap.of_screen("race")
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (70, "-beside")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (_HIGH, "-high")]  # noqa: RUF012 - Textual's type
 

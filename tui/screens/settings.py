@@ -50,7 +50,7 @@ class SettingRows(VerticalScroll, inherit_bindings=False):
 class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
     """Shows, changes and saves settings; returns the change, and the file where it was saved."""
 
-    BINDINGS = keymap.SETTINGS
+    BINDINGS = keymap.of_screen("settings")
     AUTO_FOCUS = "Input"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (_WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
