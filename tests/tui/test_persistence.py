@@ -677,7 +677,7 @@ async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
     async with chat(Script("Fine."), recorder=recorder) as c:
         await c.ask("First")
         never = asyncio.Event()
-        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: never.wait())
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "mcp", lambda _: never.wait())
         await c.type("/mcp on slow")
         await c.type("kept")
         await c.type("taken back")
@@ -696,7 +696,7 @@ async def test_a_message_behind_a_slow_command_changes_the_question_edited_when_
     async with chat(Script("One."), Script("Two."), Script("Three.")) as c:
         await c.ask("one")
         question, over = c.session.chat.questions[0], asyncio.Event()
-        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: over.wait())
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "mcp", lambda _: over.wait())
         await c.type("/mcp on slow")
         if edits == "since":
             await c.type("two")
@@ -724,7 +724,7 @@ async def test_a_message_behind_a_slow_command_goes_where_it_was_sent_or_a_comma
     async with chat(Script("First."), Script("Fine.")) as c:
         await c.ask("one")
         over = asyncio.Event()
-        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: over.wait())
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "mcp", lambda _: over.wait())
         await c.type("/mcp on slow")
         if switches:
             await c.type("/new")

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
-from textual.screen import Screen
 from textual.worker import Worker
 
 from localspec.core.files import defects
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
-from tui.controllers.status import Feedback
+from tui.controllers.desk import Desk
 from tui.input.attachments import AttachError, Draft, NoFileError, read
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.open_chat import OpenChat
-from tui.session.session import Behind, Session
-from tui.widgets.chat_log import ChatLog
-from tui.widgets.composer import Composer
+from tui.session.session import Behind
 
 Action = Callable[[Value], Awaitable[None] | None]
 _SHOW_CHATS = ("new", "open", "chats", "resume", "import", "close", "delete", "undo")
@@ -33,18 +29,13 @@ class CommandRunner:
 
     def __init__(
         self,
-        screen: Screen[Any],
-        session: Session,
-        feedback: Feedback,
-        composer: Composer,
-        log: ChatLog,
-        *,
+        desk: Desk,
         branches: BranchController,
         files: AttachedFiles,
         actions: Mapping[str, Action],
     ) -> None:
-        self._screen, self._session, self._feedback = screen, session, feedback
-        self._composer, self._log = composer, log
+        self._screen, self._session, self._feedback = desk.screen, desk.session, desk.feedback
+        self._composer, self._log = desk.widgets.composer, desk.widgets.log
         self._branches, self._actions, self._files = branches, actions, files
         self._queue: asyncio.Queue[Callable[[], None] | Command] = asyncio.Queue()
         self._worker: Worker[None] | None = None

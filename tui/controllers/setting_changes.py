@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from textual.screen import Screen
 
 from localspec.config import allow_tools, edit, presets
 from localspec.config import settings as config
@@ -18,10 +15,9 @@ from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
+from tui.controllers.desk import Desk
 from tui.controllers.models import ModelChooser
-from tui.controllers.status import Feedback
 from tui.input import setting_fields
-from tui.session.session import Session
 from tui.session.settings import Settings
 
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
@@ -31,11 +27,9 @@ _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers",
 class SettingsController:
     """Lists and changes settings, loading the model again where they need it."""
 
-    def __init__(
-        self, screen: Screen[Any], session: Session, feedback: Feedback, models: ModelChooser
-    ) -> None:
-        self._screen, self._session = screen, session
-        self._feedback, self._models = feedback, models
+    def __init__(self, desk: Desk, models: ModelChooser) -> None:
+        self._screen, self._session = desk.screen, desk.session
+        self._feedback, self._models = desk.feedback, models
 
     def _values(self) -> dict[str, Saved]:
         return setting_fields.values(self._session.settings, self._session.engine.options)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -16,10 +17,10 @@ from textual.timer import Timer
 
 from localspec.core.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
+from tui.controllers.desk import ChatWidgets, Desk
 from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
-from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.input.attachments import names_files
 from tui.input.completion import wants_chats
@@ -65,27 +66,11 @@ class ChatScreen(DrawnAheadScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]  # noqa: RUF012 - as below
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high"), (TALL, "-tall")]  # noqa: RUF012 - Textual's own type
 
+    @dataclass
     class CannotStart(Message):
         """The first load failed."""
 
-        def __init__(self, error: LocalspecError) -> None:
-            super().__init__()
-            self.error = error
-
-    class ExpertChosen(Message):
-        """The user has chosen all figures for the bottom line, or those in everyday words."""
-
-        def __init__(self, expert: bool) -> None:
-            super().__init__()
-            self.expert = expert
-
-    class Copied(Message):
-        """The user copies a text; ``what`` names it."""
-
-        def __init__(self, text: str, what: str) -> None:
-            super().__init__()
-            self.text = text
-            self.what = what
+        error: LocalspecError
 
     def __init__(
         self,
@@ -116,29 +101,14 @@ class ChatScreen(DrawnAheadScreen):
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         figures = (widgets.stats, widgets.strip, widgets.details)
-        self.status = StatusArea(
-            session,
-            figures,
-            verifier,
-            self._wake,
-            expert=expert,
-            on_expert=lambda expert: self.post_message(self.ExpertChosen(expert)),
-        )
+        self.status = StatusArea(session, figures, verifier, self._wake, expert=expert)
         self.paint_growth_of(widgets.log)
         self.transcript = Transcript(
             session, widgets.log, self._greeting.text, self._notified, self.painter
         )
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
-        self.actions = ChatActions(
-            self,
-            session,
-            widgets,
-            self.status,
-            self.transcript,
-            self.feedback,
-            rebound,
-            copy=lambda text, what: self.post_message(self.Copied(text, what)),
-        )
+        desk = Desk(self, session, widgets, self.transcript, self.feedback, rebound)
+        self.actions = ChatActions(desk, self.status)
 
     def compose(self) -> ComposeResult:
         """The widgets from top to bottom."""
@@ -294,12 +264,8 @@ class ChatScreen(DrawnAheadScreen):
 
     def does(self, binding: Binding) -> str:
         """What a key does now, in a word."""
-        leaves = binding.id == "chat.stop" and self.actions.leaves_edit
+        leaves = binding.id == "chat.stop" and self.actions.branches.editing
         return "Leave" if leaves else binding.description
-
-    def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
-        """The commands for the palette: name, help and callback."""
-        return self.actions.offers()
 
     def on_key(self, event: events.Key) -> None:
         """Typing goes to the composer, wherever the focus is."""
@@ -318,7 +284,7 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
-        self.actions.send(event.text, event.pasted, event.obeyed.set)
+        self.actions.runner.send(event.text, event.pasted, event.obeyed.set)
 
     @on(Composer.Changed)
     def _typed(self) -> None:

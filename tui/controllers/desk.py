@@ -1,10 +1,17 @@
-"""The widgets of the chat screen."""
+"""The widgets of the chat screen, and what its controllers share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from textual.screen import Screen
+
+from tui.controllers.status import Feedback
+from tui.controllers.transcript import Transcript
+from tui.input import keymap
+from tui.session.session import Session
 from tui.widgets.bars import Bar, FindBar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.calls import PermissionBar
 from tui.widgets.chat_log import ChatLog
@@ -58,3 +65,20 @@ class ChatWidgets:
         for widget in (*hidden, made.pull_bar, made.suggest_bar, made.attach_bar):
             widget.display = False
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the controllers of the chat screen work with."""
+
+    screen: Screen[Any]
+    session: Session
+    widgets: ChatWidgets
+    transcript: Transcript
+    feedback: Feedback
+    rebound: Mapping[str, str]
+    """Other keys by the ids of `keymap`."""
+
+    def key(self, name: str) -> str:
+        """The key with that id, as users write it."""
+        return keymap.key_of(name, self.rebound)
