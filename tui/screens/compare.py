@@ -69,7 +69,7 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         self._plain = self.query_one("TextFlow.plain", TextFlow)
         turn, recipe = self._comparison.turn, self._comparison.recipe
         self.query_one("TextFlow.drafted", TextFlow).add(
-            styled(turn.runs.since(len(plain(turn.text[: recipe.text_start]))))
+            styled(turn.runs.since(len(plain(turn.text[: recipe.how.said]))))
         )
         sides = (self._drafted_scroll, self._plain_scroll)
         for one, other in (sides, sides[::-1]):

@@ -13,7 +13,7 @@ from localspec.core import codec
 from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Stats, Token
-from tui.session.conversation import ChatTurn, SavedRecipe
+from tui.session.conversation import ChatTurn, How
 
 _FORMER = "plain_tokens_per_second"
 """Field of `Stats` that was saved once; it is derived now."""
@@ -47,18 +47,7 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
         saved["tokens"] = codec.encode(_tokens(tokens))
     recipe = turn.recipe
     if recipe is not None and recipe.tools is None:  # the tools may be others in a later session
-        first = recipe.messages[0]
-        system = first.content if first.role == "system" else None
-        how = SavedRecipe(
-            recipe.sampling,
-            recipe.max_tokens,
-            system,
-            recipe.start,
-            recipe.text_start,
-            recipe.grammar,
-            recipe.thinking,
-        )
-        saved["how"] = codec.encode(how)
+        saved["how"] = codec.encode(recipe.how)
     return saved
 
 
@@ -78,7 +67,7 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
         turn.tokens = _restored(tokens, turn.text)
-        turn.saved_recipe = _decoded(SavedRecipe, saved.get("how"))
+        turn.saved_how = _decoded(How, saved.get("how"))
     found, turn.calls_at = calls.saved(saved)
     turn.calls = list(found)
     at = sum(len(token.text) for token in turn.tokens)

@@ -275,9 +275,9 @@ class Session:
             LocalspecError: the engine failed.
         """
         recipe = turn.recipe
-        if recipe is None or index < recipe.start or self.engine.phase is not Phase.READY:
+        if recipe is None or index < recipe.how.start or self.engine.phase is not Phase.READY:
             return None
-        tokens = recipe.reply.tokens[: index - recipe.start + 1]
+        tokens = recipe.reply.tokens[: index - recipe.how.start + 1]
         return await examine(self.engine.client, recipe, tokens)
 
     def change(self, command: Command) -> str:

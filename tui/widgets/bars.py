@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual.app import ComposeResult
@@ -138,12 +139,11 @@ class SuggestBar(Static):
     _first = 0
     """Index of the completion that is listed first."""
 
+    @dataclass
     class Picked(Message):
         """A completion was clicked."""
 
-        def __init__(self, index: int) -> None:
-            super().__init__()
-            self.index = index
+        index: int
 
     def on_click(self, event: Click) -> None:
         """Pick the completion that is clicked."""
@@ -238,12 +238,11 @@ class FindInput(Input):
     class Left(Message):
         """The user leaves the search."""
 
+    @dataclass
     class Stepped(Message):
         """The user wants the hit before (-1) or after (1)."""
 
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
+        step: int
 
     def action_step(self, step: int) -> None:
         """Go to another hit."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rich.text import Text
@@ -31,39 +32,35 @@ class Composer(TextArea):
 
     BINDINGS = keymap.COMPOSER
 
+    @dataclass
     class Sent(Message):
         """The user sends a text."""
 
-        def __init__(self, text: str, pasted: tuple[str, ...]) -> None:
-            super().__init__()
-            self.text = text
-            self.pasted = pasted
-            """The parts of it that were pasted, and stood for by marks."""
-            self.obeyed = asyncio.Event()
-            """To be set once a command is carried out, or something else is on its way."""
+        text: str
+        pasted: tuple[str, ...]
+        """The parts of it that were pasted, and stood for by marks."""
+        obeyed: asyncio.Event = field(default_factory=asyncio.Event)
+        """To be set once a command is carried out, or something else is on its way."""
 
+    @dataclass
     class Suggested(Message):
         """The completions of the word that is typed have changed."""
 
-        def __init__(self, found: list[Completion], chosen: int | None) -> None:
-            super().__init__()
-            self.found = found
-            self.chosen = chosen
-            """Index of the completion that the arrow keys have selected."""
+        found: list[Completion]
+        chosen: int | None
+        """Index of the completion that the arrow keys have selected."""
 
+    @dataclass
     class Rejected(Message):
         """An action is not possible; the text is for the user."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
+    @dataclass
     class Paged(Message):
         """The user scrolls the conversation."""
 
-        def __init__(self, direction: int) -> None:
-            super().__init__()
-            self.direction = direction
+        direction: int
 
     def __init__(self) -> None:
         super().__init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from textual import events
@@ -28,13 +29,12 @@ _PIECE = 20_000
 class TextFlow(Lines):
     """Growing text; never parsed as markup."""
 
+    @dataclass
     class Pointed(Message):
         """A character was clicked."""
 
-        def __init__(self, position: int) -> None:
-            super().__init__()
-            self.position = position
-            """Index in the shown text."""
+        position: int
+        """Index in the shown text."""
 
     def __init__(self, classes: str) -> None:
         super().__init__(classes=classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.segment import Segment
 from textual import events
@@ -42,12 +43,11 @@ class Lines(Placed, Widget):
     }
     """
 
+    @dataclass
     class LinkClicked(Message):
         """A link was clicked."""
 
-        def __init__(self, href: str) -> None:
-            super().__init__()
-            self.href = href
+        href: str
 
     def __init__(self, entries: Iterable[Entry] = (), *, classes: str | None = None) -> None:
         super().__init__(classes=classes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -203,13 +204,12 @@ class ReplyView(Placed, Vertical):
     `sync` updates the visible form from the turn; the hidden one is updated when shown again.
     """
 
+    @dataclass
     class TokenClicked(Message):
         """A token of the coloured reply was clicked."""
 
-        def __init__(self, turn: ChatTurn, index: int) -> None:
-            super().__init__()
-            self.turn = turn
-            self.index = index
+        turn: ChatTurn
+        index: int
 
     def __init__(self, turn: ChatTurn, *, colours: bool) -> None:
         super().__init__()
