@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Mapping
 
 from textual.worker import Worker
@@ -25,7 +24,7 @@ _AS_TEXT = "; Enter again sends it as text"
 
 
 class CommandRunner:
-    """Takes what the composer sends; commands without an action change the session's settings."""
+    """Takes what the composer sends."""
 
     def __init__(
         self,
@@ -193,13 +192,5 @@ class CommandRunner:
     async def _carry_out(self, task: Callable[[], None] | Command) -> None:
         if not isinstance(task, Command):
             task()
-        elif (action := self._actions.get(task.name)) is None:
-            # A schema is tried out in another process first.
-            change = functools.partial(self._session.change, task)
-            slow = task.name == "schema"
-            self._session.tell(await asyncio.to_thread(change) if slow else change())
-            self._composer.placeholder = self._session.settings.invitation
-        else:
-            running = action(task.value)
-            if running is not None:
-                await running
+        elif (running := self._actions[task.name](task.value)) is not None:
+            await running

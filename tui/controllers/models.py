@@ -18,7 +18,7 @@ from localspec.core.errors import LocalspecError, ModelNotFoundError, Unsupporte
 from tui.controllers.desk import Desk
 from tui.render.text import plain
 from tui.session import status_text
-from tui.session.commands import Command, Value
+from tui.session.commands import Value
 from tui.session.engine_slot import Phase
 from tui.session.stats import speculation_text
 
@@ -160,7 +160,13 @@ class ModelChooser:
         elif value is None:
             self._session.tell(self._drafting())
         else:
-            self._session.tell(self._session.change(Command("draft", value)))
+            self._session.tell(self._switched(on=value is True))
+
+    def _switched(self, *, on: bool) -> str:
+        if not on and (why := self._session.engine.client.why_not_plain):
+            return why
+        self._session.settings.draft = on
+        return "drafting from now on" if on else "plain decoding from now on"
 
     def _drafting(self) -> str:
         session = self._session

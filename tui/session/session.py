@@ -9,13 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.errors import UsageError
 from localspec.core.events import Examination
 from localspec.engine.port import Engine
-from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.engine_slot import EngineSlot, Phase
@@ -280,66 +278,6 @@ class Session:
         tokens = recipe.reply.tokens[: index - recipe.how.start + 1]
         return await examine(self.engine.client, recipe, tokens)
 
-    def change(self, command: Command) -> str:
-        """Change how the next replies are requested; returns a line that confirms it."""
-        settings, value = self.settings, command.value
-        match command.name:
-            case "temp":
-                assert isinstance(value, float)
-                settings.sampling = dataclasses.replace(settings.sampling, temperature=value)
-                return f"temperature {value:g} from the next reply on"
-            case "seed":
-                settings.seed = value if isinstance(value, int) else None
-                return "a new seed each time" if value is None else f"seed {value} from now on"
-            case "draft":
-                return self._draft(on=bool(value))
-            case "think":
-                return self._think(str(value))
-            case "system":
-                return self._system(str(value))
-            case "schema":
-                return self._schema(str(value))
-        raise AssertionError(command)
-
-    def _draft(self, *, on: bool) -> str:
-        if not on and (why := self.engine.client.why_not_plain):
-            return why
-        self.settings.draft = on
-        return "drafting from now on" if on else "plain decoding from now on"
-
-    def _system(self, text: str) -> str:
-        if not text:
-            system = self.chat.conversation.system
-            if not system:
-                return "no system prompt; /system TEXT sets one"
-            return f"system prompt: {system}\n/system TEXT sets another, /system none has none"
-        self.chat.system(None if text == "none" else text)
-        return "no system prompt from now on" if text == "none" else "system prompt set"
-
-    def _think(self, text: str) -> str:
-        names = {None: "auto", True: "on", False: "off"}
-        if text:
-            self.settings.thinking = {name: switch for switch, name in names.items()}[text]
-        when = " from the next reply on" if text else ""
-        return f"thinking {names[self.settings.thinking]}{when}"
-
-    def _schema(self, text: str) -> str:
-        from localspec.grammar import reading  # not needed for the first picture
-
-        settings = self.settings
-        if not text:
-            if settings.grammar is None:
-                return "replies may be any text; /schema FILE asks for JSON that fits a schema"
-            return f"replies fit {settings.grammar_name}; /schema off ends that"
-        try:
-            settings.grammar = None if text == "off" else reading.schema(text)
-        except LocalspecError as error:
-            return str(error)
-        settings.grammar_name = "" if text == "off" else _brief(text)
-        if text == "off":
-            return "replies may be any text from the next one on"
-        return f"replies fit {settings.grammar_name} from the next one on"
-
     # -- which chat is shown -------------------------------------------------------------------
 
     def new(self) -> None:
@@ -428,8 +366,3 @@ class Session:
     def _notify(self, notification: Notification) -> None:
         self._notifications.append(notification)
         self._activity()
-
-
-def _brief(text: str) -> str:
-    """The name of a schema: that of its file, or what it is."""
-    return "a schema" if text.lstrip().startswith("{") else Path(text).name
