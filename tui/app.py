@@ -105,7 +105,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
-            self.session.meet()
+            self.session.meet(self.session.chat)
         self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
         self.session.tools.on_question = self._asked_for
         self.session.replies.titles.when = titles

@@ -11,15 +11,12 @@ from localspec.config import settings as config
 from localspec.config.presets import Preset
 from localspec.core.errors import LocalspecError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.options import Options
-from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
 from tui.controllers.desk import Desk
 from tui.controllers.models import ModelChooser
 from tui.input import setting_fields
-from tui.session.settings import Settings
 
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
 """Options that a preset may name in addition to the settings of the panel."""
@@ -209,8 +206,7 @@ class SettingsController:
         self._apply(replace(change, options={**change.options, **others}), said)
 
     async def _save_preset(self, name: str) -> None:
-        defaults = setting_fields.values(Settings(Sampling()), Options())
-        usual = defaults | config.settings()  # what a chat without the preset has
+        usual = setting_fields.defaults() | config.settings()  # what a chat without the preset has
         values: dict[str, Saved] = {
             key: value if value != usual[key] else None for key, value in self._values().items()
         }

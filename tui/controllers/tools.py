@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
 from localspec.tools import servers_file
@@ -104,7 +105,10 @@ class ToolController:
             return
         chosen = [server for server in box.servers if not name or server.spec.name == name]
         if not chosen:
-            await self._feedback.result(self._none(box, name))
+            try:
+                box.named(name)
+            except LocalspecError as error:
+                await self._feedback.note(str(error), error=True)
             return
         rows = [
             row
@@ -112,10 +116,6 @@ class ToolController:
             for row in _rows(box, server, self._session.tools, full=bool(name))
         ]
         await self._feedback.show_list("Servers: /mcp NAME, /mcp on NAME, /mcp off NAME", rows)
-
-    @staticmethod
-    async def _none(box: Toolbox, name: str) -> None:
-        box.named(name)
 
 
 def _standing(server: ServerProcess) -> str:

@@ -28,11 +28,7 @@ _REFRESHES_PER_SECOND = 16
 class VerdictBar(Bar):
     """The result so far, on as many lines as it takes."""
 
-    def show(self, text: Content) -> None:
-        """Show the result."""
-        if not text.is_same(self._shown):
-            self._shown = text
-            self.update(text)
+    GROWS = True
 
 
 class CompareScreen(SizedScreen[None], ModalScreen[None]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.core.errors import LocalspecError
@@ -13,13 +12,6 @@ from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.port import Engine, ReplyHandle
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn, ReplyRecipe
-
-
-async def examine(
-    engine: Engine, recipe: ReplyRecipe, tokens: Sequence[int], rival: int | None = None
-) -> Examination:
-    """The candidates at the last of ``tokens``, in a reply that starts with these tokens."""
-    return await engine.examine(recipe.request(draft=True), tokens, rival)
 
 
 @dataclass(slots=True)
@@ -72,7 +64,8 @@ class ReplyComparison:
         if self.divergence is not None and self._both_have(self.divergence):
             assert self.plain is not None
             known = self.plain.tokens[: self.divergence + 1]
-            self.examination = await examine(engine, recipe, known, drafted[self.divergence])
+            request, rival = recipe.request(draft=True), drafted[self.divergence]
+            self.examination = await engine.examine(request, known, rival)
         while not (self.left or self.speeds.complete):
             await self._time(engine)
 

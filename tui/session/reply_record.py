@@ -8,7 +8,6 @@ from typing import Any
 
 from localspec.chats import calls
 from localspec.chats.record import reply_details
-from localspec.chats.values import DRAFT, MODEL
 from localspec.core import codec
 from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError
@@ -55,10 +54,6 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     """Put saved details back into a turn; those of an unknown shape are ignored."""
     seed = saved.get("seed")
     turn.seed = seed if type(seed) is int else None
-    model = saved.get(MODEL)
-    turn.model = model if isinstance(model, str) else None
-    draft = saved.get(DRAFT)
-    turn.draft = draft if isinstance(draft, str) else None
     stats = saved.get("stats")
     if isinstance(stats, dict):
         stats = {name: value for name, value in stats.items() if name != _FORMER}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from localspec.core.errors import UsageError
 from localspec.core.events import Examination
 from localspec.engine.port import Engine
-from tui.session.comparison import ReplyComparison, examine
+from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.notifications import (
@@ -149,14 +149,10 @@ class Session:
         """
         chat = chat or self.chat
         chat.ask(text)
-        self._meet(chat)
+        self.meet(chat)
         self._activity()
 
-    def meet(self) -> None:
-        """Tell of other windows that have the chat that is shown."""
-        self._meet(self.chat)
-
-    def _meet(self, chat: OpenChat) -> None:
+    def meet(self, chat: OpenChat) -> None:
         """Tell of other windows that have a chat open, where it is saved."""
         if chat.recorder.saves and (line := self.presence.meet(chat.recorder.info.id)):
             self.tell_in(chat, line)
@@ -191,7 +187,7 @@ class Session:
         if self.replying or chat.waits or chat.conversation.last_reply is None:
             return False
         chat.ask(SUMMARIZE, summary=True)
-        self._meet(chat)
+        self.meet(chat)
         self._activity()
         return True
 
@@ -276,7 +272,7 @@ class Session:
         if recipe is None or index < recipe.how.start or self.engine.phase is not Phase.READY:
             return None
         tokens = recipe.reply.tokens[: index - recipe.how.start + 1]
-        return await examine(self.engine.client, recipe, tokens)
+        return await self.engine.client.examine(recipe.request(draft=True), tokens)
 
     # -- which chat is shown -------------------------------------------------------------------
 
@@ -305,7 +301,7 @@ class Session:
             chat.recorder.resume(loaded, chat.conversation)
             self.chats.add(chat)
         self.show(chat)
-        self._meet(chat)
+        self.meet(chat)
 
     def show(self, chat: OpenChat) -> None:
         """Show another open chat."""

@@ -25,13 +25,15 @@ from tui.session.token_runs import legend
 class Bar(Static):
     """Static text that is updated only where it changes."""
 
+    GROWS = False
+    """Whether its height may change with the text."""
+    _shown = Content("")
+
     def show(self, text: Content) -> None:
-        """Show text of the same height."""
+        """Show a text."""
         if not text.is_same(self._shown):
             self._shown = text
-            self.update(text, layout=False)
-
-    _shown = Content("")
+            self.update(text, layout=self.GROWS)
 
 
 _TITLE, _SYSTEM = 40, 30
