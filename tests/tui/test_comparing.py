@@ -238,7 +238,7 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         flow = c.app.screen.query_one(ReplyView).flow
         marked = [
             line.text[span.start : span.end]
-            for line in flow.lines
+            for line in flow.entries
             for span in line.content.spans
             if span.style == "reverse"
         ]
@@ -266,7 +266,7 @@ async def test_a_click_on_a_token_moves_the_cursor_there(chat):
         marks = [
             line.text[span.start : span.end]
             for view in c.app.screen.query(ReplyView)
-            for line in view.flow.lines
+            for line in view.flow.entries
             for span in line.content.spans
             if span.style == "reverse"
         ]

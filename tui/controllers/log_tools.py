@@ -16,11 +16,11 @@ from tui.controllers.desk import Desk
 from tui.render.lines import CodeBlock, codes, unfolded
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn
-from tui.widgets.calls import CallsView
+from tui.widgets.calls import FoldedText
 from tui.widgets.lines import Lines
-from tui.widgets.message import QuestionView, ReplyView, ThoughtView
+from tui.widgets.message import QuestionView, ReplyView
 
-Foldable = QuestionView | ThoughtView | CallsView
+Foldable = QuestionView | FoldedText
 
 
 @dataclass(frozen=True, slots=True)

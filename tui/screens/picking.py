@@ -22,15 +22,12 @@ from tui.widgets.key_bar import KeyBar
 T = TypeVar("T")
 
 
-class PlainPicker(PickerScreen[T | None], Generic[T]):
-    """The look of such a picker, and what Enter takes: one of ``shown``, the rows from top to
-    bottom.
-    """
+class PlainPicker(PickerScreen[T, T | None], Generic[T]):
+    """The look of such a picker; Enter takes one of ``shown``."""
 
     def __init__(self, title: str, search: str) -> None:
         super().__init__()
         self._title, self._search = title, search
-        self.shown: list[T] = []
 
     def compose(self) -> ComposeResult:
         """The title, a search and the list."""
@@ -63,9 +60,8 @@ class PlainPicker(PickerScreen[T | None], Generic[T]):
         self.after_keys(self._choose)
 
     def _choose(self) -> None:
-        at = self._list.highlighted
-        if at is not None and self._list.get_option_at_index(at).disabled is False:
-            self.dismiss(self.shown[at])
+        if (chosen := self.highlighted) is not None:
+            self.dismiss(chosen)
 
     def list_lines(self, lines: Sequence[Content], otherwise: str, at: int = 0) -> None:
         """Show lines, with the cursor on one of them, or say why there are none."""

@@ -241,10 +241,6 @@ class Conversation:
         """Whether there is no turn on any branch."""
         return not self._all
 
-    def clear(self) -> None:
-        """Drop all turns; the system prompt stays."""
-        self.load((), None)
-
     def load(self, turns: Iterable[ChatTurn], leaf: int | None) -> None:
         """Load the turns of a chat, parents first, and show the branch that ends in ``leaf``."""
         self._all.clear()

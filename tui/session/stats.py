@@ -96,7 +96,7 @@ def expert_lines(meter: Meter, setting: str, width: int, *, two: bool = False) -
     """
     figures = [*_reply(meter), *_model(meter, setting)]
     if meter.state is not None:
-        state = state_text(meter.state)
+        state = speculation_text(meter.state, brief_reason(meter.state))
         style = _BAD if meter.state.state == "off" else _QUIET
         figures.append(Figure(state, 0, style=style, second=True))
     if not two:
@@ -179,24 +179,13 @@ def brief_reason(speculation: Speculation) -> str:
     return reason if len(reason) <= LONGEST_BRIEF else reason[: LONGEST_BRIEF - 1].rstrip() + "…"
 
 
-def state_text(speculation: Speculation) -> str:
-    """The state of speculation with its brief reason."""
+def speculation_text(speculation: Speculation, reason: str | None = None) -> str:
+    """The state of speculation with its full reason, or another ``reason``."""
     if speculation.state == "on":
         return "drafting on"
     if speculation.state == "unknown":
-        return brief_reason(speculation)
-    return f"{speculation.state}: {brief_reason(speculation)}"
-
-
-def speculation_text(speculation: Speculation | None) -> str:
-    """The state of speculation with its full reason."""
-    if speculation is None:
-        return ""
-    if speculation.state == "on":
-        return "drafting on"
-    if speculation.state == "unknown":
-        return speculation.reason or "not reported"
-    return f"{speculation.state}: {speculation.reason or 'no reason given'}"
+        return reason or speculation.reason or "not reported"
+    return f"{speculation.state}: {reason or speculation.reason or 'no reason given'}"
 
 
 def size_text(size: int) -> str:

@@ -61,11 +61,6 @@ class ChatLog(Placed, VerticalScroll):
         self.anchor()
 
     @property
-    def hidden(self) -> int:
-        """Number of older messages that are not mounted."""
-        return self._first
-
-    @property
     def empty(self) -> bool:
         """Whether nothing is shown."""
         return not self._turns and not self._others

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 
 from tui.render.block_splitter import BlockSplitter
-from tui.render.lines import EMPTY, Entry, Line, lines_of
+from tui.render.lines import EMPTY, Entry, lines_of
 from tui.terminal.resources import Rests
 from tui.terminal.textual_private import Placed
 from tui.widgets.lines import Lines
@@ -61,11 +61,6 @@ class TextFlow(Lines):
         if lines >= len(self._entries):
             self._open = EMPTY
         self.remove_first(lines)
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """The lines that are shown."""
-        return tuple(entry for entry in self._entries if isinstance(entry, Line))
 
     def on_click(self, event: events.Click) -> None:
         """Report which character was clicked."""
