@@ -355,12 +355,15 @@ async def test_on_a_small_screen_answer_speeds_result_and_the_best_model_are_rea
 
 
 @pytest.mark.parametrize("error", [OutOfMemoryError("no room"), LocalspecError("disk is full")])
-async def test_a_race_that_is_not_possible_is_one_sentence(race, monkeypatch, error):
+async def test_a_race_that_is_not_possible_is_one_sentence(chat, machine, monkeypatch, error):
+    machine(Quiet)
+
     def fail(*_):
         raise error
 
     monkeypatch.setattr(module, "target_bytes", fail)
-    async with race(Quiet) as c:
+    async with chat() as c:
+        await c.pilot.press("f3")
         await c.sees(f"the race was not possible: {error}")
         await c.pilot.press("escape")
         await c.ready()
