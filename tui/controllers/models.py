@@ -289,13 +289,11 @@ class RaceController:
         self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
 
     async def _left(self, how: Left | None) -> None:
-        from tui.screens.race import Again, ListModels, TakeBest, Typed
+        from tui.screens.race import Again, ListModels, TakeBest
 
         if self._running is not None:
             self._running.cancel()
         match how:
-            case Typed(text):
-                self._desk.widgets.composer.insert(text)
             case TakeBest(offer) if offer.installed:
                 self._models.check_and_load({"model": offer.name, "draft": None})
             case TakeBest(offer):

@@ -308,7 +308,10 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
-        self._widgets.suggest_bar.show(event.found, event.chosen)
+        bar = self._widgets.suggest_bar
+        others = (part for part in self.children if part.display and part not in (bar, self._body))
+        room = self.size.height - sum(part.outer_size.height for part in others)
+        bar.show(event.found, event.chosen, room)  # in a low terminal too, the composer is seen
 
     @on(SuggestBar.Picked)
     def _suggestion_picked(self, event: SuggestBar.Picked) -> None:

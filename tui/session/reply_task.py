@@ -68,7 +68,7 @@ class ReplyTask:
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
-        self.titles = Titles(engine, chats, settings, tools, self._tell_of_title, activity)
+        self.titles = Titles(engine, chats, settings, tools, self._tell, activity)
         self.on_long_end: Callable[[OpenChat], None] = lambda _: None
         """Called where the work on a question ends that took longer than `LONG`."""
 
@@ -146,9 +146,6 @@ class ReplyTask:
         elif isinstance(notification, ReplyFailed | NoticeAdded):
             chat.missed.append(notification)
         self._activity()
-
-    def _tell_of_title(self, chat: OpenChat, line: str) -> None:
-        self._tell(chat, NoticeAdded(line))
 
     def _start(self, chat: OpenChat, pending: PendingReply, tasks: asyncio.TaskGroup) -> None:
         """Begin a reply."""

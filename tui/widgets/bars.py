@@ -138,8 +138,8 @@ class SuggestBar(Static):
     """Completions of the word that is typed."""
 
     _MOST = 6
-    _first = 0
-    """Index of the completion that is listed first."""
+    _listed = range(0)
+    """Indices of the completions that are listed."""
 
     @dataclass
     class Picked(Message):
@@ -149,28 +149,26 @@ class SuggestBar(Static):
 
     def on_click(self, event: Click) -> None:
         """Pick the completion that is clicked."""
-        if event.y < self._MOST:
-            self.post_message(self.Picked(self._first + event.y))
+        if event.y < len(self._listed):
+            self.post_message(self.Picked(self._listed[event.y]))
 
-    def show(self, found: list[Completion], chosen: int | None) -> None:
-        """List the completions around ``chosen``, which is marked."""
+    def show(self, found: list[Completion], chosen: int | None, room: int) -> None:
+        """List the completions around ``chosen``, which is marked, in at most ``room`` rows."""
         self.display = bool(found)
         width = max((len(f.text) for f in found), default=0) + 2
-        first = max(0, min((chosen or 0) - self._MOST // 2, len(found) - self._MOST))
-        self._first = first
+        most = min(self._MOST, room if len(found) <= room else max(1, room - 1))
+        first = max(0, min((chosen or 0) - most // 2, len(found) - most))
+        self._listed = range(len(found))[first : first + most]
         lines = [
             Content.assemble(
                 (plain(f.text).ljust(width), "reverse" if at == chosen else "$primary"),
                 (plain(f.help), "$quiet"),
             )
-            for at, f in list(enumerate(found))[first : first + self._MOST]
+            for at, f in [(at, found[at]) for at in self._listed]
         ]
-        if len(found) > self._MOST:
-            lines.append(
-                Content.styled(
-                    f"{first + 1} to {first + self._MOST} of {len(found)}, ↑ ↓", "$quiet"
-                )
-            )
+        if len(found) > most:
+            shown = f"{first + 1} to {first + most} of {len(found)}, ↑ ↓"
+            lines.append(Content.styled(shown, "$quiet"))
         self.update(Content("\n").join(lines))
 
 
