@@ -75,8 +75,8 @@ _COMPOSER = (
     _key("composer.complete", "tab", "complete", "complete a /command, argument or @file; indent"),
     _key("composer.undo", "ctrl+underscore,alt+z", "undo", "undo what was typed"),
     _key("composer.leave", "ctrl+d", "leave", "quit, in an empty composer"),
-    _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
-    _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),
+    _key("composer.page_up", "pageup", "screen.page(-1)", "scroll the conversation up"),
+    _key("composer.page_down", "pagedown", "screen.page(1)", "scroll the conversation down"),
 )
 _COPY_OR_QUIT = replace(
     _key(

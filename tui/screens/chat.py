@@ -257,6 +257,14 @@ class ChatScreen(DrawnAheadScreen):
         """Carry out a key of `keymap.CHAT`."""
         await self.actions.press(name, *arguments)
 
+    def action_page(self, step: int) -> None:
+        """Scroll the conversation by a page."""
+        log = self._widgets.log
+        if step < 0:
+            log.scroll_page_up()
+        else:
+            log.scroll_page_down()
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Show keys only where they do something."""
         self._keyed_phase = self.session.engine.phase
@@ -320,13 +328,6 @@ class ChatScreen(DrawnAheadScreen):
     @on(Composer.Rejected)
     def _rejected(self, event: Composer.Rejected) -> None:
         self.feedback.hint(event.text)
-
-    @on(Composer.Paged)
-    def _paged(self, event: Composer.Paged) -> None:
-        if event.direction < 0:
-            self._widgets.log.scroll_page_up()
-        else:
-            self._widgets.log.scroll_page_down()
 
     @on(FindInput.Changed)
     def _searched(self, event: FindInput.Changed) -> None:

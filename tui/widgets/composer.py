@@ -56,12 +56,6 @@ class Composer(TextArea):
 
         text: str
 
-    @dataclass
-    class Paged(Message):
-        """The user scrolls the conversation."""
-
-        direction: int
-
     def __init__(self) -> None:
         super().__init__(
             tab_behavior="focus",
@@ -306,14 +300,6 @@ class Composer(TextArea):
         self._chosen = (before + step) % len(self._completions)
         self.post_message(self.Suggested(self._completions, self._chosen))
         return True
-
-    def action_page_up(self) -> None:
-        """Scroll the conversation up."""
-        self.post_message(self.Paged(-1))
-
-    def action_page_down(self) -> None:
-        """Scroll the conversation down."""
-        self.post_message(self.Paged(1))
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up, select a completion, take back a queued message, or recall an earlier one."""

@@ -78,7 +78,7 @@ class TokenBar(Bar):
             (place, "$quiet"),
             (_quoted(token.text), "bold"),
             "  ",
-            (kind.label, kind.style),
+            (kind.labels[0], kind.style),
             (f"  {rest}", "$quiet"),
         )
 
