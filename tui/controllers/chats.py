@@ -76,7 +76,8 @@ class ChatSwitcher:
         self._restore_typed()
 
     def close(self) -> None:
-        """Close this chat; it stays in the list of chats."""
+        """Close this chat; it stays in the list of chats. Up brings back what was typed in it."""
+        self._composer.put_aside()
         self._session.close()
         self._restore_typed()
 
