@@ -337,14 +337,6 @@ class ChatScreen(DrawnAheadScreen):
     def _searched_on(self) -> None:
         self.actions.finder.step(-1)
 
-    @on(FindInput.Stepped)
-    def _search_stepped(self, event: FindInput.Stepped) -> None:
-        self.actions.finder.step(event.step)
-
-    @on(FindInput.Left)
-    def _search_left(self) -> None:
-        self.actions.finder.close()
-
     @on(ChatLog.OlderWanted)
     async def _older_wanted(self) -> None:
         await self.transcript.load_older()

@@ -235,23 +235,6 @@ class FindInput(Input):
 
     BINDINGS = keymap.FIND
 
-    class Left(Message):
-        """The user leaves the search."""
-
-    @dataclass
-    class Stepped(Message):
-        """The user wants the hit before (-1) or after (1)."""
-
-        step: int
-
-    def action_step(self, step: int) -> None:
-        """Go to another hit."""
-        self.post_message(self.Stepped(step))
-
-    def action_leave(self) -> None:
-        """Back to the composer."""
-        self.post_message(self.Left())
-
 
 class FindBar(Horizontal):
     """The input of the search, and which hit is shown."""
