@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from textual.screen import Screen
@@ -25,46 +25,25 @@ class ChatWidgets:
     """One of each, from top to bottom; those that are not always shown are hidden at first."""
 
     title_bar: TitleBar
-    log: ChatLog
-    details: Details
-    legend: LegendBar
-    token_bar: TokenBar
-    strip: RoundStrip
-    find_bar: FindBar
-    queue_bar: QueueBar
-    pull_bar: Bar
-    suggest_bar: SuggestBar
-    attach_bar: Bar
-    permission: PermissionBar
-    composer: Composer
-    stats: StatsBar
-    keys: KeyBar
+    log: ChatLog = field(default_factory=ChatLog)
+    details: Details = field(default_factory=Details)
+    legend: LegendBar = field(default_factory=LegendBar)
+    token_bar: TokenBar = field(default_factory=TokenBar)
+    strip: RoundStrip = field(default_factory=RoundStrip)
+    find_bar: FindBar = field(default_factory=FindBar)
+    queue_bar: QueueBar = field(default_factory=QueueBar)
+    pull_bar: Bar = field(default_factory=lambda: Bar(id="pull"))
+    suggest_bar: SuggestBar = field(default_factory=SuggestBar)
+    attach_bar: Bar = field(default_factory=lambda: Bar(id="attached"))
+    permission: PermissionBar = field(default_factory=PermissionBar)
+    composer: Composer = field(default_factory=Composer)
+    stats: StatsBar = field(default_factory=StatsBar)
+    keys: KeyBar = field(default_factory=KeyBar)
 
-    @classmethod
-    def make(cls, name: str, take_back: Callable[[], str | None]) -> ChatWidgets:
-        """Widgets for a model's ``name``; ``take_back`` returns the last queued message."""
-        made = cls(
-            TitleBar(name),
-            ChatLog(),
-            Details(markup=False),
-            LegendBar(),
-            TokenBar(markup=False),
-            RoundStrip(markup=False),
-            FindBar(),
-            QueueBar(),
-            Bar(markup=False, id="pull"),
-            SuggestBar(markup=False),
-            Bar(markup=False, id="attached"),
-            PermissionBar(),
-            Composer(),
-            StatsBar(),
-            KeyBar(),
-        )
-        made.composer.take_back = take_back
-        hidden = (made.details, made.legend, made.strip, made.find_bar, made.queue_bar)
-        for widget in (*hidden, made.pull_bar, made.suggest_bar, made.attach_bar):
+    def __post_init__(self) -> None:
+        hidden = (self.details, self.legend, self.strip, self.find_bar, self.queue_bar)
+        for widget in (*hidden, self.pull_bar, self.suggest_bar, self.attach_bar):
             widget.display = False
-        return made
 
 
 @dataclass(frozen=True, slots=True)

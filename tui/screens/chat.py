@@ -40,7 +40,7 @@ from tui.session.open_chat import OpenChat
 from tui.session.session import Session
 from tui.terminal import resources
 from tui.terminal.resources import RefreshRate
-from tui.widgets.bars import FindInput, SuggestBar
+from tui.widgets.bars import FindInput, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
@@ -91,7 +91,8 @@ class ChatScreen(DrawnAheadScreen):
         """Whether to start a race as soon as the model is loaded."""
         self._greeting = Greeting(self, session, name, rebound)
         self._body = Body()
-        self._widgets = widgets = ChatWidgets.make(name, self._take_back)
+        self._widgets = widgets = ChatWidgets(TitleBar(name))
+        widgets.composer.take_back = self._take_back
         self._timer: Timer | None = None
         self._rate = RefreshRate()
         self._refreshing = False

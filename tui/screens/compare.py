@@ -47,14 +47,14 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """The result above the two replies."""
         self.take_size(self.app.size)
-        yield VerdictBar(markup=False, id="verdict")
+        yield VerdictBar(id="verdict")
         with Container(id="sides"):
             with Vertical():
-                yield Bar(markup=False, classes="side")
+                yield Bar(classes="side")
                 with VerticalScroll() as self._drafted_scroll:
                     yield TextFlow("drafted")
             with Vertical(classes="right"):
-                yield Bar(markup=False, classes="side")
+                yield Bar(classes="side")
                 with VerticalScroll() as self._plain_scroll:
                     yield TextFlow("plain")
         yield KeyBar()

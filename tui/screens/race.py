@@ -72,7 +72,7 @@ class Side(Vertical):
 
     def compose(self) -> ComposeResult:
         """The title above the text."""
-        yield Bar(markup=False, classes="side")
+        yield Bar(classes="side")
         with VerticalScroll(can_focus=False):
             yield TextFlow("side-text")
 

@@ -23,7 +23,7 @@ from tui.session.token_runs import legend
 
 
 class Bar(Static):
-    """Static text that is updated only where it changes."""
+    """Text that is updated only where it changes."""
 
     GROWS = False
     """Whether its height may change with the text."""

@@ -47,7 +47,7 @@ class KeyBar(Bar):
     """
 
     def __init__(self) -> None:
-        super().__init__(markup=False)
+        super().__init__()
         self._keys: list[str] = []
         self._starts: list[int] = []
         """Cells before each key."""
