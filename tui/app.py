@@ -23,6 +23,8 @@ from localspec.core.errors import LocalspecError
 from localspec.core.settings_schema import FIGURES
 from localspec.engine.port import Engine
 from tui.controllers.chat_actions import ThemeChosen
+from tui.controllers.reply_inspector import Copied
+from tui.controllers.status import ExpertChosen
 from tui.input import keymap
 from tui.render.text import SafeLines
 from tui.screens.chat import ChatScreen
@@ -103,7 +105,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
                 self.session.chat.conversation.system = system
-            self.session.meet()
+            self.session.meet(self.session.chat)
         self.session.replies.on_long_end = lambda chat: self.attend("reply ended", chat.title)
         self.session.tools.on_question = self._asked_for
         self.session.replies.titles.when = titles
@@ -172,7 +174,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
         if isinstance(screen, ChatScreen):
-            for name, does, callback in screen.offers():
+            for name, does, callback in screen.actions.offers():
                 yield SystemCommand(name, does.replace("[", r"\["), callback)  # it is markup
         else:
             yield SystemCommand("Theme", SPECS["theme"].help, self.action_change_theme)
@@ -222,8 +224,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
     def _use_chosen_theme(self, event: ThemeChosen) -> None:
         self.use_theme(event.name)
 
-    @on(ChatScreen.ExpertChosen)
-    def _keep_figures(self, event: ChatScreen.ExpertChosen) -> None:
+    @on(ExpertChosen)
+    def _keep_figures(self, event: ExpertChosen) -> None:
         value = "all" if event.expert else None
         self.run_worker(self._save(FIGURES.name, value), group="figures", exclusive=True)
 
@@ -238,8 +240,8 @@ class ChatApp(textual_private.OwnEnds, App[None]):
     def _terminated(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
 
-    @on(ChatScreen.Copied)
-    def _copied(self, event: ChatScreen.Copied) -> None:
+    @on(Copied)
+    def _copied(self, event: Copied) -> None:
         self.copy(event.text, event.what)
 
     @on(ChatScreen.CannotStart)

@@ -1,4 +1,5 @@
-"""Calls of tools in a chat: saved in the details of the reply that makes them.
+"""Calls of tools in a chat, saved in the details of the reply that makes them, and what a model is
+told of a chat.
 
 A reply's text stays as the model wrote it, calls and their markers included; ``calls_at`` says
 where they begin. The reply that follows the results is a message of its own, whose parent is this
@@ -7,10 +8,12 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any, Literal, NamedTuple
 
+from localspec.chats import pictures
 from localspec.core import codec, json_text
 from localspec.core.errors import UsageError
 from localspec.core.events import Message, MessageCall
@@ -97,14 +100,46 @@ def reply_messages(text: str, calls: Sequence[SavedCall], at: int | None) -> lis
     return [Message("assistant", before, calls=asked), *results]
 
 
+class Said(NamedTuple):
+    """One message of a branch."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    end: str | None
+    """How a reply ended."""
+    calls: Sequence[SavedCall]
+    calls_at: int | None
+
+
+def request_messages(system: str | None, branch: Iterable[Said]) -> tuple[Message, ...]:
+    """What a model is told of a branch: its messages, calls and results.
+
+    Chat templates require alternating roles, so a question without a reply is joined with the next
+    one. A question whose reply failed is left out until it is asked again: one that is too long,
+    for example, would fail every later request.
+    """
+    found = [Message("system", system)] if system else []
+    said = list(branch)
+    for one, answer in zip_longest(said, said[1:]):
+        failed = answer is not None and answer.end == "failed" and not answer.text
+        if not one.text or (failed and one.role == "user"):
+            continue
+        if one.role == "assistant" and one.calls_at is not None:
+            found += reply_messages(one.text, one.calls, one.calls_at)
+            continue
+        told = pictures.message(one.role, one.text)
+        found.append(_joined(found.pop(), told) if found and found[-1].role == one.role else told)
+    return tuple(found)
+
+
 def calls_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Messages without calls, for an engine that takes none: they are told in the text."""
     found: list[Message] = []
     for message in messages:
         if message.role == "tool":
             head = f"(result of {message.name})\n"
-            pictures = _moved(message.pictures, len(head))
-            told = Message("user", f"{head}{message.content}", pictures=pictures)
+            moved = _moved(message.pictures, len(head))
+            told = Message("user", f"{head}{message.content}", pictures=moved)
         elif message.calls:
             lines = [f"(call of {call.name}: {call.arguments})" for call in message.calls]
             said = "\n".join(filter(None, [message.content, *lines]))

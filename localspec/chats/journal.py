@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.chats import calls, pictures
+from localspec.chats import calls
+from localspec.chats.calls import Said, request_messages
 from localspec.chats.record import ChatRecord, reply_details
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
@@ -73,14 +74,13 @@ class Journal:
         fresh = started(info.system, info.model, info.draft)
         self._record = ChatRecord(self._saver, fresh, stored=False)
 
-    def messages(self, question: str | None) -> list[Message]:
+    def messages(self, question: str | None) -> tuple[Message, ...]:
         """The messages of a request: those so far, and ``question`` at the end; None where the
         model reads the results of its calls.
         """
-        system = [Message("system", self.system)] if self.system else []
-        earlier = [told for m in self._messages if m.text for told in _told(m)]
-        asked = [] if question is None else [pictures.message("user", question)]
-        return [*system, *earlier, *asked]
+        said = [Said(m.role, m.text, m.end, *calls.saved(m.details)) for m in self._messages]
+        asked = [] if question is None else [Said("user", question, None, (), None)]
+        return request_messages(self.system, [*said, *asked])
 
     def ask(self, question: str | None) -> None:
         """Save a question before it is answered; one that failed and is asked again is the same.
@@ -137,11 +137,3 @@ class Journal:
         parent = self._messages[-1].id if self._messages else None
         details = reply_details(self._record.info.model) if role == "assistant" else None
         return ChatMessage(new_message_id(parent), parent, role, text, time.time(), details=details)
-
-
-def _told(message: ChatMessage) -> list[Message]:
-    """A message as the model is told of it, with its calls and their results."""
-    found, at = calls.saved(message.details)
-    if message.role == "user" or at is None:
-        return [pictures.message(message.role, message.text)]
-    return calls.reply_messages(message.text, found, at)

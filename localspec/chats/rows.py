@@ -82,7 +82,8 @@ def message(row: tuple[Any, ...]) -> ChatMessage:
         found = None if details is None else json.loads(details)
     except (ValueError, TypeError, RecursionError):
         found = None  # figures of a damaged file; the text is what counts
-    return ChatMessage(id, parent, role, text, created, end, found)
+    known = found if isinstance(found, dict) else None
+    return ChatMessage(id, parent, role, text, created, end, known)
 
 
 def clean(text: str) -> str:

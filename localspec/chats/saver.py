@@ -26,10 +26,6 @@ _RETRY = 2.0
 T = TypeVar("T")
 
 
-def _silent(line: str) -> None:
-    """Used until a listener is set."""
-
-
 class Saver:
     """Saves chats in the background. A chat that cannot be saved stops no other; what fails is told
     once, and tried again.
@@ -44,7 +40,7 @@ class Saver:
         interval: float = INTERVAL,
     ) -> None:
         """``tell`` is called, from the saver's thread, with lines for the user."""
-        self.tell = tell or _silent
+        self.tell = tell or (lambda _: None)
         self.tell_of: Callable[[str, str], None] = lambda _, line: self.tell(line)
         """Called likewise, with the id of a chat and a line about it alone."""
         self._interval = interval

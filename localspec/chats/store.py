@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from localspec.chats import pictures, rows, schema, words
@@ -52,12 +51,7 @@ class ChatStore:
         """The store itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 

@@ -6,9 +6,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 from localspec.chats import calls, pictures
 from localspec.chats.tree import Tree
@@ -18,7 +18,6 @@ from localspec.chats.values import (
     Chat,
     ChatInfo,
     ChatMessage,
-    End,
     date_of,
     new_chat_id,
     new_message_id,
@@ -38,21 +37,8 @@ _DEEPEST = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
-    """A message in JSON; ids count from 1 within the chat, and parents come first."""
-
-    id: int
-    parent: int | None
-    role: Literal["user", "assistant"]
-    text: str
-    created: float
-    end: End | None = None
-    details: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Chat:
-    """A chat in JSON."""
+    """A chat in JSON; the ids of messages count from 1 within it, and parents come first."""
 
     title: str
     created: float
@@ -62,7 +48,7 @@ class _Chat:
     model: str | None = None
     draft: str | None = None
     leaf: int | None = None
-    messages: tuple[_Message, ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +170,7 @@ def _exported(chat: Chat) -> _Chat:
         draft=info.draft,
         leaf=numbers.get(info.leaf) if info.leaf is not None else None,
         messages=tuple(
-            _Message(
-                id=numbers[m.id],
-                parent=None if m.parent is None else numbers[m.parent],
-                role=m.role,
-                text=m.text,
-                created=m.created,
-                end=m.end,
-                details=None if m.details is None else dict(m.details),
-            )
+            replace(m, id=numbers[m.id], parent=None if m.parent is None else numbers[m.parent])
             for m in chat.messages
         ),
     )
@@ -307,7 +285,7 @@ def _imported(chat: _Chat, where: str, tell: Callable[[str], None]) -> Chat:
             raise ChatsFileError(f"not an export of localspec: {where}: {error}") from None
         parent = None if m.parent is None else ids[m.parent]
         ids[m.id] = new_message_id(parent)
-        messages.append(ChatMessage(ids[m.id], parent, m.role, m.text, m.created, m.end, m.details))
+        messages.append(replace(m, id=ids[m.id], parent=parent))
     if chat.leaf is not None and chat.leaf not in ids:
         raise ChatsFileError(
             f"not an export of localspec: {where}: leaf {chat.leaf} is not a message"

@@ -31,14 +31,6 @@ class Tree:
         if len(children) > 1 and children[-2] > id:
             children.sort()
 
-    def parent(self, id: int) -> int | None:  # noqa: A002 - as above
-        """The message before it; None for a first message."""
-        return self._parents[id]
-
-    def siblings(self, id: int) -> list[int]:  # noqa: A002 - as above
-        """All messages with the same parent, itself included, oldest first."""
-        return list(self._children[self._parents[id]])
-
     def path(self, leaf: int | None) -> list[int]:
         """Messages from the first one to ``leaf``."""
         path = []

@@ -22,9 +22,8 @@ ENDINGS: Mapping[str, str] = {
 _TITLE = 60
 """Characters of a title made from a message."""
 _RANDOM_BITS = 10
-MODEL = "model"
-DRAFT = "draft"
-"""Key of a message's details: the model that wrote it."""
+MODEL, DRAFT = "model", "draft"
+"""Keys of a message's details: the model that wrote it, and the draft model that helped."""
 LATEST = datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC).timestamp()
 """Times from 1970 to this one can be written as a date in every time zone."""
 

@@ -282,7 +282,7 @@ def _reply(
     voice: Silent,
 ) -> bool:
     """One reply, and the calls that it makes; whether the model is to read their results."""
-    messages = tuple(journal.messages(question))
+    messages = journal.messages(question)
     if act.tools is None:
         messages = calls_as_text(messages)
     request = act.request(replace(base, messages=messages))

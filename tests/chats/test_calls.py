@@ -1,8 +1,10 @@
-"""Calls of tools as an engine that takes none is told of them."""
+"""What a model is told of a chat, and of calls where its engine takes none."""
 
 import pytest
 
 from localspec.chats.calls import calls_as_text, reply_messages
+from localspec.chats.journal import Journal
+from localspec.chats.values import Chat, ChatMessage, started
 from localspec.core.events import Message, MessageCall, ReplyFormat, Token
 from localspec.core.picture import Picture
 from localspec.tools.toolbox import RequestTools
@@ -49,6 +51,19 @@ def test_the_thinking_of_replies_that_are_joined_is_kept():
         )
     )
     assert (told.content, told.reasoning) == ("One.\n\nTwo.\n(call of add: {})", "first\n\nsecond")
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ([], "Why?\n\nAnd how?"),
+        ([ChatMessage(2, 1, "assistant", "", 1.0, "failed")], "And how?"),
+    ],
+)
+def test_a_resumed_question_without_a_reply_is_told_in_one_message_with_the_next(ends, told):
+    asked = (ChatMessage(1, None, "user", "Why?", 1.0), *ends)
+    journal = Journal(resumed=Chat(started(), asked))
+    assert [(m.role, m.content) for m in journal.messages("And how?")] == [("user", told)]
 
 
 @pytest.mark.parametrize(("digits", "runs"), [(400, True), (401, False)])

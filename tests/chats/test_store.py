@@ -57,6 +57,17 @@ def test_a_chat_is_read_as_it_was_written(store, path):
         assert other.load(chat.info.id) == chat
 
 
+@pytest.mark.parametrize("details", ["[1]", '"seed"', "3", "{", "null"])
+def test_details_of_a_message_that_are_no_object_are_left_out(store, path, details):
+    chat = a_chat("hello", "hi")
+    store.put_chat(chat)
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE messages SET details = ?", (details,))
+    found = store.load(chat.info.id)
+    assert found == chat
+    assert "hi" in transfer.to_markdown(found)
+
+
 def test_half_a_character_is_stored_as_a_replacement(store):
     chat = a_chat("half \ud83d of one")
     store.put_chat(chat)

@@ -20,7 +20,7 @@ from localspec.drafters.lookup.suffix import Suffix
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.testing import Fixed
-from tui.session.conversation import ReplyRecipe
+from tui.session.conversation import How, ReplyRecipe
 from tui.session.settings import Settings
 
 TOP = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ def test_only_replies_to_users_take_part() -> None:
 def test_the_chat_takes_part_and_its_comparison_with_plain_decoding_does_not(house: House) -> None:
     messages = (Message("user", "a"),)
     assert Settings(Sampling()).request(messages).draft_memory
-    recipe = ReplyRecipe(messages, Sampling(), None, house.ask())
+    recipe = ReplyRecipe(messages, house.ask(), How(Sampling(), None, None))
     assert not any(recipe.request(draft=draft).draft_memory for draft in (True, False))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -9,9 +10,12 @@ from fake_engine import Script
 from picture_files import png
 from textual import events
 
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
 from tui.controllers import command_runner
 from tui.input import attachments
 from tui.input.attachments import Draft, attach, read
+from tui.session.recorder import ChatRecorder
 
 
 @pytest.fixture
@@ -173,6 +177,19 @@ async def test_files_that_take_long_go_to_the_chat_in_which_they_were_named(chat
         assert written.typed == ""
 
 
+async def test_a_message_whose_files_are_read_when_the_interface_ends_is_kept(
+    chat, files, reading, tmp_path
+):
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db", interval=0.02), "demo")
+    async with chat(Script("One."), recorder=recorder) as c:
+        await c.ask("first")
+        await c.type("look at @d/")
+        assert c.session.queue == []
+    reading.set()
+    with ChatStore(tmp_path / "chats.db") as store:
+        assert store.load(store.last().id).messages[-1].text == "look at @d/"
+
+
 async def test_files_of_a_chat_that_was_closed_are_not_sent(chat, files, reading):
     async with chat(Script("One.")) as c:
         await c.ask("first")
@@ -250,11 +267,6 @@ async def test_a_changed_question_whose_files_take_long_takes_the_place_of_it(ch
 async def test_a_saved_chat_that_comes_late_takes_no_text_from_the_chat_that_is_shown(
     chat, tmp_path, monkeypatch
 ):
-    import asyncio
-
-    from localspec.chats.saver import Saver
-    from tui.session.recorder import ChatRecorder
-
     recorder = ChatRecorder(Saver(tmp_path / "chats.db", interval=0.02), "demo")
     go, load = asyncio.Event(), recorder.archive.load
 

@@ -48,6 +48,20 @@ async def test_compare_makes_the_reply_again_plainly_with_the_same_seed(chat):
         assert len(c.replies) == 1
 
 
+async def test_compare_makes_the_reply_again_as_it_was_asked_for(chat):
+    async with chat(Script(LONG, hold_at=2), Script(LONG), size=(120, 30)) as c:
+        await c.ask_and_hold("Hello")
+        await c.type("/temp 0.7")
+        await c.type("/schema {}")
+        await c.sees("replies fit a schema")
+        c.engine.go.set()
+        await c.ready()
+        await c.pilot.press("f3")
+        await c.sees("identical")
+        first, again = c.engine.requests[:2]
+        assert (again.sampling, again.grammar) == (first.sampling, first.grammar)
+
+
 async def test_compare_names_the_first_difference_and_its_gap(chat):
     other = LONG.replace("five", "[red]5[/]")
     async with chat(Script(LONG), Script(other), size=(120, 30)) as c:
@@ -224,7 +238,7 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         flow = c.app.screen.query_one(ReplyView).flow
         marked = [
             line.text[span.start : span.end]
-            for line in flow.lines
+            for line in flow.entries
             for span in line.content.spans
             if span.style == "reverse"
         ]
@@ -252,7 +266,7 @@ async def test_a_click_on_a_token_moves_the_cursor_there(chat):
         marks = [
             line.text[span.start : span.end]
             for view in c.app.screen.query(ReplyView)
-            for line in view.flow.lines
+            for line in view.flow.entries
             for span in line.content.spans
             if span.style == "reverse"
         ]

@@ -263,7 +263,7 @@ async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
 
 async def test_a_command_that_fails_unexpectedly_is_told_and_the_chat_goes_on(chat, monkeypatch):
     async with chat(Script("Fine.")) as c:
-        monkeypatch.setattr(c.session, "change", lambda _: 1 / 0)
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "temp", lambda _: 1 / 0)
         c.composer.insert("/temp 0")
         c.composer.action_send()
         c.composer.insert("Hello")

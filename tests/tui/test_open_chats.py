@@ -438,3 +438,14 @@ def test_windows_on_one_chat_are_told_of_each_other_once(tmp_path):
     assert not (tmp_path / "abc-999999999").exists()
     here.close()
     assert [note.name for note in tmp_path.iterdir()] == [f"abc-{os.getppid()}"]
+
+
+async def test_what_is_typed_in_a_chat_that_is_closed_from_the_palette_comes_back(chat):
+    async with chat(Script("One.")) as c:
+        await c.ask("first")
+        c.composer.insert("half a question")
+        c.app.screen.actions.runner.offer("/close")
+        await c.until(lambda: not c.session.chat.conversation.turns)
+        assert c.composer.text == ""
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "half a question")

@@ -181,10 +181,9 @@ def test_both_themes_have_the_same_variables():
 
 
 def test_every_key_has_an_id_of_its_own_and_is_in_the_tables():
-    bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER, *keymap.COMPARE]
-    bindings += keymap.RACE
-    bindings += [*keymap.MODELS, *keymap.SETTINGS, *keymap.LISTING, *keymap.CHATS]
-    bindings += [*keymap.PRESETS, *keymap.ROWS, *keymap.THEMES, *keymap.FIND]
+    screens = ("compare", "race", "models", "settings", "listing", "chats", "presets", "rows")
+    bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER, *keymap.FIND]
+    bindings += [key for name in (*screens, "themes") for key in keymap.of_screen(name)]
     ids = [binding.id for binding in bindings]
     assert None not in ids
     assert len(set(ids)) == len(ids)

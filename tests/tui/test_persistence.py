@@ -677,7 +677,7 @@ async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
     async with chat(Script("Fine."), recorder=recorder) as c:
         await c.ask("First")
         never = asyncio.Event()
-        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: never.wait())
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "mcp", lambda _: never.wait())
         await c.type("/mcp on slow")
         await c.type("kept")
         await c.type("taken back")
@@ -689,6 +689,34 @@ async def test_a_message_behind_a_slow_command_is_listed_taken_back_and_saved(
     assert [text for _, text in texts(path)] == ["First", "Fine.", "kept"]
 
 
+@pytest.mark.parametrize("edits", ["since", "before"])
+async def test_a_message_behind_a_slow_command_changes_the_question_edited_when_it_was_sent(
+    chat, monkeypatch, edits
+):
+    async with chat(Script("One."), Script("Two."), Script("Three.")) as c:
+        await c.ask("one")
+        question, over = c.session.chat.questions[0], asyncio.Event()
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "mcp", lambda _: over.wait())
+        await c.type("/mcp on slow")
+        if edits == "since":
+            await c.type("two")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.session.chat.editing is question)
+        if edits == "before":
+            await c.type("changed")
+            await c.type("after it")
+        over.set()
+        await c.until(lambda: len(c.engine.asked) == (2 if edits == "since" else 3))
+        await c.ready()
+        asked = [message.content for message in c.engine.asked[-1]]
+        if edits == "since":
+            assert asked == ["one", "One.", "two"]
+            assert (c.session.chat.editing, c.composer.text) == (question, "one")
+        else:
+            assert asked == ["changed", "Two.", "after it"]
+            assert c.session.chat.editing is None
+
+
 @pytest.mark.parametrize("switches", [False, True])
 async def test_a_message_behind_a_slow_command_goes_where_it_was_sent_or_a_command_has_led(
     chat, monkeypatch, switches
@@ -696,7 +724,7 @@ async def test_a_message_behind_a_slow_command_goes_where_it_was_sent_or_a_comma
     async with chat(Script("First."), Script("Fine.")) as c:
         await c.ask("one")
         over = asyncio.Event()
-        monkeypatch.setitem(c.app.screen.actions._runner._actions, "mcp", lambda _: over.wait())
+        monkeypatch.setitem(c.app.screen.actions.runner._actions, "mcp", lambda _: over.wait())
         await c.type("/mcp on slow")
         if switches:
             await c.type("/new")

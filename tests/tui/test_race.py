@@ -1,6 +1,7 @@
 """The race on the screen, with an engine that replays rounds."""
 
 import asyncio
+import contextlib
 import dataclasses
 import types
 
@@ -89,6 +90,20 @@ def machine(monkeypatch):
     return use
 
 
+@pytest.fixture
+def race(chat, machine):
+    """Opens the app and races on a machine: ``async with race(Known, size=(80, 24)) as c``."""
+
+    @contextlib.asynccontextmanager
+    async def start(kind, **more):
+        machine(kind)
+        async with chat(**more) as c:
+            await c.pilot.press("f3")
+            yield c
+
+    return start
+
+
 def flat(c):
     """The text on the screen, without its line breaks."""
     return " ".join(c.screen_text.split())
@@ -131,19 +146,15 @@ class FirstStart(Quiet):
         return made
 
 
-async def test_the_race_says_what_the_first_start_does_before_it_loads(chat, machine):
-    machine(FirstStart)
-    async with chat() as c:
-        await c.pilot.press("f3")
+async def test_the_race_says_what_the_first_start_does_before_it_loads(race):
+    async with race(FirstStart) as c:
         await c.sees("compiling kernels, once")
         FirstStart.engine_made.loaded.set()
         await c.sees("identical: all")
 
 
-async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):
-    machine(Held)
-    async with chat() as c:
-        await c.pilot.press("f3")
+async def test_typing_leaves_the_race_and_reaches_the_composer(race):
+    async with race(Held) as c:
         await c.sees("1 of 2: plain decoding")
         await c.pilot.press("h", "i")
         await c.until(lambda: c.composer.text == "hi")
@@ -151,12 +162,10 @@ async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):
         assert not leftovers()
 
 
-async def test_keys_that_come_in_faster_than_the_race_closes_reach_the_composer(chat, machine):
+async def test_keys_that_come_in_faster_than_the_race_closes_reach_the_composer(race):
     """On a busy machine several wait for the screen before it handles the first one."""
 
-    machine(Held)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Held) as c:
         await c.sees("1 of 2: plain decoding")
         race = c.app.screen
         for key in ("h", "i", "space", "t"):
@@ -168,10 +177,8 @@ async def test_keys_that_come_in_faster_than_the_race_closes_reach_the_composer(
         assert len(c.app.screen_stack) == 1
 
 
-async def test_a_large_paste_over_the_race_is_folded_as_any_other(chat, machine):
-    machine(Held)
-    async with chat() as c:
-        await c.pilot.press("f3")
+async def test_a_large_paste_over_the_race_is_folded_as_any_other(race):
+    async with race(Held) as c:
         await c.sees("1 of 2: plain decoding")
         race = c.app.screen
         race.post_message(events.Paste("x\r\n" * 20))
@@ -190,10 +197,8 @@ async def test_a_race_beside_a_loaded_pair_names_the_best_one_that_may_take_its_
     assert [found.gpus[0].free // GB for found in asked] == [20, 2]
 
 
-async def test_a_screen_that_is_closed_twice_closes_no_other(chat, machine):
-    machine(Known)
-    async with chat() as c:
-        await c.pilot.press("f3")
+async def test_a_screen_that_is_closed_twice_closes_no_other(race):
+    async with race(Known) as c:
         await c.sees("identical: all")
         race = c.app.screen
         for _ in range(3):
@@ -216,21 +221,19 @@ async def test_enter_after_the_race_pulls_the_best_pair(chat, machine, monkeypat
         await c.until(lambda: pulled == ["big-8b"])
 
 
-async def test_enter_before_the_race_is_over_does_nothing(chat, machine):
+async def test_enter_before_the_race_is_over_does_nothing(race):
     class Held(Known):
         def scripts(self):
             return [Script(TEXT, hold_at=1)]
 
-    machine(Held)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Held) as c:
         await c.sees("1 of 2: plain decoding")
         await c.pilot.press("enter")
         await c.pilot.pause()
         assert "1 of 2: plain decoding" in c.screen_text
 
 
-async def test_where_drafting_does_not_pay_the_race_says_why(chat, machine):
+async def test_where_drafting_does_not_pay_the_race_says_why(race):
     class Slow(Quiet):
         def scripts(self):
             drafted = Script(
@@ -238,9 +241,7 @@ async def test_where_drafting_does_not_pay_the_race_says_why(chat, machine):
             )
             return [Script(TEXT, seconds=0.04), drafted, Script(TEXT, seconds=0.04), drafted]
 
-    machine(Slow)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Slow) as c:
         await c.sees("drafting is slower here")
         await c.until(lambda: "Why: checking costs too much" in flat(c))
 
@@ -251,16 +252,14 @@ def losing():
     return [Script(TEXT, seconds=0.04), drafted, Script(TEXT, seconds=0.04), drafted]
 
 
-async def test_beside_busy_programs_the_race_is_short_and_shows_no_loss(chat, machine):
+async def test_beside_busy_programs_the_race_is_short_and_shows_no_loss(race):
     class Busy(Known):
         busy = True
 
         def scripts(self):
             return losing()
 
-    machine(Busy)
-    async with chat(size=(80, 24)) as c:
-        await c.pilot.press("f3")
+    async with race(Busy, size=(80, 24)) as c:
         await c.sees("identical: all")
         await c.until(lambda: "too busy just now to compare speeds; F3 tries again" in flat(c))
         assert "slower" not in flat(c)
@@ -269,7 +268,7 @@ async def test_beside_busy_programs_the_race_is_short_and_shows_no_loss(chat, ma
         assert len(Busy.engine_made.scripts) == 2  # of four
 
 
-async def test_speeds_are_measured_anew_where_others_were_busy_for_a_while(chat, machine):
+async def test_speeds_are_measured_anew_where_others_were_busy_for_a_while(race):
     class Passing(Quiet):
         looks = 0
 
@@ -283,48 +282,40 @@ async def test_speeds_are_measured_anew_where_others_were_busy_for_a_while(chat,
         def scripts(self):
             return [*losing()[:2], *super().scripts()]
 
-    machine(Passing)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Passing) as c:
         await c.sees("with drafting it is 2.0× as fast")
         assert not Passing.engine_made.scripts
 
 
-async def test_what_was_timed_counts_and_not_the_moment_before(chat, machine):
+async def test_what_was_timed_counts_and_not_the_moment_before(race):
     class Restless(Quiet):
         async def calm(self):
             return False
 
-    machine(Restless)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Restless) as c:
         await c.sees("with drafting it is 2.0× as fast")
 
 
-async def test_a_race_waits_for_a_calm_moment(chat, machine):
+async def test_a_race_waits_for_a_calm_moment(race):
     class Later(Quiet):
         calm_now = asyncio.Event()
 
         async def calm(self):
             return await self.calm_now.wait()
 
-    machine(Later)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Later) as c:
         await c.sees("waiting for other programs, which are busy")
         Later.calm_now.set()
         await c.sees("with drafting it is 2.0× as fast")
 
 
-async def test_equal_runs_that_differ_are_one_plain_sentence_and_no_loss(chat, machine):
+async def test_equal_runs_that_differ_are_one_plain_sentence_and_no_loss(race):
     class Noisy(Quiet):
         def scripts(self):
             slow, slower = Script(TEXT, seconds=0.08), Script(TEXT, seconds=0.16)
             return [Script(TEXT, seconds=0.04), slow, Script(TEXT, seconds=0.04), slower]
 
-    machine(Noisy)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Noisy) as c:
         await c.until(
             lambda: (
                 "equal runs differ too much just now to compare speeds; F3 tries again" in flat(c)
@@ -334,37 +325,29 @@ async def test_equal_runs_that_differ_are_one_plain_sentence_and_no_loss(chat, m
         assert "tokens/s" not in flat(c)
 
 
-async def test_a_gain_that_any_two_runs_have_is_said_however_equal_runs_differ(chat, machine):
+async def test_a_gain_that_any_two_runs_have_is_said_however_equal_runs_differ(race):
     class Uneven(Quiet):
         def scripts(self):
             seconds = (0.12, 0.02, 0.09, 0.025)
             return [Script(TEXT, seconds=s) for s in seconds]
 
-    machine(Uneven)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Uneven) as c:
         await c.sees("with drafting it is at least 3.6× as fast")
 
 
-async def test_f3_after_a_race_races_again(chat, machine):
+async def test_f3_after_a_race_races_again(race):
     class Busy(Quiet):
         busy = True
 
-    machine(Busy)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Busy) as c:
         await c.sees("F3 tries again")
         Busy.busy = False
         await c.pilot.press("f3")
         await c.sees("with drafting it is 2.0× as fast")
 
 
-async def test_on_a_small_screen_answer_speeds_result_and_the_best_model_are_readable(
-    chat, machine
-):
-    machine(Known)
-    async with chat(size=(40, 12)) as c:
-        await c.pilot.press("f3")
+async def test_on_a_small_screen_answer_speeds_result_and_the_best_model_are_readable(race):
+    async with race(Known, size=(40, 12)) as c:
         await c.until(lambda: "with drafting it is 2.0× as fast" in flat(c))
         await c.until(lambda: "Best here: big-8b, about 5 tokens/s plain and 8" in flat(c))
         for words in ("decoding 65.9 tokens/s", "drafting 131.8 tokens/s", "eleven", "Use it"):
@@ -386,15 +369,13 @@ async def test_a_race_that_is_not_possible_is_one_sentence(chat, machine, monkey
         await c.ready()
 
 
-async def test_texts_that_differ_are_reported(chat, machine):
+async def test_texts_that_differ_are_reported(race):
     class Odd(Quiet):
         def scripts(self):
             plain, other = Script(TEXT), Script("one two three and then something else " * 5)
             return [plain, other, plain, other]
 
-    machine(Odd)
-    async with chat() as c:
-        await c.pilot.press("f3")
+    async with race(Odd) as c:
         await c.sees("tokens are the same; `localspec verify` says why")
 
 
@@ -406,12 +387,10 @@ async def test_demo_begins_with_the_race(chat, machine):
         assert c.session.engine.phase is Phase.READY
 
 
-async def test_after_a_race_it_says_what_the_kernels_gain(chat, machine):
+async def test_after_a_race_it_says_what_the_kernels_gain(race):
     class Gaining(Quiet):
         async def kernels(self):
             return "A pass over four tokens is 2.5× as fast here."
 
-    machine(Gaining)
-    async with chat(size=(120, 35)) as c:
-        await c.pilot.press("f3")
+    async with race(Gaining, size=(120, 35)) as c:
         await c.until(lambda: "A pass over four tokens is 2.5× as fast here." in flat(c))

@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 from localspec.core.events import Round, Speculation
-from localspec.core.sampling_params import Sampling
-from tui.session.commands import parse
 from tui.session.meter import Meter
-from tui.session.session import Session
-from tui.session.settings import Settings
 
 
-class _Engine:
-    on_death = None
-    pid = None
-
-
-def session() -> Session:
-    return Session(_Engine(), Settings(Sampling()))
-
-
-def test_a_schema_is_part_of_the_next_requests_until_it_is_switched_off(tmp_path):
+async def test_a_schema_is_part_of_the_next_requests_until_it_is_switched_off(chat, tmp_path):
     file = tmp_path / "person.json"
     file.write_text('{"type": "object"}', encoding="utf-8")
-    one = session()
-    assert one.settings.invitation == "Message"
-    told = one.change(parse(f"/schema {file}"))
-    assert told == "replies fit person.json from the next one on"
-    assert one.settings.request(()).grammar.kind == "schema"
-    assert one.settings.invitation == "Message; replies fit person.json"
-    one.change(parse("/schema off"))
-    assert one.settings.request(()).grammar is None
-    assert one.settings.invitation == "Message"
+    async with chat() as c:
+        assert c.composer.placeholder == "Message"
+        await c.type(f"/schema {file}")
+        await c.sees("replies fit person.json from the next one on")
+        assert c.session.settings.request(()).grammar.kind == "schema"
+        await c.until(lambda: c.composer.placeholder == "Message; replies fit person.json")
+        await c.type("/schema off")
+        await c.sees("replies may be any text from the next one on")
+        assert c.session.settings.request(()).grammar is None
+        await c.until(lambda: c.composer.placeholder == "Message")
 
 
-def test_a_schema_that_cannot_be_followed_changes_nothing(tmp_path):
+async def test_a_schema_that_cannot_be_followed_changes_nothing(chat, tmp_path):
     file = tmp_path / "odd.json"
     file.write_text('{"not": {"type": "string"}}', encoding="utf-8")
-    one = session()
-    one.change(parse('/schema {"type": "object"}'))
-    assert "not supported: not" in one.change(parse(f"/schema {file}"))
-    assert "no file" in one.change(parse(f"/schema {tmp_path / 'missing.json'}"))
-    assert one.settings.grammar_name == "a schema"
-    assert "replies fit a schema" in one.change(parse("/schema"))
+    async with chat(size=(160, 40)) as c:
+        await c.type('/schema {"type": "object"}')
+        await c.sees("replies fit a schema from the next one on")
+        await c.type(f"/schema {file}")
+        await c.sees("not supported: not")
+        await c.type(f"/schema {tmp_path / 'missing.json'}")
+        await c.sees("no file")
+        assert c.session.settings.grammar_name == "a schema"
+        await c.type("/schema")
+        await c.sees("replies fit a schema; /schema off ends that")
 
 
 def test_forced_tokens_are_the_grammars_in_the_details_too():

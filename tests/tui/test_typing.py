@@ -348,3 +348,15 @@ async def test_what_is_typed_in_the_settings_lands_in_the_setting_that_was_chose
         await c.until(lambda: c.app.focused.value.endswith("9"))
         assert c.app.focused.name == before[place]
         assert c.composer.text == ""
+
+
+async def test_what_is_typed_is_seen_below_all_that_a_low_terminal_can_show(chat):
+    async with chat(Script(LONG), size=(40, 12)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+t", "alt+left")
+        await c.sees("else  ")
+        await c.pilot.press("/", "s")
+        await c.sees("of 5, ↑ ↓")
+        assert "│ /s " in c.screen_text
+        await c.pilot.press("up", "tab")
+        await c.until(lambda: c.composer.text == "/schema ")

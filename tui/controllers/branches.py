@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tui.controllers.status import Feedback
+from tui.controllers.desk import Desk
 from tui.session.conversation import ChatTurn
 from tui.session.engine_slot import Phase
 from tui.session.open_chat import OpenChat
-from tui.session.session import Session
-from tui.widgets.chat_log import ChatLog
-from tui.widgets.composer import Composer
 
 
 class BranchController:
     """Asks, repeats, continues and edits in the chat that is shown."""
 
-    def __init__(
-        self,
-        session: Session,
-        feedback: Feedback,
-        composer: Composer,
-        log: ChatLog,
-        *,
-        edit_key: str,
-        branch_keys: str,
-        on_editing: Callable[[], None],
-    ) -> None:
-        """``edit_key`` is the name of the key of `edit`, ``branch_keys`` those that show the branch
-        before and the next.
-
-        ``on_editing`` is called when editing begins or ends.
-        """
-        self._session, self._feedback = session, feedback
-        self._composer, self._log = composer, log
-        self._edit_key, self._branch_keys = edit_key, branch_keys
-        self._on_editing = on_editing
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._session, self._feedback = desk, desk.session, desk.feedback
+        self._composer = desk.widgets.composer
 
     def ask_in(self, chat: OpenChat, edited: ChatTurn | None, text: str) -> None:
         """Send a message in a chat, or replace the question ``edited``; what was typed since it was
@@ -77,9 +55,10 @@ class BranchController:
         if settings.sampling.temperature == 0:
             self._feedback.hint("at temperature 0 all variants are the same; /temp 0.8 varies them")
         elif self._session.vary(count):
+            before, after = (self._desk.key(f"chat.branch_{way}") for way in ("before", "after"))
             self._session.tell(
-                f"{count} answers are being made, each on a branch of its own: {self._branch_keys} "
-                "go from one to the next"
+                f"{count} answers are being made, each on a branch of its own: {before} and "
+                f"{after} go from one to the next"
             )
         else:
             self._feedback.hint("there is no question to answer yet")
@@ -126,15 +105,15 @@ class BranchController:
     def show_editing(self) -> None:
         """Name the edited question in the border of the composer, where there is one."""
         chat = self._session.chat
-        self._log.mark(chat.editing)
+        self._desk.widgets.log.mark(chat.editing)
         title = None
         if chat.editing is not None:
             questions = chat.questions
             place = questions.index(chat.editing) + 1 if chat.editing in questions else 0
             title = f"question {place} of {len(questions)}" if place else "another branch"
-            title = f"editing {title}: Esc leaves, {self._edit_key} the one before"
+            title = f"editing {title}: Esc leaves, {self._desk.key('chat.edit')} the one before"
         self._composer.border_title = title
-        self._on_editing()
+        self._desk.screen.refresh_bindings()
 
     def branch(self, step: int) -> None:
         """Show another branch of the chat."""

@@ -3,106 +3,59 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from textual.message import Message
-from textual.screen import Screen
 
 from tui.controllers.attached import AttachedFiles, ContextCosts
 from tui.controllers.branches import BranchController
 from tui.controllers.chats import ChatLibrary, ChatSwitcher
 from tui.controllers.command_runner import Action, CommandRunner
+from tui.controllers.desk import Desk
 from tui.controllers.log_tools import LogPointer, MessageFinder
 from tui.controllers.models import ModelChooser, PullController, RaceController
 from tui.controllers.reply_inspector import ReplyInspector
 from tui.controllers.setting_changes import SettingsController
-from tui.controllers.status import Feedback, StatusArea
+from tui.controllers.status import StatusArea
 from tui.controllers.tools import ToolController
-from tui.controllers.transcript import Transcript
-from tui.controllers.widgets import ChatWidgets
-from tui.input import keymap
 from tui.input.attachments import AttachError, picture_named
 from tui.input.help_rows import help_rows, pressed_commands, typed_commands
 from tui.session.commands import Value
 from tui.session.engine_slot import Phase
-from tui.session.session import Session
 from tui.terminal import theme
 
 
+@dataclass
 class ThemeChosen(Message):
     """The user has chosen a theme by its name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
+    name: str
 
 
 class ChatActions:
     """Carries out keys, typed commands and the palette's commands."""
 
-    def __init__(
-        self,
-        screen: Screen[Any],
-        session: Session,
-        widgets: ChatWidgets,
-        status: StatusArea,
-        transcript: Transcript,
-        feedback: Feedback,
-        rebound: Mapping[str, str],
-        copy: Callable[[str, str], object],
-    ) -> None:
-        """``rebound`` maps ids of `keymap` to other keys; ``copy`` takes a text and its name."""
-        self._screen, self._session = screen, session
-        self._composer, self._log = widgets.composer, widgets.log
-        self._status, self._transcript, self._feedback = status, transcript, feedback
-        self._rebound, self._copy_text = rebound, copy
-        self.branches = BranchController(
-            session,
-            feedback,
-            widgets.composer,
-            widgets.log,
-            edit_key=keymap.key_of("chat.edit", rebound),
-            branch_keys=" and ".join(
-                keymap.key_of(f"chat.branch_{way}", rebound) for way in ("before", "after")
-            ),
-            on_editing=screen.refresh_bindings,
-        )
-        self.chats = ChatSwitcher(screen, session, feedback, widgets.composer, self.branches)
-        self.finder = MessageFinder(screen, session, transcript, widgets.composer, widgets.find_bar)
-        self.library = ChatLibrary(screen, session, feedback, widgets.log, self.chats, self.finder)
-        self._pointer = LogPointer(
-            screen, feedback, widgets.log, keymap.key_of("chat.open_pointed", rebound)
-        )
-        self.pulls = PullController(screen, feedback, widgets.pull_bar)
-        self._models = ModelChooser(screen, session, feedback, self.pulls)
-        self._settings = SettingsController(screen, session, feedback, self._models)
-        self.inspector = ReplyInspector(screen, session, feedback, transcript, widgets)
-        self.races = RaceController(
-            screen, session, feedback, widgets.composer, self.pulls, self._models, rebound
-        )
-        self.files = AttachedFiles(session)
-        self._costs = ContextCosts(session, feedback)
-        self.tools = ToolController(session, feedback, rebound)
+    def __init__(self, desk: Desk, status: StatusArea) -> None:
+        self._desk, self._screen, self._session = desk, desk.screen, desk.session
+        self._status, self._feedback = status, desk.feedback
+        self._composer = desk.widgets.composer
+        self.branches = BranchController(desk)
+        self.chats = ChatSwitcher(desk, self.branches)
+        self.finder = MessageFinder(desk)
+        self.library = ChatLibrary(desk, self.chats, self.finder)
+        self._pointer = LogPointer(desk)
+        self.pulls = PullController(desk)
+        self._models = ModelChooser(desk, self.pulls)
+        self._settings = SettingsController(desk, self._models)
+        self.inspector = ReplyInspector(desk)
+        self.races = RaceController(desk, self.pulls, self._models)
+        self.files = AttachedFiles(desk.session)
+        self._costs = ContextCosts(desk)
+        self.tools = ToolController(desk)
         self._keys = self._key_actions()
-        self._runner = CommandRunner(
-            screen,
-            session,
-            feedback,
-            widgets.composer,
-            widgets.log,
-            branches=self.branches,
-            files=self.files,
-            actions=self._command_actions(),
-        )
-
-    def send(self, text: str, pasted: tuple[str, ...], obeyed: Callable[[], None]) -> None:
-        """Carry out what the composer sends: a command, or a message to the model; ``pasted`` are
-        parts of it that the composer does not show. ``obeyed`` is called once a command is carried
-        out.
-        """
-        self._runner.send(text, pasted, obeyed)
+        self.runner = CommandRunner(desk, self.branches, self.files, self._command_actions())
 
     async def press(self, name: str, *arguments: int) -> None:
         """Carry out a key of `keymap.CHAT`."""
@@ -120,17 +73,12 @@ class ChatActions:
             return session.chat.question is not None
         return name != "restart" or phase is Phase.DEAD
 
-    @property
-    def leaves_edit(self) -> bool:
-        """Whether the key that stops a reply leaves an edit now."""
-        return self.branches.editing
-
     def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
         """The commands for the palette, those of /help: name, help and callback."""
         for typed in typed_commands():
             name = typed.line[1:].capitalize()
-            yield name, f"{typed.usage}: {typed.does}", partial(self._runner.offer, typed.line)
-        for key in pressed_commands(self._rebound):
+            yield name, f"{typed.usage}: {typed.does}", partial(self.runner.offer, typed.line)
+        for key in pressed_commands(self._desk.rebound):
             name, *arguments = key.action
             press = partial(self._keys[name], *map(int, arguments))
             yield key.does[0].upper() + key.does[1:], key.keys, press
@@ -182,10 +130,7 @@ class ChatActions:
             await self._models.use_model(model, then=again)
 
     async def _help(self) -> None:
-        await self._feedback.show_list("Keys and commands", help_rows(self._rebound))
-
-    def _copy(self, *, code: bool) -> None:
-        self.inspector.copy(self._copy_text, code=code)
+        await self._feedback.show_list("Keys and commands", help_rows(self._desk.rebound))
 
     def _add_image(self, path: str) -> None:
         try:
@@ -227,14 +172,16 @@ class ChatActions:
             "branch": self.branches.branch,
             "chats": self.library.pick,
             "find": self._find,
+            "find_step": self.finder.step,
+            "find_leave": self.finder.close,
             "point": self._pointer.move,
             "open_pointed": self._pointer.open,
             "new": self.chats.new,
             "next_chat": self.chats.next_chat,
             "restart": self._restart,
-            "older": self._transcript.load_older,
-            "oldest": self._transcript.show_oldest,
-            "newest": self._transcript.show_newest,
+            "older": self._desk.transcript.load_older,
+            "oldest": self._desk.transcript.show_oldest,
+            "newest": self._desk.transcript.show_newest,
             "allow": self.tools.answer,
         }
 
@@ -262,6 +209,11 @@ class ChatActions:
             "pull": lambda names: self.pulls.pull(str(names)),
             "preset": lambda words: self._settings.preset(str(words)),
             "set": lambda text: self._settings.set(str(text)),
+            "temp": lambda value: self._settings.temperature(float(value or 0)),
+            "seed": lambda value: self._settings.seed(None if value is None else int(value)),
+            "think": lambda text: self._settings.think(str(text)),
+            "system": lambda text: self._settings.system(str(text)),
+            "schema": lambda text: self._settings.schema(str(text)),
             "delete": lambda _: self.chats.delete(),
             "undo": lambda _: self.chats.undo(),
             "open": lambda words: self.chats.open_chats(str(words)),
@@ -273,7 +225,7 @@ class ChatActions:
             "folder": lambda path: self.tools.folder(str(path)),
             "allow": lambda word: self.tools.allow(str(word)),
             "deny": lambda _: self.tools.allow("no"),
-            "copy": lambda code: self._copy(code=code is True),
+            "copy": lambda code: self.inspector.copy(code=code is True),
             "theme": lambda name: self._use_theme(str(name)),
             "quit": lambda _: self._screen.app.action_quit(),
         }

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from textual.screen import Screen
-
 from localspec.chats.values import date_of
 from localspec.core.errors import ChatsError, LocalspecError
 from localspec.core.files import paths
 from tui.controllers.branches import BranchController
+from tui.controllers.desk import Desk
 from tui.controllers.log_tools import MessageFinder
-from tui.controllers.status import Feedback
 from tui.input.completion import Known
 from tui.render.text import plain
 from tui.session.engine_slot import Phase
 from tui.session.recorder import ChatArchive
-from tui.session.session import Session
-from tui.widgets.chat_log import ChatLog
-from tui.widgets.composer import Composer
 
 
 class ChatSwitcher:
     """Shows other chats; the text of the composer stays with its chat."""
 
-    def __init__(
-        self,
-        screen: Screen[Any],
-        session: Session,
-        feedback: Feedback,
-        composer: Composer,
-        branches: BranchController,
-    ) -> None:
-        self._screen, self._session, self._feedback = screen, session, feedback
-        self._composer, self._branches = composer, branches
+    def __init__(self, desk: Desk, branches: BranchController) -> None:
+        self._desk, self._session, self._feedback = desk, desk.session, desk.feedback
+        self._composer, self._branches = desk.widgets.composer, branches
         self._deleted: str | None = None
         """Id of the chat that was deleted last."""
 
@@ -74,7 +60,7 @@ class ChatSwitcher:
 
         title = "Open chats: Enter shows one; so does /open N"
         picker = RowPicker(title, self._rows(), self._session.chats.place)
-        self._screen.app.push_screen(picker, closed)
+        self._desk.screen.app.push_screen(picker, closed)
 
     async def resume(self, start: str) -> None:
         """Show a saved chat."""
@@ -90,7 +76,8 @@ class ChatSwitcher:
         self._restore_typed()
 
     def close(self) -> None:
-        """Close this chat; it stays in the list of chats."""
+        """Close this chat; it stays in the list of chats. Up brings back what was typed in it."""
+        self._composer.put_aside()
         self._session.close()
         self._restore_typed()
 
@@ -165,18 +152,9 @@ _ID_SHOWN = 8
 class ChatLibrary:
     """Commands about saved chats."""
 
-    def __init__(
-        self,
-        screen: Screen[Any],
-        session: Session,
-        feedback: Feedback,
-        log: ChatLog,
-        switcher: ChatSwitcher,
-        finder: MessageFinder,
-    ) -> None:
-        self._screen, self._session, self._feedback = screen, session, feedback
-        self._finder = finder
-        self._log, self._switcher = log, switcher
+    def __init__(self, desk: Desk, switcher: ChatSwitcher, finder: MessageFinder) -> None:
+        self._desk, self._session, self._feedback = desk, desk.session, desk.feedback
+        self._switcher, self._finder = switcher, finder
 
     @property
     def _archive(self) -> ChatArchive:
@@ -195,7 +173,7 @@ class ChatLibrary:
                 await self._finder.show_message(chosen.message, chosen.words)
 
         picker = ChatsScreen(self._archive, self._session.chat.recorder.info.id, query)
-        self._screen.app.push_screen(picker, opened)
+        self._desk.screen.app.push_screen(picker, opened)
 
     def rename(self, title: str) -> None:
         """Set the title of this chat; without one, the model writes it."""
@@ -228,7 +206,7 @@ class ChatLibrary:
             await self._feedback.note(str(error), error=True)
         else:
             await self._feedback.note(f"written to {path.absolute()}")
-        self._log.anchor()
+        self._desk.widgets.log.anchor()
 
     async def import_chats(self, name: str) -> None:
         """Add the chats of an export; show it where it has one chat."""

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
-from textual.screen import Screen
 from textual.worker import Worker
 
 from localspec.core.files import defects
 from tui.controllers.attached import AttachedFiles
 from tui.controllers.branches import BranchController
-from tui.controllers.status import Feedback
+from tui.controllers.desk import Desk
 from tui.input.attachments import AttachError, Draft, NoFileError, read
 from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
-from tui.session.conversation import ChatTurn
 from tui.session.open_chat import OpenChat
-from tui.session.session import Behind, Session
-from tui.widgets.chat_log import ChatLog
-from tui.widgets.composer import Composer
+from tui.session.session import Behind
 
 Action = Callable[[Value], Awaitable[None] | None]
 _SHOW_CHATS = ("new", "open", "chats", "resume", "import", "close", "delete", "undo")
@@ -30,22 +24,17 @@ _AS_TEXT = "; Enter again sends it as text"
 
 
 class CommandRunner:
-    """Takes what the composer sends; commands without an action change the session's settings."""
+    """Takes what the composer sends."""
 
     def __init__(
         self,
-        screen: Screen[Any],
-        session: Session,
-        feedback: Feedback,
-        composer: Composer,
-        log: ChatLog,
-        *,
+        desk: Desk,
         branches: BranchController,
         files: AttachedFiles,
         actions: Mapping[str, Action],
     ) -> None:
-        self._screen, self._session, self._feedback = screen, session, feedback
-        self._composer, self._log = composer, log
+        self._screen, self._session, self._feedback = desk.screen, desk.session, desk.feedback
+        self._composer, self._log = desk.widgets.composer, desk.widgets.log
         self._branches, self._actions, self._files = branches, actions, files
         self._queue: asyncio.Queue[Callable[[], None] | Command] = asyncio.Queue()
         self._worker: Worker[None] | None = None
@@ -64,18 +53,12 @@ class CommandRunner:
     def _send(self, text: str, pasted: tuple[str, ...]) -> bool:
         """Carry out what was sent; whether it is a command."""
         draft = self._files.draft(text.strip("\n"), pasted)
-        message = ""
+        message = text
         try:
             command = None if draft.begins_pasted else commands.parse(draft.text.rstrip())
             as_words = text == self._no_file
             self._no_file = None
-            if command is None and draft.slow:
-                self._composer.accept()
-                chat = self._session.chat
-                reading = self._read(text, draft, chat, chat.editing, as_words=as_words)
-                self._screen.run_worker(reading, group="attach")
-                return False
-            if command is None:
+            if command is None and not draft.slow:
                 message = read(draft, as_words=as_words).message
         except (CommandError, AttachError) as error:
             self._composer.refuse()
@@ -85,74 +68,72 @@ class CommandRunner:
                 line += _AS_TEXT
             self._feedback.hint(line)
             return False
-        self._feedback.unhint()
         self._composer.accept()
-        self._log.anchor()
-        if command is None:
-            self._ask(
-                lambda chat: self._branches.ask_in(chat, chat.editing, message),
-                *(self._session.chat, text, message),
-            )
-        else:
+        if command is not None or not draft.slow:
+            self._feedback.unhint()
+            self._log.anchor()
+        if command is not None:
             self._run(command)
-        return command is not None
+            return True
+        waiting = self._waiting(message, slow=draft.slow)
+        if draft.slow:
+            reading = self._read(text, draft, waiting, as_words=as_words)
+            self._screen.run_worker(reading, group="attach")
+        else:
+            self._ask(text, waiting)
+        return False
 
-    async def _read(
-        self, text: str, draft: Draft, chat: OpenChat, edited: ChatTurn | None, *, as_words: bool
-    ) -> None:
-        """Send a message with files that take a while to read, in its chat and in place of the
-        question that it changes, whatever is shown then; it comes back where they cannot be
-        attached, or the chat was closed.
+    def _waiting(self, message: str, *, slow: bool) -> Behind:
+        """Note a message of the chat that is shown. It takes the place of the question that is
+        edited, unless one sent before does.
+        """
+        chat, behind = self._session.chat, self._session.behind
+        taken = any(one.edited is chat.editing for one in behind)
+        waiting = Behind(chat, message, None if taken else chat.editing, not slow, not slow)
+        behind.append(waiting)
+        return waiting
+
+    async def _read(self, text: str, draft: Draft, waiting: Behind, *, as_words: bool) -> None:
+        """Send a message with files that take a while to read, whatever is shown then; it comes
+        back where they cannot be attached.
         """
         self._feedback.hint_briefly("reading the files")
         try:
             found = await asyncio.to_thread(read, draft, as_words=as_words)
-            await self._files.require_room(found.texts, chat)
+            await self._files.require_room(found.texts, waiting.chat)
         except AttachError as error:
+            self._session.behind.remove(waiting)
             no_file = isinstance(error, NoFileError)
-            put = self._give_back(text, chat, str(error), _AS_TEXT if no_file else "")
+            put = self._give_back(text, waiting.chat, str(error), _AS_TEXT if no_file else "")
             self._no_file = text if no_file and put else None
             return
         self._feedback.unhint()
+        if waiting.chat is self._session.chat:
+            self._log.anchor()
+        waiting.text, waiting.read = found.message, True
+        self._ask(text, waiting)
 
-        def ask(there: OpenChat) -> None:
-            if there is self._session.chat:
-                self._log.anchor()
-            self._branches.ask_in(there, edited, found.message)
-
-        self._ask(ask, chat, text, found.message, moves=False)
-
-    def _ask(
-        self,
-        ask: Callable[[OpenChat], None],
-        chat: OpenChat,
-        text: str,
-        message: str,
-        *,
-        moves: bool = True,
-    ) -> None:
-        """Send a message after all earlier commands, in the chat where it was sent, or the one that
-        these have shown where it ``moves``; it is listed, can be taken back, and is saved where the
-        interface ends before.
+    def _ask(self, text: str, waiting: Behind) -> None:
+        """Send a message after all earlier commands. It is listed and can be taken back; it comes
+        back where its chat was closed, and is saved where the interface ends before.
         """
-        behind, waiting = self._session.behind, Behind(chat, message, moves)
-        behind.append(waiting)
+        session = self._session
 
-        def ask_unless_taken_back() -> None:
-            if waiting not in behind:
+        def ask() -> None:
+            if waiting not in session.behind:
                 return
-            behind.remove(waiting)
-            if waiting.chat in self._session.chats.all:
-                ask(waiting.chat)
+            session.behind.remove(waiting)
+            if waiting.chat in session.chats.all:
+                self._branches.ask_in(waiting.chat, waiting.edited, waiting.text)
             else:
                 why = "its chat was closed"
                 self._give_back(text, waiting.chat, why, ": Enter sends the message here")
 
         if self._free:
-            ask_unless_taken_back()  # at once, so that it is in its place where a reply is
+            ask()  # at once, so that it is in its place where a reply is
         else:
-            self._session.on_activity()
-            self._run(ask_unless_taken_back)
+            session.on_activity()
+            self._run(ask)
 
     def _give_back(self, text: str, chat: OpenChat, why: str, enter: str) -> bool:
         """Put a message back where it was written, unless something else is written there, and say
@@ -204,19 +185,12 @@ class CommandRunner:
                 await self._feedback.note(said, error=True)
             if isinstance(task, Command) and task.name in _SHOW_CHATS:
                 for waiting in self._session.behind:
-                    if waiting.moves and waiting.chat is shown:
-                        waiting.chat = self._session.chat
+                    moved = waiting.chat is shown is not self._session.chat
+                    if moved and waiting.moves:
+                        waiting.chat, waiting.edited = self._session.chat, None
 
     async def _carry_out(self, task: Callable[[], None] | Command) -> None:
         if not isinstance(task, Command):
             task()
-        elif (action := self._actions.get(task.name)) is None:
-            # A schema is tried out in another process first.
-            change = functools.partial(self._session.change, task)
-            slow = task.name == "schema"
-            self._session.tell(await asyncio.to_thread(change) if slow else change())
-            self._composer.placeholder = self._session.settings.invitation
-        else:
-            running = action(task.value)
-            if running is not None:
-                await running
+        elif (running := self._actions[task.name](task.value)) is not None:
+            await running

@@ -44,18 +44,6 @@ drafting to gain much.
 """
 
 
-def welcome(model: str, race_key: str, models_key: str) -> str:
-    """The welcome as Markdown; with the demo pair it names the keys of the race and the models."""
-    if model != _DEMO:
-        return _WELCOME
-    return f"{_WELCOME}\n{_TOY.format(race=race_key, models=models_key)}"
-
-
-def elsewhere(server: str) -> str:
-    """The welcome of a chat with a server elsewhere."""
-    return _ELSEWHERE.format(server=server)
-
-
 def toy(models_key: str, best: Best | None = None) -> str:
     """The line after the toy's first reply; ``best`` is the pair that suits this machine best."""
     line = (
@@ -80,10 +68,13 @@ class Greeting:
     def text(self) -> str:
         """The welcome as Markdown."""
         if server := self._session.engine.client.server:
-            return elsewhere(server)
+            return _ELSEWHERE.format(server=server)
         options = self._session.engine.options
         model = options.model if options is not None else self._model_name
-        return welcome(model, self._key("chat.compare"), self._key("chat.models"))
+        if model != _DEMO:
+            return _WELCOME
+        keys = {"race": self._key("chat.compare"), "models": self._key("chat.models")}
+        return f"{_WELCOME}\n{_TOY.format(**keys)}"
 
     def reply_ended(self) -> None:
         """After the first reply of the embedded pair, say once what it is."""

@@ -6,28 +6,21 @@ import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from textual.content import Content
-from textual.screen import Screen
 from textual.style import Style
 
 from localspec.chats.pictures import shown
 from localspec.chats.words import terms
-from tui.controllers.status import Feedback
-from tui.controllers.transcript import Transcript
+from tui.controllers.desk import Desk
 from tui.render.lines import CodeBlock, codes, unfolded
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn
-from tui.session.session import Session
-from tui.widgets.bars import FindBar
-from tui.widgets.calls import CallsView
-from tui.widgets.chat_log import ChatLog
-from tui.widgets.composer import Composer
+from tui.widgets.calls import FoldedText
 from tui.widgets.lines import Lines
-from tui.widgets.message import QuestionView, ReplyView, ThoughtView
+from tui.widgets.message import QuestionView, ReplyView
 
-Foldable = QuestionView | ThoughtView | CallsView
+Foldable = QuestionView | FoldedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +46,9 @@ class CodeIn:
 class LogPointer:
     """A cursor over the links, code and folded texts that are mounted, the newest first."""
 
-    def __init__(
-        self, screen: Screen[Any], feedback: Feedback, log: ChatLog, open_key: str
-    ) -> None:
-        self._screen, self._feedback, self._log = screen, feedback, log
-        self._open_key = open_key
+    def __init__(self, desk: Desk) -> None:
+        self._screen, self._feedback, self._log = desk.screen, desk.feedback, desk.widgets.log
+        self._open_key = desk.key("chat.open_pointed")
         self._at: Link | CodeIn | Foldable | None = None
 
     def move(self, step: int) -> None:
@@ -145,16 +136,9 @@ _LOOK_SECONDS, _SETTLE_LOOKS = 0.02, 150
 class MessageFinder:
     """Goes from hit to hit; the hit is marked as a selection, so Ctrl+C copies it."""
 
-    def __init__(
-        self,
-        screen: Screen[Any],
-        session: Session,
-        transcript: Transcript,
-        composer: Composer,
-        bar: FindBar,
-    ) -> None:
-        self._screen, self._session, self._transcript = screen, session, transcript
-        self._composer, self._bar = composer, bar
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._screen, self._session = desk, desk.screen, desk.session
+        self._bar = desk.widgets.find_bar
         self._hits: list[tuple[ChatTurn, int]] = []
         """Message, and number of the place in it."""
         self._at = 0
@@ -172,7 +156,7 @@ class MessageFinder:
         self._bar.display = False
         self._screen.clear_selection()
         self._mark_all("")
-        self._composer.focus()
+        self._desk.widgets.composer.focus()
 
     def search(self, words: str) -> None:
         """Find all places, and go to the newest."""
@@ -211,7 +195,7 @@ class MessageFinder:
         await self._show(turn, found, 0)
 
     async def _show(self, turn: ChatTurn, words: str, number: int) -> None:
-        view = await self._transcript.show_turn(turn)
+        view = await self._desk.transcript.show_turn(turn)
         if self._bar.display:
             self._mark_all(self._words)  # what was not mounted before
         if view is None or not words:
@@ -231,7 +215,7 @@ class MessageFinder:
 
     def _mark_all(self, words: str) -> None:
         """Mark all places in the messages that are mounted."""
-        for lines in self._screen.query_one(ChatLog).query(Lines):
+        for lines in self._desk.widgets.log.query(Lines):
             lines.mark(words)
 
     def _mark(self, lines: Lines, index: int, span: tuple[int, int]) -> None:

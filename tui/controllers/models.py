@@ -9,23 +9,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from textual.content import Content
-from textual.screen import Screen
 from textual.worker import Worker, WorkerError
 
 from localspec.core.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
-from tui.controllers.status import Feedback
-from tui.input import keymap
+from tui.controllers.desk import Desk
 from tui.render.text import plain
 from tui.session import status_text
-from tui.session.commands import Command, Value
+from tui.session.commands import Value
 from tui.session.engine_slot import Phase
-from tui.session.session import Session
 from tui.session.stats import speculation_text
-from tui.widgets.bars import Bar
-from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
     from tui.input.model_list import Picked
@@ -48,8 +43,8 @@ class PullRequest:
 class PullController:
     """Runs one pull after the other and shows its progress in a bar."""
 
-    def __init__(self, screen: Screen[Any], feedback: Feedback, bar: Bar) -> None:
-        self._screen, self._feedback, self._bar = screen, feedback, bar
+    def __init__(self, desk: Desk) -> None:
+        self._screen, self._feedback, self._bar = desk.screen, desk.feedback, desk.widgets.pull_bar
         self.process: PullProcess | None = None
         """Made for the first pull."""
         self._queue: deque[PullRequest] = deque()
@@ -115,11 +110,9 @@ _SHOW = ("show", "--json", "--offline")
 class ModelChooser:
     """Opens the model picker, checks a model's file, and loads it."""
 
-    def __init__(
-        self, screen: Screen[Any], session: Session, feedback: Feedback, pulls: PullController
-    ) -> None:
-        self._screen, self._session = screen, session
-        self._feedback, self._pulls = feedback, pulls
+    def __init__(self, desk: Desk, pulls: PullController) -> None:
+        self._screen, self._session = desk.screen, desk.session
+        self._feedback, self._pulls = desk.feedback, pulls
         self._asked: Mapping[str, object] | None = None
         """What would stop replies or tools, and is done when it is asked for again meanwhile."""
         self._stopping: list[RunningReply | ToolRun] = []
@@ -167,7 +160,13 @@ class ModelChooser:
         elif value is None:
             self._session.tell(self._drafting())
         else:
-            self._session.tell(self._session.change(Command("draft", value)))
+            self._session.tell(self._switched(on=value is True))
+
+    def _switched(self, *, on: bool) -> str:
+        if not on and (why := self._session.engine.client.why_not_plain):
+            return why
+        self._session.settings.draft = on
+        return "drafting from now on" if on else "plain decoding from now on"
 
     def _drafting(self) -> str:
         session = self._session
@@ -264,28 +263,16 @@ class ModelChooser:
 class RaceController:
     """Starts a race in an engine of its own, and stops it when it is left."""
 
-    def __init__(
-        self,
-        screen: Screen[Any],
-        session: Session,
-        feedback: Feedback,
-        composer: Composer,
-        pulls: PullController,
-        models: ModelChooser,
-        rebound: Mapping[str, str],
-    ) -> None:
-        """``rebound`` maps ids of `keymap` to other keys."""
-        self._screen, self._session, self._feedback = screen, session, feedback
-        self._composer, self._pulls, self._models = composer, pulls, models
-        self._rebound = rebound
+    def __init__(self, desk: Desk, pulls: PullController, models: ModelChooser) -> None:
+        self._desk, self._screen, self._session = desk, desk.screen, desk.session
+        self._pulls, self._models = pulls, models
         self._running: Worker[None] | None = None
 
     def open(self) -> None:
         """Start a race, unless the engine is needed for something else."""
         if self._session.engine.phase is not Phase.READY or self._session.replying:
-            self._feedback.hint(
-                status_text.why_not(self._session) or "wait until the model is loaded"
-            )
+            why = status_text.why_not(self._session) or "wait until the model is loaded"
+            self._desk.feedback.hint(why)
             return
         self._screen.run_worker(self._open(), group="open race", exclusive=True)
 
@@ -298,20 +285,15 @@ class RaceController:
         await self.close()
         race = Race(Machine(self._session.engine.info))
         self._running = self._screen.run_worker(race.run(), group="race")
-        keys = (
-            keymap.key_of(name, self._rebound)
-            for name in ("race.models", "race.take", "race.again")
-        )
+        keys = map(self._desk.key, ("race.models", "race.take", "race.again"))
         self._screen.app.push_screen(RaceScreen(race, *keys), self._left)
 
     async def _left(self, how: Left | None) -> None:
-        from tui.screens.race import Again, ListModels, TakeBest, Typed
+        from tui.screens.race import Again, ListModels, TakeBest
 
         if self._running is not None:
             self._running.cancel()
         match how:
-            case Typed(text):
-                self._composer.insert(text)
             case TakeBest(offer) if offer.installed:
                 self._models.check_and_load({"model": offer.name, "draft": None})
             case TakeBest(offer):

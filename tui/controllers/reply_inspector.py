@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
-from textual.screen import Screen
+from textual.message import Message
 
 from localspec.core.errors import LocalspecError
-from tui.controllers.status import Feedback
-from tui.controllers.transcript import Transcript
-from tui.controllers.widgets import ChatWidgets
+from tui.controllers.desk import Desk
 from tui.session import status_text
 from tui.session.conversation import ChatTurn
-from tui.session.session import Session
 from tui.widgets.message import ReplyView
 
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
 
 
+@dataclass
+class Copied(Message):
+    """The user copies a text."""
+
+    text: str
+    what: str
+    """Its name."""
+
+
 class ReplyInspector:
     """Shows origins as colours, moves a cursor over tokens, and repeats a reply plainly."""
 
-    def __init__(
-        self,
-        screen: Screen[Any],
-        session: Session,
-        feedback: Feedback,
-        transcript: Transcript,
-        widgets: ChatWidgets,
-    ) -> None:
-        self._screen, self._session, self._feedback = screen, session, feedback
-        self._transcript = transcript
-        self._log, self._legend = widgets.log, widgets.legend
-        self._token_bar = widgets.token_bar
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._screen, self._session = desk, desk.screen, desk.session
+        self._feedback, self._log = desk.feedback, desk.widgets.log
+        self._token_bar = desk.widgets.token_bar
 
     async def toggle_colours(self) -> None:
         """Show where each token came from, or Markdown again."""
-        async with self._transcript.changing:
+        async with self._desk.transcript.changing:
             colours = not self._log.colours
-            self._legend.display = colours
+            self._desk.widgets.legend.display = colours
             await self._log.set_colours(colours)
             if not colours:
                 self.leave_tokens()
@@ -99,9 +96,7 @@ class ReplyInspector:
 
     def compare(self, verifier: str) -> None:
         """Repeat the last reply without drafting and show both."""
-        from tui.screens.compare import (
-            CompareScreen,
-        )  # that screen is not needed for the first frame
+        from tui.screens.compare import CompareScreen  # not needed for the first frame
 
         session = self._session
         try:
@@ -121,8 +116,8 @@ class ReplyInspector:
 
         self._screen.app.push_screen(CompareScreen(comparison, verifier), closed)
 
-    def copy(self, copy: Callable[[str, str], object], *, code: bool = False) -> None:
-        """Pass the last reply, or its last code block, to ``copy`` with its name."""
+    def copy(self, *, code: bool) -> None:
+        """Copy the last reply, or its last code block."""
         from tui.render.markdown import code_blocks
 
         reply = self._session.chat.conversation.last_reply
@@ -133,4 +128,5 @@ class ReplyInspector:
             self._feedback.hint("the last reply has no code block")
         else:
             text = blocks[-1] if code else reply.text
-            copy(text, f"the last {'code block' if code else 'reply'}")
+            what = f"the last {'code block' if code else 'reply'}"
+            self._screen.post_message(Copied(text, what))

@@ -5,24 +5,18 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from textual.screen import Screen
 
 from localspec.config import allow_tools, edit, presets
 from localspec.config import settings as config
 from localspec.config.presets import Preset
 from localspec.core.errors import LocalspecError
-from localspec.core.options import Options
-from localspec.core.sampling_params import Sampling
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.core.settings_schema import TOOLS
+from tui.controllers.desk import Desk
 from tui.controllers.models import ModelChooser
-from tui.controllers.status import Feedback
 from tui.input import setting_fields
-from tui.session.session import Session
-from tui.session.settings import Settings
 
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
 """Options that a preset may name in addition to the settings of the panel."""
@@ -31,11 +25,68 @@ _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers",
 class SettingsController:
     """Lists and changes settings, loading the model again where they need it."""
 
-    def __init__(
-        self, screen: Screen[Any], session: Session, feedback: Feedback, models: ModelChooser
-    ) -> None:
-        self._screen, self._session = screen, session
-        self._feedback, self._models = feedback, models
+    def __init__(self, desk: Desk, models: ModelChooser) -> None:
+        self._screen, self._session = desk.screen, desk.session
+        self._feedback, self._models = desk.feedback, models
+        self._composer = desk.widgets.composer
+
+    def temperature(self, value: float) -> None:
+        """Sample with another temperature; 0 is greedy."""
+        settings = self._session.settings
+        settings.sampling = replace(settings.sampling, temperature=value)
+        self._session.tell(f"temperature {value:g} from the next reply on")
+
+    def seed(self, value: int | None) -> None:
+        """Fix the seed, or have a new one each time."""
+        self._session.settings.seed = value
+        said = "a new seed each time" if value is None else f"seed {value} from now on"
+        self._session.tell(said)
+
+    def think(self, text: str) -> None:
+        """Switch thinking, or say how it is."""
+        names = {None: "auto", True: "on", False: "off"}
+        settings = self._session.settings
+        if text:
+            settings.thinking = {name: switch for switch, name in names.items()}[text]
+        when = " from the next reply on" if text else ""
+        self._session.tell(f"thinking {names[settings.thinking]}{when}")
+
+    def system(self, text: str) -> None:
+        """Set the system prompt, have none, or show it."""
+        system = self._session.chat.conversation.system
+        if text:
+            self._session.chat.system(None if text == "none" else text)
+            said = "no system prompt from now on" if text == "none" else "system prompt set"
+        elif system:
+            said = f"system prompt: {system}\n/system TEXT sets another, /system none has none"
+        else:
+            said = "no system prompt; /system TEXT sets one"
+        self._session.tell(said)
+
+    async def schema(self, text: str) -> None:
+        """Have replies fit a schema, or any text, or say what they fit."""
+        settings = self._session.settings
+        if text == "off":
+            settings.grammar, settings.grammar_name = None, ""
+            said = "replies may be any text from the next one on"
+        elif text:
+            try:
+                settings.grammar = await asyncio.to_thread(_read_schema, text)
+            except LocalspecError as error:
+                self._session.tell(str(error))
+                return
+            # The name of its file, or what it is.
+            written = text.lstrip().startswith("{")
+            settings.grammar_name = "a schema" if written else Path(text).name
+            said = f"replies fit {settings.grammar_name} from the next one on"
+        elif settings.grammar is None:
+            said = "replies may be any text; /schema FILE asks for JSON that fits a schema"
+        else:
+            said = f"replies fit {settings.grammar_name}; /schema off ends that"
+        self._session.tell(said)
+        self._composer.placeholder = settings.invitation
+
+    # -- by name -------------------------------------------------------------------------------
 
     def _values(self) -> dict[str, Saved]:
         return setting_fields.values(self._session.settings, self._session.engine.options)
@@ -155,8 +206,7 @@ class SettingsController:
         self._apply(replace(change, options={**change.options, **others}), said)
 
     async def _save_preset(self, name: str) -> None:
-        defaults = setting_fields.values(Settings(Sampling()), Options())
-        usual = defaults | config.settings()  # what a chat without the preset has
+        usual = setting_fields.defaults() | config.settings()  # what a chat without the preset has
         values: dict[str, Saved] = {
             key: value if value != usual[key] else None for key, value in self._values().items()
         }
@@ -169,3 +219,14 @@ class SettingsController:
         path = await asyncio.to_thread(edit.save, presets.to_save(name, values))
         kept = ", ".join(key for key, value in values.items() if value is not None)
         self._feedback.hint(f"preset {name} saved in {path}: {kept}")
+
+
+def _read_schema(text: str) -> GrammarSpec:
+    """A schema, tried out in another process.
+
+    Raises:
+        LocalspecError: it is none, or cannot be followed.
+    """
+    from localspec.grammar import reading  # not needed for the first picture
+
+    return reading.schema(text)

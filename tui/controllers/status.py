@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from textual.message import Message
 from textual.screen import Screen
 
 from localspec.core.errors import LocalspecError
@@ -28,6 +30,13 @@ _READ_PER_SECOND = 30
 """Characters of a hint that are read in a second."""
 
 
+@dataclass
+class ExpertChosen(Message):
+    """The user has chosen all figures for the bottom line, or those in everyday words."""
+
+    expert: bool
+
+
 class StatusArea:
     """Shows the figures of the current reply, or a hint in their place."""
 
@@ -39,17 +48,16 @@ class StatusArea:
         wake: Callable[[], None],
         *,
         expert: bool,
-        on_expert: Callable[[bool], object],
     ) -> None:
         """``verifier`` is used until the options are known; ``wake`` starts the refresh timer;
-        ``expert`` shows all figures, and ``on_expert`` is called where the user changes that.
+        ``expert`` shows all figures.
         """
         self._session = session
         self._stats, self._strip, self._details = widgets
         self._verifier = verifier
         self._wake = wake
         self._memory = MemoryGauge()
-        self._expert, self._on_expert = expert, on_expert
+        self._expert = expert
         self._detailed = False
         self._hint_until = self._due = 0.0
 
@@ -87,7 +95,7 @@ class StatusArea:
     def toggle_expert(self) -> None:
         """Show all figures in the bottom line, or those in everyday words."""
         self._expert = not self._expert
-        self._on_expert(self._expert)
+        self._stats.post_message(ExpertChosen(self._expert))
         self._due = 0.0
         self.arrange()
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
 from localspec.core.safe_text import safe_line
 from localspec.tools import servers_file
-from tui.controllers.status import Feedback
-from tui.input import keymap
-from tui.session.session import Session
+from tui.controllers.desk import Desk
 
 if TYPE_CHECKING:
     from localspec.tools.permission import Answer
@@ -19,28 +17,31 @@ if TYPE_CHECKING:
     from localspec.tools.toolbox import Toolbox
     from tui.session.tool_shelf import ToolShelf
 
-ANSWERS: tuple[Answer, ...] = ("once", "chat", "always", "no")
-_NAMES = {"once": "once", "chat": "in this chat", "always": "always", "no": "no"}
-_KEYS = {answer: f"chat.allow_{answer}" for answer in ANSWERS}
+_NAMES: dict[Answer, str] = {
+    "once": "once",
+    "chat": "in this chat",
+    "always": "always",
+    "no": "no",
+}
 
 
 class ToolController:
     """The commands and keys of tools."""
 
-    def __init__(self, session: Session, feedback: Feedback, rebound: Mapping[str, str]) -> None:
-        self._session, self._feedback = session, feedback
+    def __init__(self, desk: Desk) -> None:
+        self._session, self._feedback = desk.session, desk.feedback
         self.keys = " · ".join(
-            f"{keymap.key_of(_KEYS[answer], rebound)} {_NAMES[answer]}" for answer in ANSWERS
+            f"{desk.key(f'chat.allow_{answer}')} {name}" for answer, name in _NAMES.items()
         )
         """How to answer, in words."""
 
     def answer(self, number: int) -> None:
         """Answer the tool that asks."""
-        self.allow(ANSWERS[number])
+        self.allow([*_NAMES][number])
 
     def allow(self, word: str) -> None:
         """Answer the tool that asks, by a word."""
-        found = next((answer for answer in ANSWERS if answer == (word or "once")), None)
+        found = next((answer for answer in _NAMES if answer == (word or "once")), None)
         if found is None:
             self._feedback.hint("/allow takes once, chat or always; /deny refuses")
         elif why_not := self._session.tools.answer(self._session.chat, found):
@@ -104,7 +105,10 @@ class ToolController:
             return
         chosen = [server for server in box.servers if not name or server.spec.name == name]
         if not chosen:
-            await self._feedback.result(self._none(box, name))
+            try:
+                box.named(name)
+            except LocalspecError as error:
+                await self._feedback.note(str(error), error=True)
             return
         rows = [
             row
@@ -112,10 +116,6 @@ class ToolController:
             for row in _rows(box, server, self._session.tools, full=bool(name))
         ]
         await self._feedback.show_list("Servers: /mcp NAME, /mcp on NAME, /mcp off NAME", rows)
-
-    @staticmethod
-    async def _none(box: Toolbox, name: str) -> None:
-        box.named(name)
 
 
 def _standing(server: ServerProcess) -> str:

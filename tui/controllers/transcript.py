@@ -145,7 +145,8 @@ class Transcript:
             case ReplyEnded(reply):
                 await self._show_ended(reply)
             case CallsChanged(reply):
-                await self._show_calls(reply)
+                if (view := self._log.view_of(reply)) is not None:
+                    await view.sync()
             case ConversationChanged():
                 await self._show_conversation()
             case NoticeAdded(text, error):
@@ -166,11 +167,6 @@ class Transcript:
             await self._live.sync()
             self._live = None
             self._painter.let_go()
-
-    async def _show_calls(self, reply: ChatTurn) -> None:
-        view = self._log.view_of(reply)
-        if view is not None:
-            await view.sync()
 
     async def _show_started(self, question: ChatTurn | None, reply: ChatTurn) -> None:
         if reply not in self._session.chat.conversation.turns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -60,14 +60,9 @@ class Known:
 
 def completions(before: str, known: Known | None = None) -> list[Completion]:
     """Completions of ``before``, the whole text up to the cursor."""
-    known = known or Known()
-    if match := _RESUME.search(before):
-        return _called(match[1], known.saved)
-    if match := _OPEN.search(before):
-        return _called(match[1], known.opened)
     for pattern, find in _FINDS.items():
         if match := pattern.search(before):
-            return find(match)
+            return find(match, known or Known())
     return []
 
 
@@ -86,7 +81,7 @@ def _called(typed: str, chats: Mapping[str, str]) -> list[Completion]:
     return found[:_MOST]
 
 
-def _models(match: re.Match[str]) -> list[Completion]:
+def _models(match: re.Match[str], _: Known) -> list[Completion]:
     """Names of the catalogue, and files where the command takes one."""
     from localspec.models.catalog.catalog import catalog  # not needed for the first picture
 
@@ -100,42 +95,18 @@ def _models(match: re.Match[str]) -> list[Completion]:
     named = _starting(typed, {**words, **names})
     if command == "pull" or not typed:
         return named
-    files = _files(typed, len(typed))
-    return named + [
-        replace(found, text=found.text[1:].strip('"'))
-        for found in files
-        if found.text.strip('"').endswith((".gguf", os.sep))
-    ]
+    return named + [found for found in _bare(typed) if found.text.endswith((".gguf", os.sep))]
 
 
-def _commands(match: re.Match[str]) -> list[Completion]:
-    return [
-        Completion(f"/{name}", len(match[0]), spec.help)
-        for name, spec in commands.SPECS.items()
-        if name.startswith(match[1])
-    ]
+def _commands(match: re.Match[str], _: Known) -> list[Completion]:
+    return _starting(match[0], {f"/{name}": spec.help for name, spec in commands.SPECS.items()})
 
 
-def _settings(match: re.Match[str]) -> list[Completion]:
+def _settings(match: re.Match[str], _: Known) -> list[Completion]:
     return _starting(match[1], {name: field.help for name, field in setting_fields.BY_NAME.items()})
 
 
-def _themes(match: re.Match[str]) -> list[Completion]:
-    return _starting(match[1], dict.fromkeys(theme.NAMES, ""))
-
-
-def _paths(match: re.Match[str]) -> list[Completion]:
-    # A command takes the rest of its line: no quotes.
-    return [
-        replace(found, text=found.text[1:].strip('"')) for found in _files(match[1], len(match[1]))
-    ]
-
-
-def _attached(match: re.Match[str]) -> list[Completion]:
-    return _files(match[1] or match[2] or "", length=len(match[0]))
-
-
-def _presets(match: re.Match[str]) -> list[Completion]:
+def _presets(match: re.Match[str], _: Known) -> list[Completion]:
     try:
         found = presets.presets()
     except UsageError:  # the command itself reports the error
@@ -149,6 +120,12 @@ def _starting(typed: str, known: Mapping[str, str]) -> list[Completion]:
         for name, about in known.items()
         if name.startswith(typed)
     ]
+
+
+def _bare(typed: str) -> list[Completion]:
+    """Files without the marks of a message: a command takes the rest of its line."""
+    found = _files(typed, len(typed))
+    return [replace(one, text=one.text[1:].strip('"')) for one in found]
 
 
 def _files(typed: str, length: int) -> list[Completion]:
@@ -180,13 +157,15 @@ def _named(path: str, *, is_folder: bool) -> str:
     return f'@"{path}{end}' + ("" if is_folder else '"')
 
 
-_FINDS = {
+_FINDS: dict[re.Pattern[str], Callable[[re.Match[str], Known], list[Completion]]] = {
+    _RESUME: lambda match, known: _called(match[1], known.saved),
+    _OPEN: lambda match, known: _called(match[1], known.opened),
     _COMMAND: _commands,
     _PRESET: _presets,
-    _THEME: _themes,
+    _THEME: lambda match, _: _starting(match[1], dict.fromkeys(theme.NAMES, "")),
     _SETTING: _settings,
     _MODEL: _models,
-    _PATH: _paths,
-    _FILE: _attached,
+    _PATH: lambda match, _: _bare(match[1]),
+    _FILE: lambda match, _: _files(match[1] or match[2] or "", len(match[0])),
 }
 """Patterns of the text before the cursor, and the functions that complete it."""

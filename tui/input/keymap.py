@@ -14,107 +14,60 @@ from localspec.core.errors import UsageError
 
 def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Binding:  # noqa: A002
     """A key; with a label it is shown in the footer."""
-    return Binding(keys, action, label, id=id, tooltip=tooltip, show=bool(label))
+    return Binding(keys, action, label, show=bool(label), id=id, tooltip=tooltip)
 
 
-def _command(name: str, *arguments: int) -> str:
-    """The action of a key that `tui.screens.chat.ChatScreen.action_command` carries out."""
-    return f"command{(name, *arguments)!r}" if arguments else f"command({name!r})"
+def _chat(
+    name: str, keys: str, tooltip: str, label: str = "", does: tuple[str | int, ...] = ()
+) -> Binding:
+    """A key of the chat, which `tui.controllers.chat_actions.ChatActions.press` carries out;
+    ``does`` is what it gets, where that is not the key's name alone.
+    """
+    command, *arguments = does or (name,)
+    action = f"command({', '.join(map(repr, (command, *arguments)))})"
+    return _key(f"chat.{name}", keys, action, tooltip, label)
 
 
+_REPEAT = "repeat the last reply with plain decoding; in an empty chat, the race"
 _CHAT = (
-    _key("chat.stop", "escape", _command("stop"), "stop the reply and keep its text", "Stop"),
-    _key("chat.help", "f1", _command("help"), "keys and commands", "Help"),
-    _key("chat.colours", "ctrl+t", _command("colours"), "show where each token came from"),
-    _key(
-        "chat.details",
-        "f2",
-        _command("details"),
-        "details of rounds, drafters and times",
-        "Details",
-    ),
-    _key(
-        "chat.compare",
-        "f3",
-        _command("compare"),
-        "repeat the last reply with plain decoding; in an empty chat, the race",
-        "Compare",
-    ),
-    _key(
-        "chat.token_left",
-        "alt+left",
-        _command("token", -1),
-        "the token before: p, q and alternatives",
-    ),
-    _key("chat.token_right", "alt+right", _command("token", 1), "the token after"),
-    _key("chat.models", "f4", _command("models"), "choose a model, or a draft for it", "Models"),
-    _key("chat.settings", "ctrl+s", _command("settings"), "see, change and save all settings"),
-    _key(
-        "chat.again",
-        "f5",
-        _command("again"),
-        "answer the last question again, on another branch",
-    ),
-    _key(
-        "chat.continue",
-        "f9",
-        _command("continue"),
-        "continue a stopped reply, or answer a question without one",
-    ),
-    _key("chat.edit", "f8", _command("edit"), "change the last question, on another branch"),
-    _key("chat.branch_before", "alt+up", _command("branch", -1), "show the branch before"),
-    _key("chat.branch_after", "alt+down", _command("branch", 1), "show the branch after"),
-    _key("chat.chats", "ctrl+l", _command("chats"), "choose a saved chat, or search them all"),
-    _key("chat.new", "ctrl+n", _command("new"), "open a new chat; the others stay open"),
-    _key("chat.next", "ctrl+pagedown,f12", _command("next_chat", 1), "the next open chat"),
-    _key("chat.previous", "ctrl+pageup", _command("next_chat", -1), "the open chat before"),
-    _key(
-        "chat.restart",
-        "ctrl+r",
-        _command("restart"),
-        "start the engine again after it died",
-        "Restart",
-    ),
-    _key("chat.older", "ctrl+o", _command("older"), "load older messages"),
-    _key("chat.allow_once", "alt+y", _command("allow", 0), "let the tool that asks run once"),
-    _key("chat.allow_chat", "alt+c", _command("allow", 1), "let it run in this chat from now on"),
-    _key("chat.allow_always", "alt+a", _command("allow", 2), "let it run in every chat, always"),
-    _key("chat.allow_no", "alt+n", _command("allow", 3), "do not let it run"),
+    _chat("stop", "escape", "stop the reply and keep its text", "Stop"),
+    _chat("help", "f1", "keys and commands", "Help"),
+    _chat("colours", "ctrl+t", "show where each token came from"),
+    _chat("details", "f2", "details of rounds, drafters and times", "Details"),
+    _chat("compare", "f3", _REPEAT, "Compare"),
+    _chat("token_left", "alt+left", "the token before: p, q and alternatives", does=("token", -1)),
+    _chat("token_right", "alt+right", "the token after", does=("token", 1)),
+    _chat("models", "f4", "choose a model, or a draft for it", "Models"),
+    _chat("settings", "ctrl+s", "see, change and save all settings"),
+    _chat("again", "f5", "answer the last question again, on another branch"),
+    _chat("continue", "f9", "continue a stopped reply, or answer a question without one"),
+    _chat("edit", "f8", "change the last question, on another branch"),
+    _chat("branch_before", "alt+up", "show the branch before", does=("branch", -1)),
+    _chat("branch_after", "alt+down", "show the branch after", does=("branch", 1)),
+    _chat("chats", "ctrl+l", "choose a saved chat, or search them all"),
+    _chat("new", "ctrl+n", "open a new chat; the others stay open"),
+    _chat("next", "ctrl+pagedown,f12", "the next open chat", does=("next_chat", 1)),
+    _chat("previous", "ctrl+pageup", "the open chat before", does=("next_chat", -1)),
+    _chat("restart", "ctrl+r", "start the engine again after it died", "Restart"),
+    _chat("older", "ctrl+o", "load older messages"),
+    _chat("allow_once", "alt+y", "let the tool that asks run once", does=("allow", 0)),
+    _chat("allow_chat", "alt+c", "let it run in this chat from now on", does=("allow", 1)),
+    _chat("allow_always", "alt+a", "let it run in every chat, always", does=("allow", 2)),
+    _chat("allow_no", "alt+n", "do not let it run", does=("allow", 3)),
 )
-_PRIORITY = tuple(
-    Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
-    for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
-        (
-            "chat.figures",
-            "f6",  # the composer would select a line
-            _command("figures"),
-            "all figures in the bottom line, or few",
-        ),
-        ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
-        ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
-        (
-            "chat.find",
-            "ctrl+f",
-            _command("find"),
-            "search this chat; Up and Down step through the matches",
-        ),
-        # The composer of Textual selects with F7.
-        ("chat.point_before", "f7", _command("point", -1), "the link, code or long text before"),
-        ("chat.point_after", "shift+f7", _command("point", 1), "the link, code or long text after"),
-        (
-            "chat.open_pointed",
-            "alt+o",
-            _command("open_pointed"),
-            "open that link, or fold the text",
-        ),
-        (
-            "app.copy_or_quit",
-            "ctrl+c",
-            "copy_or_quit",
-            "copy the selection, else stop, else clear the line; twice more: quit",
-        ),
+_BEFORE_THE_COMPOSER = tuple(
+    replace(key, priority=True)
+    for key in (
+        _chat("figures", "f6", "all figures in the bottom line, or few"),
+        _chat("top", "ctrl+home", "to the oldest message", does=("oldest",)),
+        _chat("bottom", "ctrl+end", "to the newest message", does=("newest",)),
+        _chat("find", "ctrl+f", "search this chat; Up and Down step through the matches"),
+        _chat("point_before", "f7", "the link, code or long text before", does=("point", -1)),
+        _chat("point_after", "shift+f7", "the link, code or long text after", does=("point", 1)),
+        _chat("open_pointed", "alt+o", "open that link, or fold the text"),
     )
 )
+"""Keys of the chat that the composer has a use for, too: it selects with F6 and F7."""
 _COMPOSER = (
     _key("composer.send", "enter", "send", "send; during a reply, send after it"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
@@ -122,158 +75,138 @@ _COMPOSER = (
     _key("composer.complete", "tab", "complete", "complete a /command, argument or @file; indent"),
     _key("composer.undo", "ctrl+underscore,alt+z", "undo", "undo what was typed"),
     _key("composer.leave", "ctrl+d", "leave", "quit, in an empty composer"),
-    _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
-    _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),
+    _key("composer.page_up", "pageup", "screen.page(-1)", "scroll the conversation up"),
+    _key("composer.page_down", "pagedown", "screen.page(1)", "scroll the conversation down"),
 )
-_SUSPEND = Binding(
-    "ctrl+z",
-    "suspend_process",
-    id="app.suspend",
-    tooltip="suspend; fg in the shell brings it back",
-    show=False,
+_COPY_OR_QUIT = replace(
+    _key(
+        "app.copy_or_quit",
+        "ctrl+c",
+        "copy_or_quit",
+        "copy the selection, else stop, else clear the line; twice more: quit",
+    ),
+    priority=True,
+)
+_SUSPEND = replace(
+    _key("app.suspend", "ctrl+z", "suspend_process", "suspend; fg in the shell brings it back"),
     priority=True,
 )
 _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
-_CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
-_RACE = (
-    _key("race.close", "escape", "leave", "leave the race", "Close"),
-    _key("race.take", "enter", "take", "use the best model for this machine", "Use it"),
-    _key("race.again", "f3", "again", "race once more", "Again"),
-    _key("race.models", "f4", "models", "list all models", "Models"),
-)
-_MODELS = (
-    _key("models.close", "escape", "leave", "back to the chat", "Close"),
-    Binding(
-        "enter",
-        "choose",
-        "Use or pull",
-        id="models.choose",
-        tooltip="use the model, or download it",
-        priority=True,  # else the input's own key would hide it from the footer
-    ),
-    _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
-    _key(
-        "models.measure",
-        "ctrl+r",
-        "measure",
-        "measure this machine again, for the expected speeds",
-        "Measure",
-    ),
-    _key("models.up", "up", "move(-1)", "the model above"),
-    _key("models.down", "down", "move(1)", "the model below"),
-    _key("models.page_up", "pageup", "page(-1)", "a page up"),
-    _key("models.page_down", "pagedown", "page(1)", "a page down"),
-)
-_CHATS = (
-    _key("chats.close", "escape", "leave", "back to the chat", "Close"),
-    Binding(
-        "enter",
-        "choose",
-        "Open",
-        id="chats.choose",
-        tooltip="open the chat, at the message that was found",
-        priority=True,  # as models.choose
-    ),
-    _key("chats.up", "up", "move(-1)", "the chat above"),
-    _key("chats.down", "down", "move(1)", "the chat below"),
-    _key("chats.page_up", "pageup", "page(-1)", "a page up"),
-    _key("chats.page_down", "pagedown", "page(1)", "a page down"),
-)
-_PRESETS = (
-    _key("presets.close", "escape", "leave", "back to the chat", "Close"),
-    Binding(
-        "enter",
-        "choose",
-        "Use",
-        id="presets.choose",
-        tooltip="use the preset from the next reply on",
-        priority=True,  # as models.choose
-    ),
-    _key("presets.up", "up", "move(-1)", "the preset above"),
-    _key("presets.down", "down", "move(1)", "the preset below"),
-    _key("presets.page_up", "pageup", "page(-1)", "a page up"),
-    _key("presets.page_down", "pagedown", "page(1)", "a page down"),
-)
-_ROWS = (
-    _key("rows.close", "escape", "leave", "back to the chat", "Close"),
-    Binding(
-        "enter",
-        "choose",
-        "Show",
-        id="rows.choose",
-        tooltip="show the open chat under the cursor",
-        priority=True,  # as models.choose
-    ),
-    _key("rows.up", "up", "move(-1)", "the row above"),
-    _key("rows.down", "down", "move(1)", "the row below"),
-    _key("rows.page_up", "pageup", "page(-1)", "a page up"),
-    _key("rows.page_down", "pagedown", "page(1)", "a page down"),
-)
-_THEMES = (
-    _key("themes.close", "escape", "leave", "back to the theme before", "Close"),
-    Binding(
-        "enter",
-        "choose",
-        "Keep",
-        id="themes.choose",
-        tooltip="keep the theme under the cursor",
-        priority=True,  # as models.choose
-    ),
-    _key("themes.up", "up", "move(-1)", "the theme above"),
-    _key("themes.down", "down", "move(1)", "the theme below"),
-    _key("themes.page_up", "pageup", "page(-1)", "a page up"),
-    _key("themes.page_down", "pagedown", "page(1)", "a page down"),
-)
-_FIND = (
-    _key("find.close", "escape", "leave", "leave the search"),
-    _key("find.before", "up", "step(-1)", "the place before"),
-    _key("find.after", "down", "step(1)", "the place after"),
-)
-_LISTING = (
-    _key("listing.close", "escape,f1", "leave", "back to the chat", "Close"),
-    _key("listing.up", "up", "scroll(-1)", "a line up"),
-    _key("listing.down", "down", "scroll(1)", "a line down"),
-    _key("listing.page_up", "pageup", "page(-1)", "a page up"),
-    _key("listing.page_down", "pagedown", "page(1)", "a page down"),
-)
-_SETTINGS = (
-    _key("settings.apply", "enter", "apply", "use these settings from the next reply on", "Apply"),
-    _key("settings.save", "ctrl+s", "save", "use them and write them to config.toml", "Save"),
-    _key("settings.close", "escape", "leave", "leave the settings as they were", "Close"),
-    # At once, or what is typed after it would still go to the setting before.
-    replace(_key("settings.up", "up", "app.focus_previous", "the setting above"), priority=True),
-    replace(_key("settings.down", "down", "app.focus_next", "the setting below"), priority=True),
-)
 
-APP_KEYS = (_QUIT, _SUSPEND, _PRIORITY[-1])
+
+def _close(screen: str, tooltip: str = "back to the chat", keys: str = "escape") -> Binding:
+    return _key(f"{screen}.close", keys, "leave", tooltip, "Close")
+
+
+def _moves(
+    screen: str, row: str, action: str = "move", ways: tuple[str, str] = ("above", "below")
+) -> tuple[Binding, ...]:
+    """The keys that move in a list whose rows are called ``row``."""
+    return (
+        _key(f"{screen}.up", "up", f"{action}(-1)", f"{row} {ways[0]}"),
+        _key(f"{screen}.down", "down", f"{action}(1)", f"{row} {ways[1]}"),
+        _key(f"{screen}.page_up", "pageup", "page(-1)", "a page up"),
+        _key(f"{screen}.page_down", "pagedown", "page(1)", "a page down"),
+    )
+
+
+def _chooses(screen: str, label: str, tooltip: str) -> Binding:
+    """Enter in a list; with priority, or the input's own key would hide it from the footer."""
+    return replace(_key(f"{screen}.choose", "enter", "choose", tooltip, label), priority=True)
+
+
+_FIND = (
+    _key("find.close", "escape", "screen.command('find_leave')", "leave the search"),
+    _key("find.before", "up", "screen.command('find_step', -1)", "the place before"),
+    _key("find.after", "down", "screen.command('find_step', 1)", "the place after"),
+)
+_SCREENS = {
+    "compare": (_close("compare", "close the comparison"),),
+    "race": (
+        _close("race", "leave the race"),
+        _key("race.take", "enter", "take", "use the best model for this machine", "Use it"),
+        _key("race.again", "f3", "again", "race once more", "Again"),
+        _key("race.models", "f4", "models", "list all models", "Models"),
+    ),
+    "models": (
+        _close("models"),
+        _chooses("models", "Use or pull", "use the model, or download it"),
+        _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
+        _key(
+            "models.measure",
+            "ctrl+r",
+            "measure",
+            "measure this machine again, for the expected speeds",
+            "Measure",
+        ),
+        *_moves("models", "the model"),
+    ),
+    "settings": (
+        _key(
+            "settings.apply", "enter", "apply", "use these settings from the next reply on", "Apply"
+        ),
+        _key("settings.save", "ctrl+s", "save", "use them and write them to config.toml", "Save"),
+        _close("settings", "leave the settings as they were"),
+        # At once, or what is typed after it would still go to the setting before.
+        *(
+            replace(_key(f"settings.{way}", way, action, tooltip), priority=True)
+            for way, action, tooltip in (
+                ("up", "app.focus_previous", "the setting above"),
+                ("down", "app.focus_next", "the setting below"),
+            )
+        ),
+    ),
+    "listing": (
+        _close("listing", keys="escape,f1"),
+        *_moves("listing", "a line", "scroll", ("up", "down")),
+    ),
+    "chats": (
+        _close("chats"),
+        _chooses("chats", "Open", "open the chat, at the message that was found"),
+        *_moves("chats", "the chat"),
+    ),
+    "presets": (
+        _close("presets"),
+        _chooses("presets", "Use", "use the preset from the next reply on"),
+        *_moves("presets", "the preset"),
+    ),
+    "rows": (
+        _close("rows"),
+        _chooses("rows", "Show", "show the open chat under the cursor"),
+        *_moves("rows", "the row"),
+    ),
+    "themes": (
+        _close("themes", "back to the theme before"),
+        _chooses("themes", "Keep", "keep the theme under the cursor"),
+        *_moves("themes", "the theme"),
+    ),
+}
+"""The keys of the screens that are shown over the chat."""
+
+APP_KEYS = (_QUIT, _SUSPEND, _COPY_OR_QUIT)
 """Keys with the same meaning on every screen."""
-CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:-1]]
 APP: list[BindingType] = [*APP_KEYS]
+CHAT: list[BindingType] = [*_CHAT, *_BEFORE_THE_COMPOSER]
 COMPOSER: list[BindingType] = [*_COMPOSER]
-COMPARE: list[BindingType] = [_CLOSE]
-RACE: list[BindingType] = [*_RACE]
-MODELS: list[BindingType] = [*_MODELS]
-SETTINGS: list[BindingType] = [*_SETTINGS]
-LISTING: list[BindingType] = [*_LISTING]
-CHATS: list[BindingType] = [*_CHATS]
-PRESETS: list[BindingType] = [*_PRESETS]
-ROWS: list[BindingType] = [*_ROWS]
-THEMES: list[BindingType] = [*_THEMES]
 FIND: list[BindingType] = [*_FIND]
 
-IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _SUSPEND, _QUIT)
-"""The keys of the chat; the other screens list theirs in the footer."""
-_SCREENS = (
-    *(_CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING),
-    *(*_CHATS, *_PRESETS, *_ROWS, *_THEMES, *_FIND),
+IN_THE_CHAT = (
+    *(*_COMPOSER, *_CHAT, *_BEFORE_THE_COMPOSER),
+    *(_COPY_OR_QUIT, _SUSPEND, _QUIT),
 )
-_ALL = (*IN_THE_CHAT, *_SCREENS)
+"""The keys of the chat; the other screens list theirs in the footer."""
+_ALL = (*IN_THE_CHAT, *(key for keys in _SCREENS.values() for key in keys), *_FIND)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
     ("Ctrl+P", "all commands, themes among them"),
 )
 """Keys of Textual, or with a meaning that depends on the place."""
+
+
+def of_screen(name: str) -> list[BindingType]:
+    """The keys of a screen over the chat."""
+    return [*_SCREENS[name]]
 
 
 class KeyRow(NamedTuple):
@@ -311,18 +244,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
         if not (isinstance(keys, str) and _VALID.fullmatch(keys)):
             raise UsageError(f'config.toml: {name} needs keys such as "f10" or "ctrl+b,f10"')
         found[name] = keys
-    for screen in (
-        IN_THE_CHAT,
-        (*APP_KEYS, _CLOSE),
-        (*APP_KEYS, *_RACE),
-        (*APP_KEYS, *_MODELS),
-        (*APP_KEYS, *_SETTINGS),
-        (*APP_KEYS, *_LISTING),
-        (*APP_KEYS, *_CHATS),
-        (*APP_KEYS, *_PRESETS),
-        (*APP_KEYS, *_ROWS),
-        (*APP_KEYS, *_THEMES),
-    ):
+    for screen in (IN_THE_CHAT, *((*APP_KEYS, *keys) for keys in _SCREENS.values())):
         _require_one_meaning(screen, found)
     return found
 

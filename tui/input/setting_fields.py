@@ -67,6 +67,13 @@ def values(settings: Settings, options: Options | None) -> dict[str, Value]:
     return found
 
 
+def defaults() -> dict[str, Value]:
+    """Every setting with its default."""
+    from tui.session.settings import Settings
+
+    return values(Settings(Sampling()), Options())
+
+
 def text_of(value: Value) -> str:
     """A value as it is typed."""
     if value is None:

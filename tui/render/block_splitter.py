@@ -138,9 +138,6 @@ class BlockSplitter:
             self._state = _State.UNSURE
         self._item(line)
 
-    def _ends_paragraph(self, line: str) -> bool:
-        return bool(_FENCE.match(line) or _HEADING.match(line) or _INTERRUPTING_ITEM.match(line))
-
     def _item(self, line: str) -> None:
         """Follow the content column of the outermost list."""
         self._empty_item = False
@@ -156,7 +153,8 @@ class BlockSplitter:
     def _ends_before(self, line: str) -> bool:
         """Whether the open block ends before this line, which is not blank."""
         if self._state is _State.TEXT:
-            return self._ends_paragraph(line)
+            starts = (_FENCE, _HEADING, _INTERRUPTING_ITEM)
+            return any(pattern.match(line) for pattern in starts)
         if _indent(line) >= min(self._column, 4):
             return False
         if _FENCE.match(line) or _HEADING.match(line) or _QUOTE.match(line):

@@ -170,31 +170,6 @@ def _ends(text: str) -> list[int]:
     return [0, *itertools.accumulate(map(cell_len, text))]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A horizontal rule."""
-
-    sign: str = "─"
-    style: str = "$border-blurred"
-    first: Content = EMPTY
-    rest: Content = EMPTY
-    text: str = ""
-
-    def led_by(self, first: Content, rest: Content) -> Rule:
-        """The rule with a further lead."""
-        return dataclasses.replace(self, first=first + self.first, rest=rest + self.rest)
-
-    def height(self, width: int) -> int:
-        """One row."""
-        del width
-        return 1
-
-    def rows(self, width: int) -> list[Row]:
-        """The whole width."""
-        first, _, room = leads(self.first, self.rest, width)
-        return [Row(first, Content(self.sign * room), 0)]
-
-
 BLANK = Line(EMPTY)
 
 

@@ -24,8 +24,8 @@ from textual.highlight import (
 from textual.style import Style
 
 from localspec.core.safe_text import is_safe
-from tui.render.lines import BLANK, CODE, EMPTY, CodeBlock, Entry, Line, Rule
-from tui.render.table import table
+from tui.render.lines import BLANK, CODE, EMPTY, CodeBlock, Entry, Line
+from tui.render.table import Rule, table
 
 _BULLETS = ("• ", "▪ ", "‣ ", "◦ ")
 _HEADINGS = ("bold underline $primary", "bold $primary", "bold", "bold", "bold $quiet", "$quiet")

@@ -1,4 +1,4 @@
-"""Tables as lines: columns as wide as they need, narrower where there is no room."""
+"""Tables and rules as lines: columns as wide as they need, narrower where there is no room."""
 
 from __future__ import annotations
 
@@ -104,16 +104,16 @@ class GridRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GridRule:
-    """The line below the header."""
+class Rule:
+    """A horizontal rule: that below the header of a table, or one as wide as the text."""
 
-    grid: Grid
+    grid: Grid | None = None
     first: Content = EMPTY
     rest: Content = EMPTY
     style: str = _QUIET
     text: str = ""
 
-    def led_by(self, first: Content, rest: Content) -> GridRule:
+    def led_by(self, first: Content, rest: Content) -> Rule:
         """The rule with something more before it."""
         return dataclasses.replace(self, first=first + self.first, rest=rest + self.rest)
 
@@ -123,9 +123,9 @@ class GridRule:
         return 1
 
     def rows(self, width: int) -> list[Row]:
-        """Width of the table."""
+        """Width of the table, or the whole width."""
         first, _, room = leads(self.first, self.rest, width)
-        columns = self.grid.columns(room)
+        columns = None if self.grid is None else self.grid.columns(room)
         sign = "─" * room if columns is None else "─┼─".join("─" * w for w in columns)
         return [Row(first, Content(sign), 0)]
 
@@ -137,7 +137,7 @@ def table(
     natural = [max(1, *(row[i].cell_length for row in (header, *rows))) for i in range(len(header))]
     grid = Grid(natural, aligned)
     body = [GridRow(grid, tuple(row)) for row in rows]
-    return [GridRow(grid, tuple(header), header=True), GridRule(grid), *body]
+    return [GridRow(grid, tuple(header), header=True), Rule(grid), *body]
 
 
 def _placed(text: Content, width: int, align: str) -> Content:

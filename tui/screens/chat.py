@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -16,10 +17,10 @@ from textual.timer import Timer
 
 from localspec.core.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
+from tui.controllers.desk import ChatWidgets, Desk
 from tui.controllers.greeting import Greeting
 from tui.controllers.status import TALL, Feedback, StatusArea
 from tui.controllers.transcript import Transcript
-from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.input.attachments import names_files
 from tui.input.completion import wants_chats
@@ -39,7 +40,7 @@ from tui.session.open_chat import OpenChat
 from tui.session.session import Session
 from tui.terminal import resources
 from tui.terminal.resources import RefreshRate
-from tui.widgets.bars import FindInput, SuggestBar
+from tui.widgets.bars import FindInput, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
@@ -65,27 +66,11 @@ class ChatScreen(DrawnAheadScreen):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]  # noqa: RUF012 - as below
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high"), (TALL, "-tall")]  # noqa: RUF012 - Textual's own type
 
+    @dataclass
     class CannotStart(Message):
         """The first load failed."""
 
-        def __init__(self, error: LocalspecError) -> None:
-            super().__init__()
-            self.error = error
-
-    class ExpertChosen(Message):
-        """The user has chosen all figures for the bottom line, or those in everyday words."""
-
-        def __init__(self, expert: bool) -> None:
-            super().__init__()
-            self.expert = expert
-
-    class Copied(Message):
-        """The user copies a text; ``what`` names it."""
-
-        def __init__(self, text: str, what: str) -> None:
-            super().__init__()
-            self.text = text
-            self.what = what
+        error: LocalspecError
 
     def __init__(
         self,
@@ -106,7 +91,8 @@ class ChatScreen(DrawnAheadScreen):
         """Whether to start a race as soon as the model is loaded."""
         self._greeting = Greeting(self, session, name, rebound)
         self._body = Body()
-        self._widgets = widgets = ChatWidgets.make(name, self._take_back)
+        self._widgets = widgets = ChatWidgets(TitleBar(name))
+        widgets.composer.take_back = self._take_back
         self._timer: Timer | None = None
         self._rate = RefreshRate()
         self._refreshing = False
@@ -116,29 +102,14 @@ class ChatScreen(DrawnAheadScreen):
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         figures = (widgets.stats, widgets.strip, widgets.details)
-        self.status = StatusArea(
-            session,
-            figures,
-            verifier,
-            self._wake,
-            expert=expert,
-            on_expert=lambda expert: self.post_message(self.ExpertChosen(expert)),
-        )
+        self.status = StatusArea(session, figures, verifier, self._wake, expert=expert)
         self.paint_growth_of(widgets.log)
         self.transcript = Transcript(
             session, widgets.log, self._greeting.text, self._notified, self.painter
         )
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
-        self.actions = ChatActions(
-            self,
-            session,
-            widgets,
-            self.status,
-            self.transcript,
-            self.feedback,
-            rebound,
-            copy=lambda text, what: self.post_message(self.Copied(text, what)),
-        )
+        desk = Desk(self, session, widgets, self.transcript, self.feedback, rebound)
+        self.actions = ChatActions(desk, self.status)
 
     def compose(self) -> ComposeResult:
         """The widgets from top to bottom."""
@@ -287,6 +258,14 @@ class ChatScreen(DrawnAheadScreen):
         """Carry out a key of `keymap.CHAT`."""
         await self.actions.press(name, *arguments)
 
+    def action_page(self, step: int) -> None:
+        """Scroll the conversation by a page."""
+        log = self._widgets.log
+        if step < 0:
+            log.scroll_page_up()
+        else:
+            log.scroll_page_down()
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Show keys only where they do something."""
         self._keyed_phase = self.session.engine.phase
@@ -294,12 +273,8 @@ class ChatScreen(DrawnAheadScreen):
 
     def does(self, binding: Binding) -> str:
         """What a key does now, in a word."""
-        leaves = binding.id == "chat.stop" and self.actions.leaves_edit
+        leaves = binding.id == "chat.stop" and self.actions.branches.editing
         return "Leave" if leaves else binding.description
-
-    def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
-        """The commands for the palette: name, help and callback."""
-        return self.actions.offers()
 
     def on_key(self, event: events.Key) -> None:
         """Typing goes to the composer, wherever the focus is."""
@@ -318,7 +293,7 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
-        self.actions.send(event.text, event.pasted, event.obeyed.set)
+        self.actions.runner.send(event.text, event.pasted, event.obeyed.set)
 
     @on(Composer.Changed)
     def _typed(self) -> None:
@@ -342,7 +317,10 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
-        self._widgets.suggest_bar.show(event.found, event.chosen)
+        bar = self._widgets.suggest_bar
+        others = (part for part in self.children if part.display and part not in (bar, self._body))
+        room = self.size.height - sum(part.outer_size.height for part in others)
+        bar.show(event.found, event.chosen, room)  # in a low terminal too, the composer is seen
 
     @on(SuggestBar.Picked)
     def _suggestion_picked(self, event: SuggestBar.Picked) -> None:
@@ -352,13 +330,6 @@ class ChatScreen(DrawnAheadScreen):
     def _rejected(self, event: Composer.Rejected) -> None:
         self.feedback.hint(event.text)
 
-    @on(Composer.Paged)
-    def _paged(self, event: Composer.Paged) -> None:
-        if event.direction < 0:
-            self._widgets.log.scroll_page_up()
-        else:
-            self._widgets.log.scroll_page_down()
-
     @on(FindInput.Changed)
     def _searched(self, event: FindInput.Changed) -> None:
         self.actions.finder.search(event.value)
@@ -366,14 +337,6 @@ class ChatScreen(DrawnAheadScreen):
     @on(FindInput.Submitted)
     def _searched_on(self) -> None:
         self.actions.finder.step(-1)
-
-    @on(FindInput.Stepped)
-    def _search_stepped(self, event: FindInput.Stepped) -> None:
-        self.actions.finder.step(event.step)
-
-    @on(FindInput.Left)
-    def _search_left(self) -> None:
-        self.actions.finder.close()
 
     @on(ChatLog.OlderWanted)
     async def _older_wanted(self) -> None:

@@ -67,10 +67,10 @@ class Preview(Lines):
         self.refresh()  # also the rows next to its border
 
 
-class ChatsScreen(PickerScreen[Opened | None]):
+class ChatsScreen(PickerScreen[Found, Opened | None]):
     """Choose a saved chat; a hit of the search opens at its message."""
 
-    BINDINGS = keymap.CHATS
+    BINDINGS = keymap.of_screen("chats")
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's type
 
     def __init__(self, archive: ChatArchive, current: str, query: str = "") -> None:
@@ -79,13 +79,7 @@ class ChatsScreen(PickerScreen[Opened | None]):
         self._archive, self._current, self._query = archive, current, query
         self._listed: Sequence[Listed] | None = None
         self._hits: Sequence[Found] = ()
-        self._shown: list[Found] = []
         self._error = ""
-
-    @property
-    def rows(self) -> Sequence[Found]:
-        """The rows of the list, from top to bottom."""
-        return self._shown
 
     def compose(self) -> ComposeResult:
         """A search, the list, and the beginning of the chat under the cursor."""
@@ -148,11 +142,11 @@ class ChatsScreen(PickerScreen[Opened | None]):
             for chat in self._listed or ()
             if not query or has_all(chat.info.title, query)
         ]
-        at = self._highlighted
-        self._shown = [*titled, *self._hits]
-        self._list.set_options(Option(self._row(found)) for found in self._shown)
-        if self._shown:
-            self._list.highlighted = self._shown.index(at) if at in self._shown else 0
+        at = self.highlighted
+        self.shown = [*titled, *self._hits]
+        self._list.set_options(Option(self._row(found)) for found in self.shown)
+        if self.shown:
+            self._list.highlighted = self.shown.index(at) if at in self.shown else 0
         else:
             self._preview.show([Line(Content.styled(self._why_empty(), "$quiet"))])
 
@@ -175,18 +169,13 @@ class ChatsScreen(PickerScreen[Opened | None]):
         part = _short(found.excerpt, self._typed, max(8, room - len(title)))
         return date + title + "  " + _marked(Content.styled(part, "$quiet"), self._typed)
 
-    @property
-    def _highlighted(self) -> Found | None:
-        at = self._list.highlighted
-        return self._shown[at] if at is not None and at < len(self._shown) else None
-
     # -- the preview ---------------------------------------------------------------------------
 
     @on(OptionList.OptionHighlighted)
     @work(exclusive=True, group="preview")
     async def _moved(self) -> None:
         await asyncio.sleep(_REST_SECONDS)
-        found = self._highlighted
+        found = self.highlighted
         if found is None:
             return
         try:
@@ -204,7 +193,7 @@ class ChatsScreen(PickerScreen[Opened | None]):
         self.after_keys(self._choose)
 
     def _choose(self) -> None:
-        found = self._highlighted
+        found = self.highlighted
         if found is not None:
             self.dismiss(Opened(found.info.id, found.message, self._typed))
 

@@ -28,17 +28,13 @@ _REFRESHES_PER_SECOND = 16
 class VerdictBar(Bar):
     """The result so far, on as many lines as it takes."""
 
-    def show(self, text: Content) -> None:
-        """Show the result."""
-        if not text.is_same(self._shown):
-            self._shown = text
-            self.update(text)
+    GROWS = True
 
 
 class CompareScreen(SizedScreen[None], ModalScreen[None]):
     """Shows a comparison while it is made."""
 
-    BINDINGS = keymap.COMPARE
+    BINDINGS = keymap.of_screen("compare")
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (100, "-beside")]  # noqa: RUF012 - Textual's type
 
     def __init__(self, comparison: ReplyComparison, verifier: str) -> None:
@@ -51,14 +47,14 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """The result above the two replies."""
         self.take_size(self.app.size)
-        yield VerdictBar(markup=False, id="verdict")
+        yield VerdictBar(id="verdict")
         with Container(id="sides"):
             with Vertical():
-                yield Bar(markup=False, classes="side")
+                yield Bar(classes="side")
                 with VerticalScroll() as self._drafted_scroll:
                     yield TextFlow("drafted")
             with Vertical(classes="right"):
-                yield Bar(markup=False, classes="side")
+                yield Bar(classes="side")
                 with VerticalScroll() as self._plain_scroll:
                     yield TextFlow("plain")
         yield KeyBar()
@@ -69,7 +65,7 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         self._plain = self.query_one("TextFlow.plain", TextFlow)
         turn, recipe = self._comparison.turn, self._comparison.recipe
         self.query_one("TextFlow.drafted", TextFlow).add(
-            styled(turn.runs.since(len(plain(turn.text[: recipe.text_start]))))
+            styled(turn.runs.since(len(plain(turn.text[: recipe.how.said]))))
         )
         sides = (self._drafted_scroll, self._plain_scroll)
         for one, other in (sides, sides[::-1]):

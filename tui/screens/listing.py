@@ -22,7 +22,7 @@ from tui.widgets.message import Columns
 class ListScreen(SizedScreen[None], ModalScreen[None]):
     """Shows rows from the first one on; typing keeps those that contain the words."""
 
-    BINDINGS = keymap.LISTING
+    BINDINGS = keymap.of_screen("listing")
     AUTO_FOCUS = "Input"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's type
 

@@ -34,10 +34,10 @@ _REST_SECONDS = 0.3
 """How long the cursor rests on a model before its file is checked."""
 
 
-class ModelsScreen(PickerScreen[Picked | None]):
+class ModelsScreen(PickerScreen[Offer, Picked | None]):
     """Choose a target, or with Tab a draft for the present one."""
 
-    BINDINGS = keymap.MODELS
+    BINDINGS = keymap.of_screen("models")
 
     def __init__(
         self, options: Options | None, info: ModelInfo | None, query: str = "", *, drafts: bool
@@ -55,16 +55,10 @@ class ModelsScreen(PickerScreen[Picked | None]):
         self._best: str | None = None
         """Name of the pair that suits this machine best."""
         self._typed: list[Offer] = []
-        self._shown: list[Offer] = []
         self._facts: dict[str, Mapping[str, Any] | str] = {}
         """Output of `localspec show` by name, or its error."""
         self._confirming: str | None = None
         """Name that the user was asked to confirm with a second Enter."""
-
-    @property
-    def rows(self) -> Sequence[Offer]:
-        """The rows of the list, from top to bottom."""
-        return self._shown
 
     def compose(self) -> ComposeResult:
         """A search, the list, and more about the one under the cursor."""
@@ -127,19 +121,19 @@ class ModelsScreen(PickerScreen[Picked | None]):
         more = [offer for offer in self._typed if offer.name not in names]
         if self._drafts:
             more = [offer for offer in more if offer.installed]
-        at = self._highlighted
-        self._shown = [*found, *more]
+        at = self.highlighted
+        self.shown = [*found, *more]
         room = max(20, (self._list.content_size.width or self.app.size.width - 4) - 1)
-        width = model_list.widest(self._shown, room)
+        width = model_list.widest(self.shown, room)
         self._list.set_options(
             Option(model_list.row(o, self._standing(o), width, room, current=self._is_current(o)))
-            for o in self._shown
+            for o in self.shown
         )
         self.query_one("#columns", Static).update(model_list.header(width, room))
         self.query_one("#title", Static).update(self._title())
-        if self._shown:
-            wanted = at if at in self._shown else None
-            places = enumerate(self._shown)
+        if self.shown:
+            wanted = at if at in self.shown else None
+            places = enumerate(self.shown)
             kept = (i for i, o in places if (o == wanted if wanted else self._is_current(o)))
             self._list.highlighted = next(kept, 0)
         self._tell()
@@ -180,11 +174,6 @@ class ModelsScreen(PickerScreen[Picked | None]):
             return offer.name == (self._options.draft or model_list.OWN)
         return offer.name == self._options.model
 
-    @property
-    def _highlighted(self) -> Offer | None:
-        at = self._list.highlighted
-        return self._shown[at] if at is not None and at < len(self._shown) else None
-
     @on(Input.Changed)
     def _changed(self) -> None:
         self._confirming = None
@@ -214,7 +203,7 @@ class ModelsScreen(PickerScreen[Picked | None]):
 
     async def _inspect(self) -> None:
         """Check the file under the cursor, in a process of its own."""
-        offer = self._highlighted
+        offer = self.highlighted
         if offer is None or not offer.installed or offer.name == model_list.NONE:
             return
         if self._key(offer) not in self._facts:
@@ -238,7 +227,7 @@ class ModelsScreen(PickerScreen[Picked | None]):
 
     def _tell(self) -> None:
         """Describe the model under the cursor."""
-        offer = self._highlighted
+        offer = self.highlighted
         if offer is None:
             self._about.update(Content.styled("\n".join(self._why_empty()), "$quiet"))
             return
@@ -282,7 +271,7 @@ class ModelsScreen(PickerScreen[Picked | None]):
 
     @work(exclusive=True, group="choose")
     async def _choose(self) -> None:
-        offer = self._highlighted
+        offer = self.highlighted
         if offer is None:
             return
         if not offer.installed and not offer.pullable:
@@ -296,7 +285,7 @@ class ModelsScreen(PickerScreen[Picked | None]):
             self.dismiss(Pull(offer.name, force=self._fit(offer) == TOO_BIG))
             return
         await self._inspect()
-        if isinstance(self._facts.get(self._key(offer)), str) or self._highlighted is not offer:
+        if isinstance(self._facts.get(self._key(offer)), str) or self.highlighted is not offer:
             return  # it is no model; the error is shown below the list
         if self._drafts:
             self.dismiss(UseDraft(None if offer.name == model_list.OWN else offer.name))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.screen import ScreenResultType
 from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -19,9 +19,11 @@ from tui.screens.sized import PickerScreen
 from tui.terminal import theme
 from tui.widgets.key_bar import KeyBar
 
+T = TypeVar("T")
 
-class PlainPicker(PickerScreen[ScreenResultType]):
-    """Its look, and the words of the search."""
+
+class PlainPicker(PickerScreen[T, T | None], Generic[T]):
+    """The look of such a picker; Enter takes one of ``shown``."""
 
     def __init__(self, title: str, search: str) -> None:
         super().__init__()
@@ -35,6 +37,18 @@ class PlainPicker(PickerScreen[ScreenResultType]):
         yield self._list
         yield KeyBar()
 
+    def on_mount(self) -> None:
+        """Show all."""
+        self.fill()
+
+    @on(Input.Changed)
+    def _searched(self) -> None:
+        self.fill()
+
+    def fill(self) -> None:
+        """Show the rows that have the words of the search."""
+        raise NotImplementedError
+
     def has_words(self, text: str) -> bool:
         """Whether a text has all words of the search."""
         words = self.query_one(Input).value.casefold().split()
@@ -46,13 +60,8 @@ class PlainPicker(PickerScreen[ScreenResultType]):
         self.after_keys(self._choose)
 
     def _choose(self) -> None:
-        at = self._list.highlighted
-        if at is not None and self._list.get_option_at_index(at).disabled is False:
-            self.dismiss(self.chosen(at))
-
-    def chosen(self, at: int) -> ScreenResultType:
-        """What the row in this line of the list stands for."""
-        raise NotImplementedError
+        if (chosen := self.highlighted) is not None:
+            self.dismiss(chosen)
 
     def list_lines(self, lines: Sequence[Content], otherwise: str, at: int = 0) -> None:
         """Show lines, with the cursor on one of them, or say why there are none."""
@@ -64,35 +73,26 @@ class PlainPicker(PickerScreen[ScreenResultType]):
             self._list.add_option(Option(Content.styled(otherwise, "$quiet"), disabled=True))
 
 
-class RowPicker(PlainPicker[int | None]):
+class RowPicker(PlainPicker[int]):
     """Choose one of some rows of two columns; returns its place."""
 
-    BINDINGS = keymap.ROWS
+    BINDINGS = keymap.of_screen("rows")
 
     def __init__(self, title: str, rows: Sequence[tuple[str, str]], at: int) -> None:
         """``at`` is the row that the cursor is on first."""
         super().__init__(title, "search this list")
         self._rows, self._at = rows, at
-        self._shown: list[int] = []
 
-    def on_mount(self) -> None:
-        """Show all."""
-        self._fill()
-
-    @on(Input.Changed)
-    def _fill(self) -> None:
-        self._shown = [i for i, row in enumerate(self._rows) if self.has_words(" ".join(row))]
+    def fill(self) -> None:
+        """Show the rows with the first column as wide as it needs."""
+        self.shown = [i for i, row in enumerate(self._rows) if self.has_words(" ".join(row))]
         width = max((len(plain(first)) for first, _ in self._rows), default=0)
         lines = [
             Content.assemble((plain(first).ljust(width + 2), "bold $secondary"), plain(rest))
-            for first, rest in (self._rows[i] for i in self._shown)
+            for first, rest in (self._rows[i] for i in self.shown)
         ]
-        at = self._shown.index(self._at) if self._at in self._shown else 0
+        at = self.shown.index(self._at) if self._at in self.shown else 0
         self.list_lines(lines, "no line contains this", at)
-
-    def chosen(self, at: int) -> int:
-        """The place of a row."""
-        return self._shown[at]
 
 
 _WIDEST = 24
@@ -100,35 +100,26 @@ _WIDEST = 24
 _NONE = "no presets yet; /preset save NAME saves the present settings as one"
 
 
-class PresetsScreen(PlainPicker[Preset | None]):
+class PresetsScreen(PlainPicker[Preset]):
     """Choose a preset; returns it."""
 
-    BINDINGS = keymap.PRESETS
+    BINDINGS = keymap.of_screen("presets")
 
     def __init__(self, presets: Sequence[Preset]) -> None:
         super().__init__(
             "Presets: Enter uses one from the next reply on", "search names and settings"
         )
         self._presets = presets
-        self._shown: list[Preset] = []
 
-    def on_mount(self) -> None:
-        """Show all."""
-        self._fill()
-
-    @on(Input.Changed)
-    def _fill(self) -> None:
-        self._shown = [p for p in self._presets if self.has_words(f"{p.name} {p.about}")]
-        rows = [(preset.name, *preset.row) for preset in self._shown]
+    def fill(self) -> None:
+        """Show presets in columns."""
+        self.shown = [p for p in self._presets if self.has_words(f"{p.name} {p.about}")]
+        rows = [(preset.name, *preset.row) for preset in self.shown]
         widths = [
             min(_WIDEST, max((len(plain(row[i])) for row in rows), default=0)) for i in (0, 1, 2)
         ]
         said = "no preset has these words" if self._presets else _NONE
         self.list_lines([_line(row, widths) for row in rows], said)
-
-    def chosen(self, at: int) -> Preset:
-        """The preset in a line."""
-        return self._shown[at]
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> Content:
@@ -146,27 +137,22 @@ _REST_S = 0.1
 """Seconds that the cursor rests on a theme before it is shown: every style is computed anew."""
 
 
-class ThemesScreen(PlainPicker[str | None]):
+class ThemesScreen(PlainPicker[str]):
     """Choose a theme; returns its name, None for the one before."""
 
-    BINDINGS = keymap.THEMES
+    BINDINGS = keymap.of_screen("themes")
 
     def __init__(self, present: str, preview: Callable[[str], None]) -> None:
         """``preview`` shows the application in a theme."""
         super().__init__("Themes: Enter keeps one, Esc the one before", "search names")
         self._present, self._preview = present, preview
-        self._shown: list[str] = []
         self._waiting: Timer | None = None
 
-    def on_mount(self) -> None:
-        """Show all."""
-        self._fill()
-
-    @on(Input.Changed)
-    def _fill(self) -> None:
-        self._shown = [name for name in theme.NAMES if self.has_words(name)]
-        at = self._shown.index(self._present) if self._present in self._shown else 0
-        lines = [Content(name) for name in self._shown]
+    def fill(self) -> None:
+        """Show names."""
+        self.shown = [name for name in theme.NAMES if self.has_words(name)]
+        at = self.shown.index(self._present) if self._present in self.shown else 0
+        lines = [Content(name) for name in self.shown]
         self.list_lines(lines, "no theme has these letters", at)
 
     @on(OptionList.OptionHighlighted)
@@ -174,14 +160,10 @@ class ThemesScreen(PlainPicker[str | None]):
         """Show the theme once the cursor rests."""
         if self._waiting is not None:
             self._waiting.stop()
-        if event.option_index < len(self._shown):
-            name = self._shown[event.option_index]
+        if event.option_index < len(self.shown):
+            name = self.shown[event.option_index]
             self._waiting = self.set_timer(_REST_S, lambda: self._rested(name))
 
     def _rested(self, name: str) -> None:
         if self.is_current:  # else something was chosen meanwhile
             self._preview(name)
-
-    def chosen(self, at: int) -> str:
-        """The theme in a line."""
-        return self._shown[at]

@@ -36,13 +36,6 @@ _ABOUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """The race was left by typing a character, which belongs to the composer."""
-
-    character: str
-
-
-@dataclass(frozen=True, slots=True)
 class TakeBest:
     """Use this pair, and download it first where it is not here."""
 
@@ -59,8 +52,8 @@ class Again:
     """Race once more."""
 
 
-Left = Typed | TakeBest | ListModels | Again
-"""How the race was left; None is the way back to the chat."""
+Left = TakeBest | ListModels | Again
+"""How the race was left; None is the way back to the chat, also where it was left by typing."""
 
 
 _HIGH = 20
@@ -79,7 +72,7 @@ class Side(Vertical):
 
     def compose(self) -> ComposeResult:
         """The title above the text."""
-        yield Bar(markup=False, classes="side")
+        yield Bar(classes="side")
         with VerticalScroll(can_focus=False):
             yield TextFlow("side-text")
 
@@ -118,7 +111,7 @@ class Side(Vertical):
 class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     """Shows a race while it is made, then what to do next."""
 
-    BINDINGS = keymap.RACE
+    BINDINGS = keymap.of_screen("race")
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (70, "-beside")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (_HIGH, "-high")]  # noqa: RUF012 - Textual's type
 
@@ -131,10 +124,8 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         self._offered = False
         self._texts: tuple[Content, Content] | None = None
         """Title and result that are shown."""
-        self._typed = ""
-        """The beginning of a message, with which the screen is left."""
-        self._later: list[events.Key | events.Paste] = []
-        """What came in from the first paste on, or the first key that is no text, such as Enter."""
+        self._typed: list[events.Key | events.Paste] = []
+        """What belongs to the composer, with which the screen is left."""
 
     def compose(self) -> ComposeResult:
         """The question above the two sides, the result below them."""
@@ -207,7 +198,7 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer the best model once it is known and the race is over."""
         del parameters
-        if self._leaving:
+        if self._typed:
             return False
         if action == "again":
             return self._race.over
@@ -215,45 +206,32 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
 
     def on_key(self, event: events.Key) -> None:
         """Leave by typing."""
-        if not self.is_current:  # it was left just now
+        if self._typed or event.is_printable or not self.is_current:
             event.stop()
-            self.app.post_message(events.Key(event.key, event.character))
-        elif self._leaving and (self._later or not event.is_printable):
-            event.stop()
-            self._later.append(events.Key(event.key, event.character))
-        elif event.is_printable and event.character:
-            event.stop()
-            self._leave_with(event.character)
+            self._leave_with(events.Key(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         """Leave by pasting."""
         event.stop()
-        if not self.is_current:
-            self.app.post_message(events.Paste(event.text))
-        else:
-            begun = self._leaving
-            self._later.append(events.Paste(event.text))  # the composer folds a large one
-            if not begun:
-                self._leave_unless_more_than(0)
+        self._leave_with(events.Paste(event.text))
 
-    @property
-    def _leaving(self) -> bool:
-        return bool(self._typed or self._later)
-
-    def _leave_with(self, text: str) -> None:
+    def _leave_with(self, event: events.Key | events.Paste) -> None:
         """Leave once no more keys come in at once, with all that was typed, in its order."""
-        begun, self._typed = self._leaving, self._typed + text
-        if not begun:
+        if not self.is_current:  # it was left just now
+            self.app.post_message(event)
+            return
+        self._typed.append(event)
+        if len(self._typed) == 1:
             self._leave_unless_more_than(0)
 
     def _leave_unless_more_than(self, heard: int) -> None:
         """Leave, or wait for a pause if more has come in."""
-        now = len(self._typed) + len(self._later)
+        now = len(self._typed)
         if now > heard:
             self.set_timer(_PAUSE_S, lambda: self._leave_unless_more_than(now))
             return
-        self.dismiss(Typed(self._typed))
-        for event in self._later:
+        self.dismiss(None)
+        for event in self._typed:
             self.app.post_message(event)
 
     def action_leave(self) -> None:

@@ -19,7 +19,6 @@ from textual.widgets import Input, Static
 from localspec.config import edit
 from localspec.core.errors import LocalspecError
 from localspec.core.options import Options
-from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Value
 from tui.input import keymap, setting_fields
 from tui.input.setting_fields import BY_NAME, Change, SettingError
@@ -50,7 +49,7 @@ class SettingRows(VerticalScroll, inherit_bindings=False):
 class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
     """Shows, changes and saves settings; returns the change, and the file where it was saved."""
 
-    BINDINGS = keymap.SETTINGS
+    BINDINGS = keymap.of_screen("settings")
     AUTO_FOCUS = "Input"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-medium"), (_WIDE, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
@@ -162,9 +161,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
 
     def _defaults(self) -> dict[edit.Place, Value]:
         """Values for config.toml; None, which removes the key, for defaults."""
-        from tui.session.settings import Settings
-
-        defaults = setting_fields.values(Settings(Sampling()), Options())
+        defaults = setting_fields.defaults()
         return {
             (name,): None if value == defaults[name] else value
             for name, value in self._wanted.items()

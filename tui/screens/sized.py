@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Generic, TypeVar
 
 from textual import events
 from textual.await_complete import AwaitComplete
@@ -61,7 +62,12 @@ class SizedScreen(Screen[ScreenResultType]):
             self.set_class(name == named, name, update=False)
 
 
-class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType]):
+Row = TypeVar("Row")
+
+
+class PickerScreen(
+    SizedScreen[ScreenResultType], ModalScreen[ScreenResultType], Generic[Row, ScreenResultType]
+):
     """A list whose cursor moves while the user types in the search above it."""
 
     AUTO_FOCUS = "Input"
@@ -71,6 +77,14 @@ class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType])
         super().__init__()
         self._list = OptionList(markup=False, compact=True, id="list")
         self._list.can_focus = False
+        self.shown: list[Row] = []
+        """What the rows of the list stand for, from top to bottom."""
+
+    @property
+    def highlighted(self) -> Row | None:
+        """The row under the cursor."""
+        at = self._list.highlighted
+        return self.shown[at] if at is not None and at < len(self.shown) else None
 
     def action_leave(self) -> None:
         """Back to the chat."""

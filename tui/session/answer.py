@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localspec.core.errors import ContextError, LocalspecError
@@ -20,7 +20,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.engine.port import ReplyHandle
-from tui.session.conversation import ChatTurn, ReplyRecipe
+from tui.session.conversation import ChatTurn, How, ReplyRecipe
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.meter import Meter
 from tui.session.notifications import (
@@ -43,109 +43,98 @@ _TAKEN_OUT = "the message is not part of the chat any more; Up brings it back to
 
 @dataclass(slots=True, eq=False)
 class RunningReply:
-    """A reply that is being made."""
+    """A reply that is being made; saved as it grows, it leaves the recipe to make it again."""
 
     chat: OpenChat
     turn: ChatTurn
     meter: Meter
     """The chat's own; a reply on a branch that is not shown has another."""
-    handle: ReplyHandle | None = None
-    """None until the request is sent."""
+    pending: PendingReply
+    question: ChatTurn | None
+    """Its question, where that is new in the conversation."""
+    settings: Settings
+    engine: EngineSlot
+    tools: RequestTools | None
+    """Those that it may call."""
+    tell: Callable[[OpenChat, Notification], None]
+    """Passes notifications on to the chat."""
     stopped: bool = False
+    save: Callable[[], None] = field(init=False)
+    """Saves its end."""
+    _handle: ReplyHandle | None = None
+    """None until the request is sent."""
+    _calls: WrittenCalls | None = None
+    _begun: str = field(init=False)
+    """The text that it continues."""
+    _recipe: ReplyRecipe | None = field(init=False)
+    """That of the text that it continues."""
+
+    def __post_init__(self) -> None:
+        chat, turn = self.chat, self.turn
+        self._begun = turn.text
+        self._recipe, turn.recipe = turn.recipe, None
+        self.save = chat.recorder.begin_reply(chat.conversation, self.question, turn)
+        if turn is not chat.conversation.last:  # the branch that is shown stays the saved one
+            chat.recorder.save_view(chat.conversation)
 
     def stop(self) -> None:
         """End it now; what was emitted is kept."""
         self.stopped = True
-        if self.handle is not None:
-            self.handle.interrupt()
-
-
-class Answer:
-    """Makes one reply: saves it as it grows, and leaves the recipe to make it again."""
-
-    def __init__(
-        self,
-        running: RunningReply,
-        pending: PendingReply,
-        question: ChatTurn | None,
-        settings: Settings,
-        engine: EngineSlot,
-        tools: RequestTools | None,
-        tell: Callable[[OpenChat, Notification], None],
-    ) -> None:
-        """``question`` is new in the conversation, ``tools`` are those that the reply may call;
-        ``tell`` passes notifications on to the chat.
-        """
-        self.running = running
-        self.pending = pending
-        self._question = question
-        self._settings = settings
-        self._engine = engine
-        self._tools = tools
-        self._calls: WrittenCalls | None = None
-        self._tell = tell
-        chat, reply = running.chat, running.turn
-        self._begun, self._start = reply.text, len(reply.tokens)
-        self._recipe, reply.recipe = reply.recipe, None
-        self.save = chat.recorder.begin_reply(chat.conversation, question, reply)
-        """Saves the end of the reply."""
-        if reply is not chat.conversation.last:  # the branch that is shown stays the saved one
-            chat.recorder.save_view(chat.conversation)
+        if self._handle is not None:
+            self._handle.interrupt()
 
     async def make(self, messages: tuple[Message, ...]) -> None:
         """Ask the engine, and take what comes until the reply ends or fails."""
-        running, settings = self.running, self._settings
-        chat, reply = running.chat, running.turn
-        self._tell(chat, ReplyStarted(self._question, reply))
+        turn, start = self.turn, len(self.turn.tokens)
+        self.tell(self.chat, ReplyStarted(self.question, turn))
         try:
-            request = settings.request(messages, self.pending.variant, self._tools)
-            if self._tools is not None:
+            request = self.settings.request(messages, self.pending.variant, self.tools)
+            how = How(
+                request.sampling,
+                request.max_tokens,
+                next((m.content for m in messages[:1] if m.role == "system"), None),
+                start,
+                len(self._begun),
+                request.grammar,
+                request.thinking,
+            )
+            if self.tools is not None:
                 from localspec.tools.written_calls import WrittenCalls  # only with tools
 
-                self._calls = WrittenCalls(self._tools)
-            handle = running.handle = self._engine.client.reply(request)
-            if running.stopped:
+                self._calls = WrittenCalls(self.tools)
+            handle = self._handle = self.engine.client.reply(request)
+            if self.stopped:
                 handle.interrupt()
             async for event in handle:
                 self._take(event)
                 if isinstance(event, Finished):
-                    reply.recipe = ReplyRecipe(
-                        messages,
-                        settings.sampling,
-                        settings.max_tokens,
-                        event.reply,
-                        self._start,
-                        len(self._begun),
-                        request.grammar,
-                        request.thinking,
-                        request.tools,
-                    )
+                    turn.recipe = ReplyRecipe(messages, event.reply, how, request.tools)
         except LocalspecError as error:
-            reply.end = "failed"
-            if self.pending.unfinished is not None and reply.text == self._begun:
-                reply.end, reply.recipe = self.pending.ended, self._recipe
-            if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
+            turn.end = "failed"
+            if self.pending.unfinished is not None and turn.text == self._begun:
+                turn.end, turn.recipe = self.pending.ended, self._recipe
+            if self.engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
                 taken_out = isinstance(error, ContextError) and self._take_out()
-                self._tell(chat, ReplyFailed(error))
+                self.tell(self.chat, ReplyFailed(error))
                 if taken_out:
-                    self._tell(chat, NoticeAdded(_TAKEN_OUT))
+                    self.tell(self.chat, NoticeAdded(_TAKEN_OUT))
         finally:
-            if running.handle is not None:
-                running.handle.close()
+            if self._handle is not None:
+                self._handle.close()
 
     def _take_out(self) -> bool:
         """Take a question that no context holds out of the branch that is shown: with it every
         later message would fail, or push all others out of the context. False where it is not new.
         """
-        chat, question = self.running.chat, self._question
-        if question is None or chat.conversation.turns[-2:] != [question, self.running.turn]:
+        chat, question = self.chat, self.question
+        if question is None or chat.conversation.turns[-2:] != [question, self.turn]:
             return False
         chat.leave_out(question)
-        self._tell(chat, ConversationChanged())
+        self.tell(chat, ConversationChanged())
         return True
 
     def _take(self, event: ReplyEvent) -> None:
-        reply, meter = self.running.turn, self.running.meter
+        reply, meter = self.turn, self.meter
         match event:
             case Token():
                 meter.token()
@@ -155,11 +144,11 @@ class Answer:
             case Reading():
                 meter.read(event)
             case Notice(text):
-                chat, left_out = self.running.chat, text.endswith(LEFT_OUT)
-                told = left_out and chat.told_left_out  # it comes with every reply from now on
-                chat.told_left_out |= left_out
+                left_out = text.endswith(LEFT_OUT)
+                told = left_out and self.chat.told_left_out  # it comes with every reply from now on
+                self.chat.told_left_out |= left_out
                 if not told:
-                    self._tell(chat, NoticeAdded(text))
+                    self.tell(self.chat, NoticeAdded(text))
             case Finished(whole):
                 text = self._begun + whole.text
                 reply.finish(dataclasses.replace(whole, text=text))

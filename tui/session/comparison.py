@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from localspec.core.errors import LocalspecError
@@ -13,13 +12,6 @@ from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.port import Engine, ReplyHandle
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn, ReplyRecipe
-
-
-async def examine(
-    engine: Engine, recipe: ReplyRecipe, tokens: Sequence[int], rival: int | None = None
-) -> Examination:
-    """The candidates at the last of ``tokens``, in a reply that starts with these tokens."""
-    return await engine.examine(recipe.request(draft=True), tokens, rival)
 
 
 @dataclass(slots=True)
@@ -72,7 +64,8 @@ class ReplyComparison:
         if self.divergence is not None and self._both_have(self.divergence):
             assert self.plain is not None
             known = self.plain.tokens[: self.divergence + 1]
-            self.examination = await examine(engine, recipe, known, drafted[self.divergence])
+            request, rival = recipe.request(draft=True), drafted[self.divergence]
+            self.examination = await engine.examine(request, known, rival)
         while not (self.left or self.speeds.complete):
             await self._time(engine)
 
@@ -84,7 +77,7 @@ class ReplyComparison:
     async def _time(self, engine: Engine) -> None:
         """Make the beginning of the reply again to measure its speed."""
         recipe = self.recipe
-        most = TOKENS if recipe.max_tokens is None else min(TOKENS, recipe.max_tokens)
+        most = min(TOKENS, TOKENS if recipe.how.max_tokens is None else recipe.how.max_tokens)
         timed = self.speeds.begin()
         request = dataclasses.replace(
             recipe.request(draft=timed.draft),
@@ -148,7 +141,7 @@ class ReplyComparison:
 
     @property
     def _since(self) -> str:
-        return " since it was continued" if self.recipe.start else ""
+        return " since it was continued" if self.recipe.how.start else ""
 
     def _faster(self) -> str:
         if self.over and self.speeds.complete:
@@ -159,11 +152,11 @@ class ReplyComparison:
         found = self.examination
         if found is None or self.divergence is None:
             return "then one of the two ends and the other continues"
-        at = self.recipe.start + self.divergence
+        at = self.recipe.how.start + self.divergence
         drafted = next(itertools.islice(self.turn.tokens, at, None), None)
         text = repr(plain(drafted.text)) if drafted else "another token"
         line = f"then drafting wrote {text} and plain decoding {plain(found.chosen.text)!r}"
-        if verifier != "match" and self.recipe.sampling.temperature > 0:
+        if verifier != "match" and self.recipe.how.sampling.temperature > 0:
             return f"{line}. The verifier {verifier} keeps the distribution, not the tokens"
         gap = "more than 32" if found.gap is None or found.gap > 32 else f"{found.gap:.2g}"
         return (

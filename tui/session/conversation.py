@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from localspec.chats import pictures
-from localspec.chats.calls import SavedCall, reply_messages
+from localspec.chats.calls import Said, SavedCall, request_messages
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
 from localspec.core import units
@@ -26,20 +24,29 @@ _THEN = ", then "
 
 
 @dataclass(frozen=True, slots=True)
+class How:
+    """How a reply was made, as far as that is saved with it, so that a later session can make it
+    again. The names of the fields are keys of the file.
+    """
+
+    sampling: Sampling
+    max_tokens: int | None
+    system: str | None
+    start: int = 0
+    """Tokens that the turn had before, where the reply continues a stopped one."""
+    said: int = 0
+    """Characters of the turn's text before the reply."""
+    grammar: GrammarSpec | None = None
+    thinking: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyRecipe:
     """A reply with all that is needed to make it again."""
 
     messages: tuple[Message, ...]
-    sampling: Sampling
-    max_tokens: int | None
     reply: Reply
-    start: int = 0
-    """Tokens that the turn had before, where ``reply`` continues a stopped one."""
-    text_start: int = 0
-    """Characters of the turn's text before ``reply``."""
-    grammar: GrammarSpec | None = None
-    """The grammar of the reply."""
-    thinking: bool | None = None
+    how: How
     tools: str | None = None
     """The tools that the model was told of."""
 
@@ -47,32 +54,15 @@ class ReplyRecipe:
         """The request that makes the reply again with the same seed."""
         return ReplyRequest(
             messages=self.messages,
-            sampling=self.sampling,
+            sampling=self.how.sampling,
             seed=self.reply.seed,
-            max_tokens=self.max_tokens,
+            max_tokens=self.how.max_tokens,
             draft=draft,
-            grammar=self.grammar,
-            thinking=self.thinking,
+            grammar=self.how.grammar,
+            thinking=self.how.thinking,
             tools=self.tools,
             markers=self.tools is not None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SavedRecipe:
-    """The part of a `ReplyRecipe` that is saved, so that a later session can make the reply again.
-
-    The names of the fields are keys of the file.
-    """
-
-    sampling: Sampling
-    max_tokens: int | None
-    system: str | None
-    start: int = 0
-    said: int = 0
-    """See `ReplyRecipe` for both."""
-    grammar: GrammarSpec | None = None
-    thinking: bool | None = None
 
 
 @dataclass(slots=True)
@@ -94,8 +84,8 @@ class ChatTurn:
     tokens: list[Token] = field(default_factory=list)
     """Tokens of a reply, where they are known."""
     recipe: ReplyRecipe | None = None
-    saved_recipe: SavedRecipe | None = None
-    """Recipe of a reply of an earlier session."""
+    saved_how: How | None = None
+    """How a reply of an earlier session was made."""
     model: str | None = None
     """Name of the model that wrote the reply, as the user gave it; None where not known."""
     draft: str | None = None
@@ -251,10 +241,6 @@ class Conversation:
         """Whether there is no turn on any branch."""
         return not self._all
 
-    def clear(self) -> None:
-        """Drop all turns; the system prompt stays."""
-        self.load((), None)
-
     def load(self, turns: Iterable[ChatTurn], leaf: int | None) -> None:
         """Load the turns of a chat, parents first, and show the branch that ends in ``leaf``."""
         self._all.clear()
@@ -309,14 +295,14 @@ class Conversation:
         self._place = None
         self.turns[:] = [self._all[step] for step in self._tree.path(leaf)]
         for place, turn in enumerate(self.turns):
-            if turn.saved_recipe is not None and turn.recipe is None:
-                turn.recipe = _recipe(turn, turn.saved_recipe, self.turns[:place])
+            if turn.saved_how is not None and turn.recipe is None:
+                turn.recipe = _recipe(turn, turn.saved_how, self.turns[:place])
         self._compare_models()
 
     def forget_recipes(self) -> None:
         """Another model answers: earlier replies cannot be repeated any more."""
         for turn in self._all.values():
-            turn.recipe = turn.saved_recipe = None
+            turn.recipe = turn.saved_how = None
 
     @property
     def last_reply(self) -> ChatTurn | None:
@@ -325,53 +311,21 @@ class Conversation:
         return next(replies, None)
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages of the next request.
-
-        Chat templates require alternating roles, so a question without a reply is joined with
-        the next one. A question whose reply failed is left out until it is asked again.
-        """
+        """The messages of the next request."""
         return _messages(self.system, self.turns)
 
 
 def _messages(system: str | None, turns: Iterable[ChatTurn]) -> tuple[Message, ...]:
-    messages = [Message("system", system)] if system else []
-    before: list[str] = []
-    all_turns = list(turns)
-    for turn, answer in zip_longest(all_turns, all_turns[1:]):
-        if turn is None or not turn.text:
-            continue
-        failed = answer is not None and answer.end == "failed" and not answer.text
-        if failed and turn.role == "user":
-            continue  # a question that is too long, for example, would fail every later request
-        if turn.role == "assistant" and turn.calls_at is not None:
-            said = reply_messages(turn.text, turn.calls, turn.calls_at)
-            messages += said
-            before = [said[-1].content] if said else before
-        elif messages and messages[-1].role == turn.role:
-            before.append(turn.text)
-            messages[-1] = pictures.message(turn.role, "\n\n".join(before))
-        else:
-            before = [turn.text]
-            messages.append(pictures.message(turn.role, turn.text))
-    return tuple(messages)
+    said = (Said(turn.role, turn.text, turn.end, turn.calls, turn.calls_at) for turn in turns)
+    return request_messages(system, said)
 
 
-def _recipe(turn: ChatTurn, saved: SavedRecipe, before: Iterable[ChatTurn]) -> ReplyRecipe | None:
+def _recipe(turn: ChatTurn, how: How, before: Iterable[ChatTurn]) -> ReplyRecipe | None:
     """The recipe of a saved reply; None where not enough was saved."""
     if turn.stats is None or turn.seed is None or turn.end is None or turn.end == "failed":
         return None
-    ids = tuple(token.token for token in turn.tokens[saved.start :])
-    origins = tuple(token.origin for token in turn.tokens[saved.start :])
-    reply = Reply(turn.text[saved.said :], ids, origins, turn.end, turn.stats, turn.seed)
-    begun = [ChatTurn("assistant", turn.text[: saved.said])] if saved.said else []
-    messages = _messages(saved.system, [*before, *begun])
-    return ReplyRecipe(
-        messages,
-        saved.sampling,
-        saved.max_tokens,
-        reply,
-        saved.start,
-        saved.said,
-        saved.grammar,
-        saved.thinking,
-    )
+    ids = tuple(token.token for token in turn.tokens[how.start :])
+    origins = tuple(token.origin for token in turn.tokens[how.start :])
+    reply = Reply(turn.text[how.said :], ids, origins, turn.end, turn.stats, turn.seed)
+    begun = [ChatTurn("assistant", turn.text[: how.said])] if how.said else []
+    return ReplyRecipe(_messages(how.system, [*before, *begun]), reply, how)

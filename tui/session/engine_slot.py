@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import enum
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from localspec.core.errors import (
@@ -105,10 +104,8 @@ class EngineSlot:
         Raises:
             LocalspecError: the engine failed.
         """
-        ready = self.phase in (Phase.READY, Phase.REPLYING)
-        if not ready or not isinstance(self.client, _Tokenizes):
-            return None
-        return len((await self.client.tokenize(ReplyRequest(prompt=text))).tokens)
+        client = self._tokenizer
+        return None if client is None else await _length(client, ReplyRequest(prompt=text))
 
     async def count_tools(self, tools: RequestTools) -> int | None:
         """Tokens that tools add to a prompt, as the model's template writes them; None as `count`.
@@ -116,13 +113,16 @@ class EngineSlot:
         Raises:
             LocalspecError: the engine failed, or the template knows no tools.
         """
-        ready = self.phase in (Phase.READY, Phase.REPLYING)
-        if not ready or not isinstance(self.client, _Tokenizes):
+        client, asked = self._tokenizer, ReplyRequest((Message("user", "."),))
+        if client is None:
             return None
-        asked = ReplyRequest((Message("user", "."),))
-        without = await self.client.tokenize(asked)
-        those = await self.client.tokenize(replace(asked, tools=tools.text))
-        return len(those.tokens) - len(without.tokens)
+        without = await _length(client, asked)
+        return await _length(client, dataclasses.replace(asked, tools=tools.text)) - without
+
+    @property
+    def _tokenizer(self) -> _Tokenizes | None:
+        ready = self.phase in (Phase.READY, Phase.REPLYING)
+        return self.client if ready and isinstance(self.client, _Tokenizes) else None
 
     def changed(self, changes: dict[str, object]) -> Options:
         """The present options with changes.
@@ -149,9 +149,7 @@ class EngineSlot:
     async def open(self) -> bool:
         """Load the model; whether it is ready. If not, `phase` says what to do next."""
         self.loading = None
-        if self._closing is not None:  # two models at once may not fit
-            await self._closing
-            self._closing = None
+        await self._closed()  # two models at once may not fit
         try:
             info = await self._opened()
             if self._closing is not None:
@@ -175,11 +173,17 @@ class EngineSlot:
                     raise
                 self._tell(NoticeAdded(f"{error}. Trying again in {delay} s."))
             await asyncio.sleep(delay)
-            if self._closing is not None:
-                await self._closing
-                self._closing = None
+            if await self._closed():
                 raise Interrupted("loading was stopped")
         return await self._opened_here()
+
+    async def _closed(self) -> bool:
+        """Wait until an engine that is being closed is gone; whether there was one."""
+        if self._closing is None:
+            return False
+        await self._closing
+        self._closing = None
+        return True
 
     async def _opened_here(self) -> ModelInfo:
         """Load the model on this machine alone; if that fails, the workers are tried again next
@@ -195,9 +199,7 @@ class EngineSlot:
             )
         )
         try:
-            assert self._closing is not None
-            await self._closing
-            self._closing = None
+            await self._closed()
             return await self.client.open(self._set_loading)
         except LocalspecError:
             self._replace(before)
@@ -231,3 +233,8 @@ class EngineSlot:
         self._tell(EngineDied(error))
         if isinstance(error, DeviceError):  # the device failed, not the file or the build
             self.restart()
+
+
+async def _length(client: _Tokenizes, request: ReplyRequest) -> int:
+    """Tokens of a prompt."""
+    return len((await client.tokenize(request)).tokens)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import NamedTuple
 
 from localspec.core.events import (
     DrafterStats,
@@ -28,15 +27,6 @@ _STRIP_ROUNDS = 512
 """Rounds of the strip: more than any terminal has columns."""
 
 SWITCHED_OFF = Speculation("off", "switched off by /draft off", "switched off by /draft off")
-
-
-class Counts(NamedTuple):
-    """Counts of one reply: ``accepted <= verified``, ``rounds <= emitted``."""
-
-    emitted: int
-    rounds: int
-    verified: int
-    accepted: int
 
 
 class Meter:
@@ -190,7 +180,6 @@ class Meter:
         return self.emitted / self.seconds if self.seconds >= _LEAST_SECONDS else 0.0
 
     @property
-    def counts(self) -> Counts:
-        """Tokens and rounds of the reply so far; the engine's own counts once it is finished."""
-        done = self.stats or self
-        return Counts(done.emitted, done.rounds, done.verified, done.accepted)
+    def counts(self) -> Stats | Meter:
+        """The object with the tokens and rounds of the reply so far, or of the finished reply."""
+        return self.stats or self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,13 +136,14 @@ class Presence:
     def leave(self, chat: str) -> None:
         """A chat is not open here any more."""
         self._told.pop(chat, None)
-        for note in [note for note in self._mine if note.name == f"{chat}-{os.getpid()}"]:
-            self._mine.discard(note)
-            with contextlib.suppress(OSError):
-                note.unlink(missing_ok=True)
+        self._remove(note for note in self._mine if note.name == f"{chat}-{os.getpid()}")
 
     def close(self) -> None:
         """This window has no chat open any more."""
-        for note in self._mine:
+        self._remove(self._mine)
+
+    def _remove(self, notes: Iterable[Path]) -> None:
+        for note in list(notes):
+            self._mine.discard(note)
             with contextlib.suppress(OSError):
                 note.unlink(missing_ok=True)

@@ -122,9 +122,9 @@ class ChatRecorder:
         self._record = ChatRecord(saver, info, stored=False)
         self.archive = ChatArchive(saver)
         """All chats that are saved in the same place."""
-        self.on_notice: Callable[[str], None] = _ignore
+        self.on_notice: Callable[[str], None] = lambda _: None
         """Called in the event loop with lines for the user: saving fails, or works again."""
-        self.on_notice_of: Callable[[str, str], None] = _ignore_of
+        self.on_notice_of: Callable[[str, str], None] = lambda *_: None
         """Called likewise, with the id of a chat and a line about it alone."""
 
     @property
@@ -216,14 +216,6 @@ class ChatRecorder:
         self.save_view(conversation)
 
 
-def _ignore(line: str) -> None:
-    """Nobody listens yet."""
-
-
-def _ignore_of(chat: str, line: str) -> None:
-    """Nobody listens yet."""
-
-
 def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[..., None], *words: str) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(tell, *words)
@@ -241,6 +233,8 @@ def _turn(message: ChatMessage) -> ChatTurn:
         id=message.id,
         parent=message.parent,
         created=message.created,
+        model=message.model,
+        draft=message.draft,
     )
     if message.role == "assistant":
         turn.end = message.end or "failed"  # its writer was killed

@@ -8,12 +8,11 @@ from typing import Any
 
 from localspec.chats import calls
 from localspec.chats.record import reply_details
-from localspec.chats.values import DRAFT, MODEL
 from localspec.core import codec
 from localspec.core.emitted import Origin
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Stats, Token
-from tui.session.conversation import ChatTurn, SavedRecipe
+from tui.session.conversation import ChatTurn, How
 
 _FORMER = "plain_tokens_per_second"
 """Field of `Stats` that was saved once; it is derived now."""
@@ -47,18 +46,7 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
         saved["tokens"] = codec.encode(_tokens(tokens))
     recipe = turn.recipe
     if recipe is not None and recipe.tools is None:  # the tools may be others in a later session
-        first = recipe.messages[0]
-        system = first.content if first.role == "system" else None
-        how = SavedRecipe(
-            recipe.sampling,
-            recipe.max_tokens,
-            system,
-            recipe.start,
-            recipe.text_start,
-            recipe.grammar,
-            recipe.thinking,
-        )
-        saved["how"] = codec.encode(how)
+        saved["how"] = codec.encode(recipe.how)
     return saved
 
 
@@ -66,10 +54,6 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     """Put saved details back into a turn; those of an unknown shape are ignored."""
     seed = saved.get("seed")
     turn.seed = seed if type(seed) is int else None
-    model = saved.get(MODEL)
-    turn.model = model if isinstance(model, str) else None
-    draft = saved.get(DRAFT)
-    turn.draft = draft if isinstance(draft, str) else None
     stats = saved.get("stats")
     if isinstance(stats, dict):
         stats = {name: value for name, value in stats.items() if name != _FORMER}
@@ -78,7 +62,7 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
         turn.tokens = _restored(tokens, turn.text)
-        turn.saved_recipe = _decoded(SavedRecipe, saved.get("how"))
+        turn.saved_how = _decoded(How, saved.get("how"))
     found, turn.calls_at = calls.saved(saved)
     turn.calls = list(found)
     at = sum(len(token.text) for token in turn.tokens)

@@ -15,7 +15,7 @@ from localspec.chats.calls import calls_as_text
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Message
 from tui.render.text import without_thinking
-from tui.session.answer import Answer, RunningReply
+from tui.session.answer import RunningReply
 from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn
 from tui.session.engine_slot import EngineSlot, Phase
@@ -68,7 +68,7 @@ class ReplyTask:
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
-        self.titles = Titles(engine, chats, settings, tools, self._tell_of_title, activity)
+        self.titles = Titles(engine, chats, settings, tools, self._tell, activity)
         self.on_long_end: Callable[[OpenChat], None] = lambda _: None
         """Called where the work on a question ends that took longer than `LONG`."""
 
@@ -147,9 +147,6 @@ class ReplyTask:
             chat.missed.append(notification)
         self._activity()
 
-    def _tell_of_title(self, chat: OpenChat, line: str) -> None:
-        self._tell(chat, NoticeAdded(line))
-
     def _start(self, chat: OpenChat, pending: PendingReply, tasks: asyncio.TaskGroup) -> None:
         """Begin a reply."""
         if chat.busy_since is None:
@@ -159,15 +156,17 @@ class ReplyTask:
         meter = chat.meter if reply is chat.conversation.last else _like(chat.meter)
         chat.conversation.written_by(reply, chat.recorder.info.model, self._draft)
         meter.start()
-        running = RunningReply(chat, reply, meter)
         chat.growing.append(reply)
-        self.running.append(running)
         self._engine.phase = Phase.REPLYING
         tools = self._offered(messages)
         if self._engine.client.server:
             messages = calls_as_text(messages)
-        answer = Answer(running, pending, question, self._settings, self._engine, tools, self._tell)
-        tasks.create_task(self._made(answer, messages))
+        running = RunningReply(
+            *(chat, reply, meter, pending, question),
+            *(self._settings, self._engine, tools, self._tell),
+        )
+        self.running.append(running)
+        tasks.create_task(self._made(running, messages))
         if tools is not None and not self._told_size:
             tasks.create_task(self._tell_size(chat, tools))
 
@@ -205,12 +204,11 @@ class ReplyTask:
             return None
         return Path(info.draft).stem
 
-    async def _made(self, answer: Answer, messages: tuple[Message, ...]) -> None:
-        running = answer.running
+    async def _made(self, running: RunningReply, messages: tuple[Message, ...]) -> None:
         chat, turn = running.chat, running.turn
         acts = False
         try:
-            await answer.make(messages)
+            await running.make(messages)
             acts = turn.end == "stop" and turn.awaits_reply and not running.stopped
         finally:
             self.running.remove(running)
@@ -218,12 +216,12 @@ class ReplyTask:
                 chat.growing.remove(turn)
             if not self.running and self._engine.phase is Phase.REPLYING:
                 self._engine.phase = Phase.READY
-            answer.save()
+            running.save()
             self.wake()
         self._tell(chat, ReplyEnded(turn))
         if acts:
-            await self._act(answer)
-        elif answer.pending.summary:
+            await self._act(running)
+        elif running.pending.summary:
             self._compact(chat, turn)
         self._end_work(chat)
         self.titles.reply_ended(chat)
@@ -243,16 +241,16 @@ class ReplyTask:
         if took > LONG:
             self.on_long_end(chat)
 
-    async def _act(self, answer: Answer) -> None:
+    async def _act(self, reply: RunningReply) -> None:
         """Run the calls of a reply, and have the model read their results."""
-        chat, turn = answer.running.chat, answer.running.turn
+        chat, turn = reply.chat, reply.turn
         info = self._engine.info
         try:
             if await self._tools.run(chat, turn, info.context if info else 0, self._tell):
                 chat.go_on(turn)
         finally:
             chat.growing.remove(turn)
-            answer.save()
+            reply.save()
             self._activity()
 
     async def _compare(self, comparison: ReplyComparison) -> None:

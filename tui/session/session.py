@@ -9,14 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.errors import UsageError
 from localspec.core.events import Examination
 from localspec.engine.port import Engine
-from tui.session.commands import Command
-from tui.session.comparison import ReplyComparison, examine
+from tui.session.comparison import ReplyComparison
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.engine_slot import EngineSlot, Phase
 from tui.session.notifications import (
@@ -42,13 +40,20 @@ _EXPORT = "; /export FILE keeps it"
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Behind:
-    """A message that waits for a command sent before it."""
+    """A message that waits for a command sent before it, or for the files that it names."""
 
     chat: OpenChat
     """Where it was sent, or the chat that a command before it has shown since."""
     text: str
+    """With its files, once they are read."""
+    edited: ChatTurn | None
+    """The question that it takes the place of."""
     moves: bool = True
-    """Whether commands that show another chat take it there."""
+    """Whether commands that show another chat take it there: not where reading its files takes a
+    while, in which later commands may be carried out.
+    """
+    read: bool = True
+    """Whether its files are read; before, it is not listed."""
 
 
 class Session:
@@ -72,7 +77,7 @@ class Session:
         self.chat.recorder.on_notice = self._tell_of_saving
         self.chat.recorder.on_notice_of = self._tell_of_chat
         self.behind: list[Behind] = []
-        """Messages that wait for commands sent before them."""
+        """Messages that are not in the queue of their chat yet."""
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should read the session again."""
         self._notifications: deque[Notification] = deque()
@@ -144,14 +149,10 @@ class Session:
         """
         chat = chat or self.chat
         chat.ask(text)
-        self._meet(chat)
+        self.meet(chat)
         self._activity()
 
-    def meet(self) -> None:
-        """Tell of other windows that have the chat that is shown."""
-        self._meet(self.chat)
-
-    def _meet(self, chat: OpenChat) -> None:
+    def meet(self, chat: OpenChat) -> None:
         """Tell of other windows that have a chat open, where it is saved."""
         if chat.recorder.saves and (line := self.presence.meet(chat.recorder.info.id)):
             self.tell_in(chat, line)
@@ -186,7 +187,7 @@ class Session:
         if self.replying or chat.waits or chat.conversation.last_reply is None:
             return False
         chat.ask(SUMMARIZE, summary=True)
-        self._meet(chat)
+        self.meet(chat)
         self._activity()
         return True
 
@@ -220,7 +221,7 @@ class Session:
 
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
-        here = [waiting for waiting in self.behind if waiting.chat is self.chat]
+        here = self._behind_here
         if not here:
             shown = self.chat.conversation.last
             text = self.chat.take_back()
@@ -233,7 +234,11 @@ class Session:
     @property
     def queue(self) -> list[str]:
         """Messages of the chat that is shown that were sent and not asked yet."""
-        return [*self.chat.queue, *(one.text for one in self.behind if one.chat is self.chat)]
+        return [*self.chat.queue, *(one.text for one in self._behind_here)]
+
+    @property
+    def _behind_here(self) -> list[Behind]:
+        return [one for one in self.behind if one.read and one.chat is self.chat]
 
     def _changed(self, done: bool, chat: OpenChat | None = None) -> bool:
         if done and chat in (None, self.chat):
@@ -264,70 +269,10 @@ class Session:
             LocalspecError: the engine failed.
         """
         recipe = turn.recipe
-        if recipe is None or index < recipe.start or self.engine.phase is not Phase.READY:
+        if recipe is None or index < recipe.how.start or self.engine.phase is not Phase.READY:
             return None
-        tokens = recipe.reply.tokens[: index - recipe.start + 1]
-        return await examine(self.engine.client, recipe, tokens)
-
-    def change(self, command: Command) -> str:
-        """Change how the next replies are requested; returns a line that confirms it."""
-        settings, value = self.settings, command.value
-        match command.name:
-            case "temp":
-                assert isinstance(value, float)
-                settings.sampling = dataclasses.replace(settings.sampling, temperature=value)
-                return f"temperature {value:g} from the next reply on"
-            case "seed":
-                settings.seed = value if isinstance(value, int) else None
-                return "a new seed each time" if value is None else f"seed {value} from now on"
-            case "draft":
-                return self._draft(on=bool(value))
-            case "think":
-                return self._think(str(value))
-            case "system":
-                return self._system(str(value))
-            case "schema":
-                return self._schema(str(value))
-        raise AssertionError(command)
-
-    def _draft(self, *, on: bool) -> str:
-        if not on and (why := self.engine.client.why_not_plain):
-            return why
-        self.settings.draft = on
-        return "drafting from now on" if on else "plain decoding from now on"
-
-    def _system(self, text: str) -> str:
-        if not text:
-            system = self.chat.conversation.system
-            if not system:
-                return "no system prompt; /system TEXT sets one"
-            return f"system prompt: {system}\n/system TEXT sets another, /system none has none"
-        self.chat.system(None if text == "none" else text)
-        return "no system prompt from now on" if text == "none" else "system prompt set"
-
-    def _think(self, text: str) -> str:
-        names = {None: "auto", True: "on", False: "off"}
-        if text:
-            self.settings.thinking = {name: switch for switch, name in names.items()}[text]
-        when = " from the next reply on" if text else ""
-        return f"thinking {names[self.settings.thinking]}{when}"
-
-    def _schema(self, text: str) -> str:
-        from localspec.grammar import reading  # not needed for the first picture
-
-        settings = self.settings
-        if not text:
-            if settings.grammar is None:
-                return "replies may be any text; /schema FILE asks for JSON that fits a schema"
-            return f"replies fit {settings.grammar_name}; /schema off ends that"
-        try:
-            settings.grammar = None if text == "off" else reading.schema(text)
-        except LocalspecError as error:
-            return str(error)
-        settings.grammar_name = "" if text == "off" else _brief(text)
-        if text == "off":
-            return "replies may be any text from the next one on"
-        return f"replies fit {settings.grammar_name} from the next one on"
+        tokens = recipe.reply.tokens[: index - recipe.how.start + 1]
+        return await self.engine.client.examine(recipe.request(draft=True), tokens)
 
     # -- which chat is shown -------------------------------------------------------------------
 
@@ -356,7 +301,7 @@ class Session:
             chat.recorder.resume(loaded, chat.conversation)
             self.chats.add(chat)
         self.show(chat)
-        self._meet(chat)
+        self.meet(chat)
 
     def show(self, chat: OpenChat) -> None:
         """Show another open chat."""
@@ -417,8 +362,3 @@ class Session:
     def _notify(self, notification: Notification) -> None:
         self._notifications.append(notification)
         self._activity()
-
-
-def _brief(text: str) -> str:
-    """The name of a schema: that of its file, or what it is."""
-    return "a schema" if text.lstrip().startswith("{") else Path(text).name

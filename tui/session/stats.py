@@ -24,7 +24,6 @@ _PARTS = (2, 3, 4, 5, 10, 20, 50, 100)
 """Denominators of a share in words."""
 _PLAIN = "plain"
 """Label of the reason where "not drafting" has no room."""
-_FIRST = "before the first token"
 _CLOSE = 0.031
 """Largest difference between a share and its words."""
 
@@ -34,9 +33,10 @@ class Figure:
     """One part of the bottom line."""
 
     text: str
-    short: str
     rank: int
     """Figures of a higher rank are shortened and dropped first."""
+    short: str = ""
+    """What takes its place where there is less room; "" where nothing does."""
     style: str = _QUIET
     second: bool = False
     """Whether it is on the second line, where there are two."""
@@ -58,28 +58,26 @@ def everyday_line(
     counts = meter.counts
     if counts.emitted:
         # That of the last second may be a tenth of it: a stall, or a round whose guess was wrong.
-        speed = _speed(meter.mean)
-        figures.append(Figure(speed, speed, 1))
+        figures.append(Figure(_speed(meter.mean), 1))
         figures += _verdict(meter, 2)
     else:
-        begins = _FIRST if running else "ready"
-        figures.append(Figure(begins, begins, 4))
+        figures.append(Figure("before the first token" if running else "ready", 4))
     if counts.verified >= _ENOUGH:
-        right = f"{share_in_words(counts.accepted, counts.verified)} guesses right"
-        figures.append(Figure(right, right, 3))
+        right = share_in_words(counts.accepted, counts.verified)
+        figures.append(Figure(f"{right} guesses right", 3))
     figures += _of_drafted(meter, 3)
     if meter.context and meter.used >= _NEARLY_FULL * meter.context:
         full = f"context {min(1, meter.used / meter.context):.0%} full"
-        figures.append(Figure(full, full, 2, _BAD))
+        figures.append(Figure(full, 2, style=_BAD))
     if strict:
-        figures.append(Figure("strict", "strict", 3))
+        figures.append(Figure("strict", 3))
     if grammar:
-        figures.append(Figure(f"replies fit {grammar}", grammar, 4))
+        figures.append(Figure(f"replies fit {grammar}", 4, grammar))
     state = meter.state
     if state is not None and state.state != "on" and not _is_faster(meter):
         reason = brief_reason(state)
         if state.state == "unknown":
-            figures.append(Figure(reason, reason, 0))
+            figures.append(Figure(reason, 0))
         else:
             # Parked is as usual as drafting; what is switched off, or impossible, may surprise.
             style = _QUIET if state.state == "parked" else _BAD
@@ -87,7 +85,7 @@ def everyday_line(
             labelled = reason if reason.startswith(_PLAIN) else f"{_PLAIN}: {reason}"
             room = width - len(figures[0].text) - len(SEPARATOR)
             short = labelled if len(labelled) <= room else _begun(labelled, room)
-            figures.append(Figure(f"not drafting: {reason}", short, 0, style))
+            figures.append(Figure(f"not drafting: {reason}", 0, short, style))
     return fitted(figures, width)
 
 
@@ -98,9 +96,9 @@ def expert_lines(meter: Meter, setting: str, width: int, *, two: bool = False) -
     """
     figures = [*_reply(meter), *_model(meter, setting)]
     if meter.state is not None:
-        state = state_text(meter.state)
+        state = speculation_text(meter.state, brief_reason(meter.state))
         style = _BAD if meter.state.state == "off" else _QUIET
-        figures.append(Figure(state, state, 0, style, second=True))
+        figures.append(Figure(state, 0, style=style, second=True))
     if not two:
         return [fitted(figures, width)]
     rows = ([f for f in figures if f.second is second] for second in (False, True))
@@ -114,22 +112,21 @@ def _reply(meter: Meter) -> Iterable[Figure]:
         return
     if meter.stats is None:
         now, mean = _speed(meter.now), f" (mean {meter.mean:.0f})" if meter.mean else ""
-        yield Figure(f"{now}{mean}", now, 1)
+        yield Figure(f"{now}{mean}", 1, now)
     else:
         mean = _speed(meter.mean)
-        yield Figure(f"{mean} mean", mean, 1)
+        yield Figure(f"{mean} mean", 1, mean)
     yield from _verdict(meter, 3)
     if counts.verified:
         share = f"{counts.accepted / counts.verified:.0%}"
         accepted = f"accepted {counts.accepted}/{counts.verified} {share}"
-        yield Figure(accepted, f"accepted {share}", 2)
+        yield Figure(accepted, 2, f"accepted {share}")
     yield from _of_drafted(meter, 2)
     if counts.rounds and meter.rounds_known:
         per_round = f"{counts.emitted / counts.rounds:.1f}"
-        yield Figure(f"{per_round} tok/round", f"{per_round}/round", 5)
+        yield Figure(f"{per_round} tok/round", 5, f"{per_round}/round")
     if meter.drafted and meter.stats is None:
-        length = f"K {meter.drafted}"
-        yield Figure(length, length, 7)
+        yield Figure(f"K {meter.drafted}", 7)
 
 
 def _speed(found: float) -> str:
@@ -142,11 +139,10 @@ def _model(meter: Meter, setting: str) -> Iterable[Figure]:
     if meter.context:
         # The last token of a reply that filled the context is not in the cache.
         context = f"ctx {min(meter.used, meter.context)}/{meter.context}"
-        yield Figure(context, context, 4, second=True)
+        yield Figure(context, 4, second=True)
     if meter.memory is not None:
-        memory = f"mem {size_text(meter.memory)}"
-        yield Figure(memory, memory, 8, second=True)
-    yield Figure(setting, setting, 6, second=True)
+        yield Figure(f"mem {size_text(meter.memory)}", 8, second=True)
+    yield Figure(setting, 6, second=True)
 
 
 def _verdict(meter: Meter, rank: int) -> Iterable[Figure]:
@@ -154,15 +150,14 @@ def _verdict(meter: Meter, rank: int) -> Iterable[Figure]:
     speedup = meter.speedup
     if speedup is not None and speedup.text:
         style = _VERDICT_STYLES.get(speedup.verdict, _QUIET)
-        yield Figure(speedup.text, speedup.text, rank, style)
+        yield Figure(speedup.text, rank, style=style)
 
 
 def _of_drafted(meter: Meter, rank: int) -> Iterable[Figure]:
     """Accepted tokens of all drafted ones, where a server does not tell which were verified."""
     stats = meter.stats
     if stats is not None and stats.drafted and not stats.verified:
-        share = f"accepted {stats.accepted} of {stats.drafted} drafted"
-        yield Figure(share, share, rank)
+        yield Figure(f"accepted {stats.accepted} of {stats.drafted} drafted", rank)
 
 
 def _is_faster(meter: Meter) -> bool:
@@ -184,24 +179,13 @@ def brief_reason(speculation: Speculation) -> str:
     return reason if len(reason) <= LONGEST_BRIEF else reason[: LONGEST_BRIEF - 1].rstrip() + "…"
 
 
-def state_text(speculation: Speculation) -> str:
-    """The state of speculation with its brief reason."""
+def speculation_text(speculation: Speculation, reason: str | None = None) -> str:
+    """The state of speculation with its full reason, or another ``reason``."""
     if speculation.state == "on":
         return "drafting on"
     if speculation.state == "unknown":
-        return brief_reason(speculation)
-    return f"{speculation.state}: {brief_reason(speculation)}"
-
-
-def speculation_text(speculation: Speculation | None) -> str:
-    """The state of speculation with its full reason."""
-    if speculation is None:
-        return ""
-    if speculation.state == "on":
-        return "drafting on"
-    if speculation.state == "unknown":
-        return speculation.reason or "not reported"
-    return f"{speculation.state}: {speculation.reason or 'no reason given'}"
+        return reason or speculation.reason or "not reported"
+    return f"{speculation.state}: {reason or speculation.reason or 'no reason given'}"
 
 
 def size_text(size: int) -> str:
@@ -242,7 +226,7 @@ def _width(figures: Iterable[Figure]) -> int:
 
 
 def _shortened(figure: Figure) -> Figure:
-    return dataclasses.replace(figure, text=figure.short)
+    return dataclasses.replace(figure, text=figure.short or figure.text)
 
 
 def _cut(figure: Figure, width: int) -> Figure:

@@ -25,6 +25,7 @@ from localspec.core.sampling_params import Sampling
 from localspec.engine.port import ReplyHandle
 from tui.render.text import without_thinking
 from tui.session.engine_slot import EngineSlot, Phase
+from tui.session.notifications import NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
 from tui.session.open_chats import OpenChats
 from tui.session.settings import Settings
@@ -58,7 +59,7 @@ class Titles:
         chats: OpenChats,
         settings: Settings,
         tools: ToolShelf,
-        tell: Callable[[OpenChat, str], None],
+        tell: Callable[[OpenChat, Notification], None],
         changed: Callable[[], None],
     ) -> None:
         """``tell`` says in a chat how a title that was asked for ended; ``changed`` has the screen
@@ -162,7 +163,7 @@ class Titles:
             text, whole = await self._written(chat)
         except LocalspecError as error:
             if asked:
-                self._tell(chat, f"no title: {error}")
+                self._tell(chat, NoticeAdded(f"no title: {error}"))
             return
         finally:
             if self._handle is not None:
@@ -171,7 +172,7 @@ class Titles:
             self._rests.set()
         if not whole:
             if asked:
-                self._tell(chat, "no title: a question came first")
+                self._tell(chat, NoticeAdded("no title: a question came first"))
             return
         self._done.add(chat)
         title = _cut(text)
@@ -184,7 +185,7 @@ class Titles:
             self._changed()
         if asked:
             said = f"this chat is called {title}" if title else "the model wrote no title"
-            self._tell(chat, said)
+            self._tell(chat, NoticeAdded(said))
 
     async def _written(self, chat: OpenChat) -> tuple[str, bool]:
         """What the model writes, and whether it was not interrupted."""

@@ -21,7 +21,7 @@ from tui.render.text import plain
 
 
 class Kind(enum.Enum):
-    """A kind of origin: (labels from the longest to the shortest, style)."""
+    """A kind of origin, with its names from the longest to the shortest and its style."""
 
     MODEL = (("guessed by the draft model", "draft model", "draft"), "$origin-model")
     NGRAM = (("found in earlier text", "earlier text", "text"), "underline $origin-ngram")
@@ -34,19 +34,8 @@ class Kind(enum.Enum):
     PLAIN = (("plain, nothing was guessed", "plain", "plain"), "dim $origin-plain")
     UNKNOWN = (("the server does not tell", "not told", "?"), "")
 
-    @property
-    def labels(self) -> tuple[str, str, str]:
-        """Names, from the longest to the shortest."""
-        return self.value[0]
-
-    @property
-    def label(self) -> str:
-        """The longest name."""
-        return self.labels[0]
-
-    @property
-    def style(self) -> str:
-        return self.value[1]
+    def __init__(self, labels: tuple[str, str, str], style: str) -> None:
+        self.labels, self.style = labels, style
 
 
 _ACCEPTED = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from localspec.chats.calls import CallState, SavedCall
 from localspec.core.errors import LocalspecError
@@ -16,28 +17,21 @@ from tui.session.notifications import CallsChanged, NoticeAdded, Notification
 from tui.session.open_chat import OpenChat, Question
 
 
+@dataclass(slots=True, eq=False)
 class ToolRun:
     """The calls of one reply, from the end of its text to the last result."""
 
-    def __init__(
-        self,
-        chat: OpenChat,
-        turn: ChatTurn,
-        toolbox: Toolbox,
-        permissions: Permissions,
-        tell: Callable[[OpenChat, Notification], None],
-        allow_always: Callable[[OfferedTool], None],
-        attention: Callable[[OpenChat, OfferedTool], None],
-    ) -> None:
-        """``allow_always`` writes a tool into the settings; ``attention`` is called where a tool
-        asks.
-        """
-        self._attention = attention
-        self.chat, self.turn = chat, turn
-        self._toolbox, self._permissions = toolbox, permissions
-        self._tell, self._allow_always = tell, allow_always
-        self._task: asyncio.Task[None] | None = None
-        self.stopped = False
+    chat: OpenChat
+    turn: ChatTurn
+    _toolbox: Toolbox
+    _permissions: Permissions
+    _tell: Callable[[OpenChat, Notification], None]
+    _allow_always: Callable[[OfferedTool], None]
+    """Writes a tool into the settings."""
+    _attention: Callable[[OpenChat, OfferedTool], None]
+    """Called where a tool asks."""
+    _task: asyncio.Task[None] | None = None
+    stopped: bool = False
 
     def stop(self) -> None:
         """End every call now; what has ended is kept."""

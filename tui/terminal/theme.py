@@ -6,14 +6,35 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from textual.theme import BUILTIN_THEMES, Theme
 
 from localspec.core.errors import UsageError
 
-DARK = Theme(
-    name="localspec-dark",
+
+def _scrollbar(bar: str, active: str, behind: str, hover: str | None = None) -> dict[str, str]:
+    """The colours of a scrollbar; Textual's own are the brightest thing on the screen."""
+    colours = {"scrollbar": bar, "scrollbar-hover": hover or bar, "scrollbar-active": active}
+    names = ("background", "background-hover", "background-active", "corner-color")
+    return colours | {f"scrollbar-{name}": behind for name in names}
+
+
+def _own(name: str, *, dark: bool, variables: dict[str, str], **colours: Any) -> Theme:
+    """A theme of localspec; footer and scrollbars have colours that it has for something else."""
+    behind, border, blurred = (
+        colours["background"],
+        variables["border"],
+        variables["border-blurred"],
+    )
+    derived = {"footer-background": behind, "footer-key-foreground": colours["primary"]}
+    derived |= _scrollbar(blurred, border, behind, variables.pop("scrollbar-hover"))
+    return Theme(name=name, dark=dark, variables=variables | derived, **colours)
+
+
+DARK = _own(
+    "localspec-dark",
     dark=True,
     primary="#8ab4d8",
     secondary="#8f9fb3",
@@ -32,24 +53,16 @@ DARK = Theme(
         "origin-corrected": "#eb9a7e",
         "origin-bonus": "#d9c27e",
         "origin-plain": "#c3c9d1",
-        "footer-background": "#14171b",
-        "footer-key-foreground": "#8ab4d8",
         "footer-description-foreground": "#7d8692",
         "border": "#4d6a86",
         "border-blurred": "#2c333b",
-        "scrollbar": "#2c333b",
         "scrollbar-hover": "#3b444e",
-        "scrollbar-active": "#4d6a86",
-        "scrollbar-background": "#14171b",
-        "scrollbar-background-hover": "#14171b",
-        "scrollbar-background-active": "#14171b",
         "input-selection-background": "#34506b",
         "input-selection-foreground": "#f0f3f6",
     },
 )
-
-LIGHT = Theme(
-    name="localspec-light",
+LIGHT = _own(
+    "localspec-light",
     dark=False,
     primary="#2f6690",
     secondary="#5b6b7c",
@@ -68,30 +81,14 @@ LIGHT = Theme(
         "origin-corrected": "#b23c17",
         "origin-bonus": "#7a5b00",
         "origin-plain": "#23282e",
-        "footer-background": "#fbfbf9",
-        "footer-key-foreground": "#2f6690",
         "footer-description-foreground": "#66707b",
         "border": "#7fa2bd",
         "border-blurred": "#d3d3cc",
-        "scrollbar": "#d3d3cc",
         "scrollbar-hover": "#bdbdb5",
-        "scrollbar-active": "#7fa2bd",
-        "scrollbar-background": "#fbfbf9",
-        "scrollbar-background-hover": "#fbfbf9",
-        "scrollbar-background-active": "#fbfbf9",
         "input-selection-background": "#c3d9ea",
         "input-selection-foreground": "#14171b",
     },
 )
-
-
-def _scrollbar(bar: str, active: str, behind: str) -> dict[str, str]:
-    """A scrollbar in terminal colours; Textual's own are the brightest thing on the screen."""
-    colours = {"scrollbar": bar, "scrollbar-hover": bar, "scrollbar-active": active}
-    names = ("background", "background-hover", "background-active", "corner-color")
-    return colours | {f"scrollbar-{name}": behind for name in names}
-
-
 ANSI_DARK = dataclasses.replace(
     BUILTIN_THEMES["ansi-dark"],
     primary="ansi_cyan",

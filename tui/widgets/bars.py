@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from textual.app import ComposeResult
@@ -22,15 +23,17 @@ from tui.session.token_runs import legend
 
 
 class Bar(Static):
-    """Static text that is updated only where it changes."""
+    """Text that is updated only where it changes."""
+
+    GROWS = False
+    """Whether its height may change with the text."""
+    _shown = Content("")
 
     def show(self, text: Content) -> None:
-        """Show text of the same height."""
+        """Show a text."""
         if not text.is_same(self._shown):
             self._shown = text
-            self.update(text, layout=False)
-
-    _shown = Content("")
+            self.update(text, layout=self.GROWS)
 
 
 _TITLE, _SYSTEM = 40, 30
@@ -135,40 +138,37 @@ class SuggestBar(Static):
     """Completions of the word that is typed."""
 
     _MOST = 6
-    _first = 0
-    """Index of the completion that is listed first."""
+    _listed = range(0)
+    """Indices of the completions that are listed."""
 
+    @dataclass
     class Picked(Message):
         """A completion was clicked."""
 
-        def __init__(self, index: int) -> None:
-            super().__init__()
-            self.index = index
+        index: int
 
     def on_click(self, event: Click) -> None:
         """Pick the completion that is clicked."""
-        if event.y < self._MOST:
-            self.post_message(self.Picked(self._first + event.y))
+        if event.y < len(self._listed):
+            self.post_message(self.Picked(self._listed[event.y]))
 
-    def show(self, found: list[Completion], chosen: int | None) -> None:
-        """List the completions around ``chosen``, which is marked."""
+    def show(self, found: list[Completion], chosen: int | None, room: int) -> None:
+        """List the completions around ``chosen``, which is marked, in at most ``room`` rows."""
         self.display = bool(found)
         width = max((len(f.text) for f in found), default=0) + 2
-        first = max(0, min((chosen or 0) - self._MOST // 2, len(found) - self._MOST))
-        self._first = first
+        most = min(self._MOST, room if len(found) <= room else max(1, room - 1))
+        first = max(0, min((chosen or 0) - most // 2, len(found) - most))
+        self._listed = range(len(found))[first : first + most]
         lines = [
             Content.assemble(
                 (plain(f.text).ljust(width), "reverse" if at == chosen else "$primary"),
                 (plain(f.help), "$quiet"),
             )
-            for at, f in list(enumerate(found))[first : first + self._MOST]
+            for at, f in [(at, found[at]) for at in self._listed]
         ]
-        if len(found) > self._MOST:
-            lines.append(
-                Content.styled(
-                    f"{first + 1} to {first + self._MOST} of {len(found)}, ↑ ↓", "$quiet"
-                )
-            )
+        if len(found) > most:
+            shown = f"{first + 1} to {first + most} of {len(found)}, ↑ ↓"
+            lines.append(Content.styled(shown, "$quiet"))
         self.update(Content("\n").join(lines))
 
 
@@ -234,24 +234,6 @@ class FindInput(Input):
     """The words that are searched."""
 
     BINDINGS = keymap.FIND
-
-    class Left(Message):
-        """The user leaves the search."""
-
-    class Stepped(Message):
-        """The user wants the hit before (-1) or after (1)."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
-
-    def action_step(self, step: int) -> None:
-        """Go to another hit."""
-        self.post_message(self.Stepped(step))
-
-    def action_leave(self) -> None:
-        """Back to the composer."""
-        self.post_message(self.Left())
 
 
 class FindBar(Horizontal):

@@ -45,13 +45,38 @@ _PADDING = 4
 """Columns beside its text."""
 
 
-class CallsView(Placed, Static):
+class FoldedText(Placed, Static):
+    """Lines that a click or a key unfolds to more text; hidden at first."""
+
+    def __init__(self, classes: str) -> None:
+        super().__init__(markup=False, classes=classes)
+        self.display = False
+        self._unfolded = False
+
+    @property
+    def sign(self) -> str:
+        """The mark in front of such a line."""
+        return "▾" if self._unfolded else "▸"
+
+    def on_click(self) -> None:
+        """Fold or unfold."""
+        self.toggle()
+
+    def toggle(self) -> None:
+        """Fold or unfold."""
+        self._unfolded = not self._unfolded
+        self.draw()
+
+    def draw(self) -> None:
+        """Show the text, folded or not."""
+        raise NotImplementedError
+
+
+class CallsView(FoldedText):
     """A line for each call; arguments and results after a click."""
 
     def __init__(self) -> None:
-        super().__init__(markup=False, classes="calls")
-        self.display = False
-        self._unfolded = False
+        super().__init__("calls")
         self._calls: tuple[SavedCall, ...] = ()
 
     def show(self, calls: Sequence[SavedCall]) -> None:
@@ -60,9 +85,10 @@ class CallsView(Placed, Static):
             return
         self._calls = shown
         self.display = bool(shown)
-        self._draw()
+        self.draw()
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Show a line for each call, with its arguments and results where it is unfolded."""
         parts = []
         for call in self._calls:
             parts.append(self._line(call))
@@ -71,7 +97,6 @@ class CallsView(Placed, Static):
         self.update(Content("\n".join(parts)))
 
     def _line(self, call: SavedCall) -> str:
-        fold = "▾" if self._unfolded else "▸"
         facts = [f"{_SIGNS[call.state]} {call.place or call.name}"]
         if brief := _brief(call.arguments):
             facts[0] += f" {brief}"
@@ -84,7 +109,7 @@ class CallsView(Placed, Static):
             short = lines == 1 and len(call.result) <= _ARGUMENTS
             size = f"{lines} lines" if lines > 1 else f"{len(call.result)} characters"
             facts.append(f"→ {call.result}" if short else size)
-        return plain(f"{fold} {' · '.join(facts)}")
+        return plain(f"{self.sign} {' · '.join(facts)}")
 
     @staticmethod
     def _inside(call: SavedCall) -> list[str]:
@@ -96,15 +121,6 @@ class CallsView(Placed, Static):
             if rest:
                 found.append(_indented(f"… {rest:,} more characters; /export has them"))
         return [plain(part) for part in found]
-
-    def on_click(self) -> None:
-        """Fold or unfold."""
-        self.toggle()
-
-    def toggle(self) -> None:
-        """Fold or unfold."""
-        self._unfolded = not self._unfolded
-        self._draw()
 
 
 class PermissionBar(Static):

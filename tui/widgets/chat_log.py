@@ -21,16 +21,8 @@ SLACK = 10
 """Messages beyond `KEEP` before the oldest are unmounted; also how many load at a time."""
 
 
-class OlderButton(Button):
-    """Loads older messages."""
-
-    def __init__(self) -> None:
-        super().__init__("", compact=True)
-        self.display = False
-
-
-class NewerButton(Button):
-    """Loads newer messages, where the newest are not mounted."""
+class LoadButton(Button):
+    """Loads older messages, or newer ones where the newest are not mounted."""
 
     def __init__(self) -> None:
         super().__init__("", compact=True)
@@ -60,18 +52,13 @@ class ChatLog(Placed, VerticalScroll):
 
     def compose(self) -> ComposeResult:
         """The buttons above and below the messages."""
-        self._older, self._newer = OlderButton(), NewerButton()
+        self._older, self._newer = LoadButton(), LoadButton()
         yield self._older
         yield self._newer
 
     def on_mount(self) -> None:
         """Follow the newest message until the user scrolls."""
         self.anchor()
-
-    @property
-    def hidden(self) -> int:
-        """Number of older messages that are not mounted."""
-        return self._first
 
     @property
     def empty(self) -> bool:
@@ -144,7 +131,7 @@ class ChatLog(Placed, VerticalScroll):
         self._views.clear()
         self._others.clear()
         self._first = 0
-        await self.query_children().exclude("OlderButton").exclude("NewerButton").remove()
+        await self.query_children().exclude("LoadButton").remove()
         self._count()
         self.anchor()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rich.text import Text
@@ -31,39 +32,29 @@ class Composer(TextArea):
 
     BINDINGS = keymap.COMPOSER
 
+    @dataclass
     class Sent(Message):
         """The user sends a text."""
 
-        def __init__(self, text: str, pasted: tuple[str, ...]) -> None:
-            super().__init__()
-            self.text = text
-            self.pasted = pasted
-            """The parts of it that were pasted, and stood for by marks."""
-            self.obeyed = asyncio.Event()
-            """To be set once a command is carried out, or something else is on its way."""
+        text: str
+        pasted: tuple[str, ...]
+        """The parts of it that were pasted, and stood for by marks."""
+        obeyed: asyncio.Event = field(default_factory=asyncio.Event)
+        """To be set once a command is carried out, or something else is on its way."""
 
+    @dataclass
     class Suggested(Message):
         """The completions of the word that is typed have changed."""
 
-        def __init__(self, found: list[Completion], chosen: int | None) -> None:
-            super().__init__()
-            self.found = found
-            self.chosen = chosen
-            """Index of the completion that the arrow keys have selected."""
+        found: list[Completion]
+        chosen: int | None
+        """Index of the completion that the arrow keys have selected."""
 
+    @dataclass
     class Rejected(Message):
         """An action is not possible; the text is for the user."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Paged(Message):
-        """The user scrolls the conversation."""
-
-        def __init__(self, direction: int) -> None:
-            super().__init__()
-            self.direction = direction
+        text: str
 
     def __init__(self) -> None:
         super().__init__(
@@ -309,14 +300,6 @@ class Composer(TextArea):
         self._chosen = (before + step) % len(self._completions)
         self.post_message(self.Suggested(self._completions, self._chosen))
         return True
-
-    def action_page_up(self) -> None:
-        """Scroll the conversation up."""
-        self.post_message(self.Paged(-1))
-
-    def action_page_down(self) -> None:
-        """Scroll the conversation down."""
-        self.post_message(self.Paged(1))
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up, select a completion, take back a queued message, or recall an earlier one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from textual import events
@@ -14,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 
 from tui.render.block_splitter import BlockSplitter
-from tui.render.lines import EMPTY, Entry, Line, lines_of
+from tui.render.lines import EMPTY, Entry, lines_of
 from tui.terminal.resources import Rests
 from tui.terminal.textual_private import Placed
 from tui.widgets.lines import Lines
@@ -28,13 +29,12 @@ _PIECE = 20_000
 class TextFlow(Lines):
     """Growing text; never parsed as markup."""
 
+    @dataclass
     class Pointed(Message):
         """A character was clicked."""
 
-        def __init__(self, position: int) -> None:
-            super().__init__()
-            self.position = position
-            """Index in the shown text."""
+        position: int
+        """Index in the shown text."""
 
     def __init__(self, classes: str) -> None:
         super().__init__(classes=classes)
@@ -61,11 +61,6 @@ class TextFlow(Lines):
         if lines >= len(self._entries):
             self._open = EMPTY
         self.remove_first(lines)
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """The lines that are shown."""
-        return tuple(entry for entry in self._entries if isinstance(entry, Line))
 
     def on_click(self, event: events.Click) -> None:
         """Report which character was clicked."""

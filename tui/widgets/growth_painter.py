@@ -18,6 +18,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from tui.terminal import textual_private
+from tui.terminal.textual_private import measure_in_next_layout
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
@@ -70,20 +71,14 @@ class GrowthPainter:
         """Have the reply laid out by Textual again, at its next refresh."""
         for lines in self._held:
             lines.held = False
-            if lines.behind:
-                lines.behind = False
-                lines.refresh(layout=True)
+        self._request_layout()
         self._held = []
-        self._layout = None
 
     def prepare_layout(self) -> bool:
         """Have the layout that follows at once place all rows; whether it has to place any."""
         ahead = self.ahead
-        for lines in self._held:
-            if lines.behind:
-                lines.behind = False
-                lines.count_in_layout()
-        self._layout = None
+        for lines in self._caught_up():
+            measure_in_next_layout(lines)
         return ahead
 
     def paint(self, view: ReplyView) -> None:
@@ -107,11 +102,16 @@ class GrowthPainter:
             textual_private.write(self._screen, window.x, changed)
 
     def _request_layout(self) -> None:
-        for lines in self._held:
-            if lines.behind:
-                lines.behind = False
-                lines.refresh(layout=True)
+        for lines in self._caught_up():
+            lines.refresh(layout=True)
+
+    def _caught_up(self) -> list[Lines]:
+        """The lines that a layout is to place now."""
+        behind = [lines for lines in self._held if lines.behind]
+        for lines in behind:
+            lines.behind = False
         self._layout = None
+        return behind
 
     def _found(self, view: ReplyView) -> _Layout | None:
         """The present layout; None where rows cannot be drawn without another one."""

@@ -14,9 +14,9 @@ from textual import events
 from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Static
 
 from tui.render.text import plain
+from tui.widgets.bars import Bar
 
 _COMPACT = 90
 """Columns of the terminal below which there is less space between keys."""
@@ -31,7 +31,7 @@ class Says(Protocol):
         ...
 
 
-class KeyBar(Static):
+class KeyBar(Bar):
     """Keys that do something now, with what they do; a click has the effect of the key."""
 
     ALLOW_SELECT = False
@@ -47,11 +47,10 @@ class KeyBar(Static):
     """
 
     def __init__(self) -> None:
-        super().__init__(markup=False)
+        super().__init__()
         self._keys: list[str] = []
         self._starts: list[int] = []
         """Cells before each key."""
-        self._content_shown = Content("")
 
     def on_mount(self) -> None:
         """Follow the keys of the screen."""
@@ -86,10 +85,7 @@ class KeyBar(Static):
         self._fit(parts)
         self._keys = list(parts)
         self._starts = [0, *accumulate(part.cell_length for part in parts.values())]
-        text = Content("").join(parts.values())
-        if not text.is_same(self._content_shown):
-            self._content_shown = text
-            self.update(text, layout=False)
+        self.show(Content("").join(parts.values()))
 
     def _fit(self, parts: dict[str, Content]) -> None:
         """Leave out the longest descriptions where not all have room."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.segment import Segment
 from textual import events
@@ -17,7 +18,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from tui.render.lines import Code, CodeBlock, Entry, Line, Row, codes, unfolded
-from tui.terminal.textual_private import Placed, measure_in_next_layout
+from tui.terminal.textual_private import Placed
 
 _MOST_DRAWN = 1000
 """Drawn rows in the cache: a few screens."""
@@ -42,12 +43,11 @@ class Lines(Placed, Widget):
     }
     """
 
+    @dataclass
     class LinkClicked(Message):
         """A link was clicked."""
 
-        def __init__(self, href: str) -> None:
-            super().__init__()
-            self.href = href
+        href: str
 
     def __init__(self, entries: Iterable[Entry] = (), *, classes: str | None = None) -> None:
         super().__init__(classes=classes)
@@ -83,7 +83,7 @@ class Lines(Placed, Widget):
             self._entries[start:] = lines
             self.refresh(layout=True)
             return
-        height = self._height(width)
+        height = self.height_at(width)
         kept = self._ends[start - 1] if start else 0
         kept += self._rows_that_stay(start, lines)
         self._entries[start:] = lines
@@ -93,7 +93,7 @@ class Lines(Placed, Widget):
         self._broken = (-1, [])
         if self.held:
             self.behind = True
-        elif self._height(width) != height:
+        elif self.height_at(width) != height:
             self.refresh(layout=True)
         elif kept < height:
             gutter = self.styles.gutter
@@ -107,10 +107,6 @@ class Lines(Placed, Widget):
         if not new[0].text.startswith(old.text) or new[0].style != old.style:
             return 0
         return old.height(self._measured) - 1
-
-    def count_in_layout(self) -> None:
-        """Have the layout that follows at once measure the lines again."""
-        measure_in_next_layout(self)
 
     def remove_first(self, count: int) -> None:
         """Remove lines at the top."""
@@ -162,10 +158,6 @@ class Lines(Placed, Widget):
 
     def height_at(self, width: int) -> int:
         """Rows of all lines together at a width."""
-        return self._height(width)
-
-    def _height(self, width: int) -> int:
-        """Rows of all lines together."""
         if not width:
             return 0
         if width != self._measured:
@@ -186,12 +178,12 @@ class Lines(Placed, Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Rows at this width."""
         del container, viewport
-        return self._height(width)
+        return self.height_at(width)
 
     def render_line(self, y: int) -> Strip:
         """One row."""
         width = self.size.width
-        self._height(width)
+        self.height_at(width)
         if y not in self._drawn:
             if len(self._drawn) > _MOST_DRAWN:
                 self._drawn.clear()

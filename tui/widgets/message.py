@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -25,7 +26,7 @@ from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
 from tui.terminal.textual_private import Placed
-from tui.widgets.calls import CallsView
+from tui.widgets.calls import CallsView, FoldedText
 from tui.widgets.document import StreamedMarkdown, TextFlow
 from tui.widgets.lines import Lines
 
@@ -69,7 +70,7 @@ class QuestionView(Lines):
             self.toggle()
         return [self]
 
-    def folds(self) -> list[QuestionView | ThoughtView | CallsView]:
+    def folds(self) -> list[QuestionView | FoldedText]:
         """Itself, where it is long enough to be folded."""
         return [self] if self.foldable else []
 
@@ -161,36 +162,27 @@ class Columns(Lines):
         return [Line(label), Line(explained, indent, indent)]
 
 
-class ThoughtView(Placed, Static):
+class ThoughtView(FoldedText):
     """The thinking part of a reply: one line, and the text after a click."""
 
     def __init__(self) -> None:
-        super().__init__(markup=False, classes="thought")
-        self.display = False
-        self._unfolded = False
-        self._found: Thought | None = None
+        super().__init__("thought")
+        self._found = Thought("", 0, False)
         self._tokens = 0
 
     def show(self, found: Thought, tokens: int) -> None:
         """Show the line, with the text if it was unfolded."""
         self._found, self._tokens = found, tokens
         self.display = True
+        self.draw()
+
+    def draw(self) -> None:
+        """Show the line; while it is folded, the text is not laid out."""
+        found, tokens = self._found, self._tokens
         verb = "thinking" if found.open else "thought"
         size = f"{tokens} tokens" if tokens else f"{len(found.text.split())} words"
-        sign = "▾" if self._unfolded else "▸"
-        line = f"{sign} {verb}, {size}"
-        # While it is folded, the text is not laid out.
+        line = f"{self.sign} {verb}, {size}"
         self.update(Content(f"{line}\n{plain(found.text)}" if self._unfolded else line))
-
-    def on_click(self) -> None:
-        """Fold or unfold."""
-        self.toggle()
-
-    def toggle(self) -> None:
-        """Fold or unfold."""
-        self._unfolded = not self._unfolded
-        if self._found is not None:
-            self.show(self._found, self._tokens)
 
 
 class Caption(Placed, Static):
@@ -203,13 +195,12 @@ class ReplyView(Placed, Vertical):
     `sync` updates the visible form from the turn; the hidden one is updated when shown again.
     """
 
+    @dataclass
     class TokenClicked(Message):
         """A token of the coloured reply was clicked."""
 
-        def __init__(self, turn: ChatTurn, index: int) -> None:
-            super().__init__()
-            self.turn = turn
-            self.index = index
+        turn: ChatTurn
+        index: int
 
     def __init__(self, turn: ChatTurn, *, colours: bool) -> None:
         super().__init__()
@@ -267,7 +258,7 @@ class ReplyView(Placed, Vertical):
         """Where the growing lines are on the screen."""
         return self.flow.region if self._colours else self.markdown.region
 
-    def folds(self) -> list[QuestionView | ThoughtView | CallsView]:
+    def folds(self) -> list[QuestionView | FoldedText]:
         """The thought and the calls, where there are any."""
         return [view for view in (self._thinking, self.calls) if view.display]
 

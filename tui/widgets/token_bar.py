@@ -25,24 +25,20 @@ class TokenBar(Bar):
 
     def on_mount(self) -> None:
         """Start without a reply."""
-        self._turn: ChatTurn | None = None
+        self.turn: ChatTurn | None = None
+        """The reply that the cursor is in."""
         self.index = 0
         self.display = False
 
-    @property
-    def turn(self) -> ChatTurn | None:
-        """The reply that the cursor is in."""
-        return self._turn
-
     def go(self, turn: ChatTurn, index: int) -> None:
         """Move the cursor to one token of a reply."""
-        self._turn, self.index = turn, index
+        self.turn, self.index = turn, index
         self.move(turn, 0)
 
     def move(self, turn: ChatTurn, step: int) -> None:
         """Move the cursor by ``step``; in another reply, to its last token."""
-        if turn is not self._turn:
-            self._turn, self.index = turn, len(turn.tokens) - 1
+        if turn is not self.turn:
+            self.turn, self.index = turn, len(turn.tokens) - 1
         else:
             self.index = max(0, min(len(turn.tokens) - 1, self.index + step))
         self.display = True
@@ -50,15 +46,15 @@ class TokenBar(Bar):
 
     def leave(self) -> None:
         """Hide the cursor."""
-        self._turn = None
+        self.turn = None
         self.display = False
 
     @property
     def span(self) -> tuple[int, int]:
         """Start and end of the token in the shown text."""
-        assert self._turn is not None
-        start = sum(len(plain(token.text)) for token in self._turn.tokens[: self.index])
-        return start, start + len(plain(self._turn.tokens[self.index].text))
+        assert self.turn is not None
+        start = sum(len(plain(token.text)) for token in self.turn.tokens[: self.index])
+        return start, start + len(plain(self.turn.tokens[self.index].text))
 
     def fill(self, found: Examination) -> None:
         """Show the candidates of the token."""
@@ -74,21 +70,21 @@ class TokenBar(Bar):
         self.show(self._line(why or "p and q are no longer available"))
 
     def _line(self, rest: str) -> Content:
-        assert self._turn is not None
-        token = self._turn.tokens[self.index]
+        assert self.turn is not None
+        token = self.turn.tokens[self.index]
         kind = kind_of(token)
-        place = f"token {self.index + 1}/{len(self._turn.tokens)}  "
+        place = f"token {self.index + 1}/{len(self.turn.tokens)}  "
         return Content.assemble(
             (place, "$quiet"),
             (_quoted(token.text), "bold"),
             "  ",
-            (kind.label, kind.style),
+            (kind.labels[0], kind.style),
             (f"  {rest}", "$quiet"),
         )
 
     def _probabilities(self, chosen: Candidate) -> str:
-        assert self._turn is not None
-        token = self._turn.tokens[self.index]
+        assert self.turn is not None
+        token = self.turn.tokens[self.index]
         if is_looked_up(token):
             q = "1, looked up"
         else:
