@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from localspec.core.values import Tokens
-from localspec.kernels.formats import FORMATS
-from localspec.llama.heads.tensors import Matrix, Weight, mapped
+from localspec.llama.heads.tensors import Matrix, mapped
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.model_file import ModelFile
 
-_BY_TYPE = {form.ggml_type: form for form in FORMATS.values()}
 _BASE = 10000.0
 """Base of rotary positions where the file names none."""
 
@@ -32,7 +30,7 @@ def logits(path: Path, tokens: Tokens) -> Matrix:
     file = ModelFile(path)
     header = file.header
     weights = {
-        name: numbers(weight)
+        name: weight.numbers()
         for name, weight in mapped(file, {tensor.name for tensor in header.tensors}).items()
     }
     epsilon = header.metadata["llama.attention.layer_norm_rms_epsilon"]
@@ -89,19 +87,6 @@ def _rotated(x: Matrix, base: float) -> Matrix:
     turned[..., 0::2] = even * cos - odd * sin
     turned[..., 1::2] = even * sin + odd * cos
     return turned
-
-
-def numbers(weight: Weight) -> Matrix:
-    """(outputs, inputs) or (outputs,) float32.
-
-    Raises:
-        UnsupportedModelError: a type that is not read here.
-    """
-    form = _BY_TYPE.get(weight.ggml_type)
-    if form is None:
-        return weight.numbers()
-    found = form.numbers(weight.data.reshape(-1).view(np.uint8))
-    return found.astype(np.float32).reshape(weight.shape[::-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class Computed:
 
     @property
     def device(self) -> str:
-        """The callback of ggml."""
+        """The name of the device that computes them."""
         return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
 
     def guess(self, states: Rows, heads: int) -> Logits:
