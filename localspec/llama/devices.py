@@ -66,11 +66,16 @@ def devices() -> list[Device]:
     return found
 
 
-@functools.cache
-def accelerators() -> tuple[Device, ...]:
-    """The devices that layers are placed on: GPUs; integrated ones only where there is no other."""
+def free_accelerators() -> list[Device]:
+    """The devices that layers are placed on, with what is free on them now: GPUs; integrated ones
+    only where there is no other.
+    """
     found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
-    return tuple([d for d in found if d.kind == "gpu"] or found)
+    return [d for d in found if d.kind == "gpu"] or found
+
+
+accelerators = functools.cache(free_accelerators)
+"""The same at the first call, for what does not depend on free memory."""
 
 
 @functools.cache

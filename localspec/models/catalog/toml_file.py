@@ -115,51 +115,35 @@ class _Fields:
                 )
 
     def pair(self, under: _Fields | None) -> Pair:
-        at = {key: self if key in self.table else under for key in _PAIR_FIELDS}
+        def at(key: str) -> _Fields:
+            return self if under is None or key in self.table else under
 
-        def text(key: str, default: str) -> str:
-            fields = at[key]
-            return default if fields is None else fields.text(key, default)
-
-        def number(key: str) -> int | None:
-            fields = at[key]
-            return None if fields is None else fields.number(key)
-
-        def percent(key: str) -> int | None:
-            fields = at[key]
-            return None if fields is None else fields.percent(key)
-
-        def file(key: str) -> PairFile | None:
-            fields = at[key]
-            return None if fields is None else fields.file(key)
-
-        target, draft = file("target"), file("draft")
+        target, draft = at("target").file("target"), at("draft").file("draft")
         if target is None:
             self.document.refuse(self.name, None, f"pair {self.name!r} needs a 'target'")
-        drafting = text("drafting", DRAFT_MODEL if draft is not None else NGRAM)
+        drafting = at("drafting").text("drafting", DRAFT_MODEL if draft is not None else NGRAM)
         if drafting not in KINDS:
             self.document.refuse(
                 self.name,
                 "drafting",
                 f"pair {self.name!r} has the drafting {drafting!r}; there are {', '.join(KINDS)}",
             )
-        traps, sees = at["traps"], at["sees"]
         return Pair(
             name=self.name,
-            about=text("about", ""),
+            about=at("about").text("about", ""),
             target=target,
             draft=draft,
             drafting=drafting,
-            licence=text("licence", NOT_STATED),
-            context=number("context"),
-            draft_length=number("draft_length"),
-            memory=number("memory"),
-            family=text("family", "") or None,
-            traps=traps.texts("traps") if traps is not None else (),
-            acceptance=percent("acceptance"),
-            reads=percent("reads"),
-            active=percent("active"),
-            sees=sees is not None and sees.switch("sees"),
+            licence=at("licence").text("licence", NOT_STATED),
+            context=at("context").number("context"),
+            draft_length=at("draft_length").number("draft_length"),
+            memory=at("memory").number("memory"),
+            family=at("family").text("family", "") or None,
+            traps=at("traps").texts("traps"),
+            acceptance=at("acceptance").percent("acceptance"),
+            reads=at("reads").percent("reads"),
+            active=at("active").percent("active"),
+            sees=at("sees").switch("sees"),
             where=self.document.path,
         )
 

@@ -45,7 +45,7 @@ def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], 
         Interrupted: ``stopped`` returned True; what has arrived stays.
         LocalspecError: the first error of a download.
     """
-    bars = [DownloadProgress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
+    bars = [DownloadProgress(job.name, job.entry.size) for job in jobs]
     found: dict[int, Path] = {}
     limit = ConnectionLimit()
 

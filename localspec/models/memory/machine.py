@@ -132,14 +132,12 @@ def read_memory() -> Memory:
     Raises:
         ImportError, OSError, RuntimeError: llama.cpp cannot be loaded.
     """
-    from localspec.llama.devices import backend, devices
+    from localspec.llama.devices import backend, free_accelerators
 
     host = host_only()
     if backend() == "cpu":
         return host
-    found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
-    # llama.cpp ignores integrated GPUs where there is a discrete one.
-    chosen = [d for d in found if d.kind == "gpu"] or found
+    chosen = free_accelerators()
     silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs report none
     apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
     # Metal itself says how much of the memory it recommends to use, whatever is free right now.
