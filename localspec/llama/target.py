@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.core.adapter_list import AdapterUse, Blend
 from localspec.core.errors import AuditError, LocalspecError, PassRefusedError
 from localspec.core.media_rows import has_rows, runs
 from localspec.core.target import Work
-from localspec.core.values import Logits, Scores, Tokens
+from localspec.core.values import Draft, Logits, Scores, Tokens
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
@@ -26,6 +27,22 @@ from localspec.llama.tree_layout import Tree, tree_of
 _MAX_UNREAD = 16
 """Most unread tokens that are read in the pass of a draft: every rejected draft of a recurrent
 model adds to them, and every pass would take longer."""
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """What the target knows of a sequence, beside its context."""
+
+    cached: int = 0
+    """Tokens in the cache, by localspec's own record."""
+    base: int = 0
+    """Place of the pending token in the last pass."""
+    scored: Draft | None = None
+    """A tree that was scored, and of which `keep` was not called yet."""
+    reversible: tuple[saved.Snapshot, list[int]] | None = None
+    """The recurrent state before the last pass, and what that read."""
+    unread: list[int] = field(default_factory=list)
+    """Accepted tokens that the next pass reads first."""
 
 
 class LlamaTarget:
@@ -53,16 +70,8 @@ class LlamaTarget:
         self._features = features
         if features is not None:
             features.tap.open(context.handle)
-        self._cached: dict[int, int] = {}
-        """Tokens of each sequence in the cache, by localspec's own record."""
-        self._base: dict[int, int] = {}
-        """Place of the pending token in the last pass."""
-        self._scored: dict[int, Work] = {}
-        """Trees that were scored, and of which `keep` was not called yet."""
-        self._reversible: dict[int, tuple[saved.Snapshot, list[int]]] = {}
-        """Recurrent states before the last pass, and what it read."""
-        self._unread: dict[int, list[int]] = {}
-        """Accepted tokens that the next pass reads first."""
+        self._known = [_Sequence() for _ in range(context.sequences)]
+        """By sequence."""
         self.pictures = PictureReading(context)
         self._blends: dict[int, Blend] = {}
         """The adapters of sequences that have others than the model was loaded with."""
@@ -150,7 +159,8 @@ class LlamaTarget:
         Unread tokens are read in a separate pass: the passes over a prompt are then as wide as
         those of plain decoding, and llama.cpp computes them with the same kernels.
         """
-        unread, self._unread[seq] = self._unread.get(seq, []), []
+        known = self._known[seq]
+        unread, known.unread = known.unread, []
         if not has_rows(tokens[:1]):
             self._stop_seeing(seq)
         if unread:
@@ -178,12 +188,12 @@ class LlamaTarget:
             return 0
         strict = self._context.least_rows > 1
         most = self.deepest(1) if strict else self._context.n_batch - 1
-        return most - len(self._unread.get(seq, ()))
+        return most - len(self._known[seq].unread)
 
     def read_along(self, seq: int, tokens: Tokens) -> None:
         """See `ServingTarget`."""
         self._stop_seeing(seq)
-        self._unread[seq] = [*self._unread.get(seq, ()), *tokens]
+        self._known[seq].unread += tokens
 
     def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
         """See `Target`."""
@@ -219,7 +229,7 @@ class LlamaTarget:
         except LocalspecError:
             self._forget_lost([seq])
             raise
-        self._cached[seq] = start + len(ids)
+        self._known[seq].cached = start + len(ids)
         if self._features is not None:  # heads read hidden states of tokens alone
             self._features.cut(seq, start)
         return True
@@ -242,7 +252,7 @@ class LlamaTarget:
                 rows = self._features.tap.rows(self._context.handle, so_far - done)
                 self._features.put(seq, start + done, rows)
             done = so_far
-            self._cached[seq] = start + so_far
+            self._known[seq].cached = start + so_far
             if on_progress is not None:
                 on_progress(so_far)
 
@@ -258,11 +268,9 @@ class LlamaTarget:
         the whole sequence.
         """
         for seq in seqs:
-            length = self._context.length(seq)
-            if length < self._cached.get(seq, 0):
-                self._cached[seq] = length
-                self._unread.pop(seq, None)
-                self._reversible.pop(seq, None)
+            length, known = self._context.length(seq), self._known[seq]
+            if length < known.cached:
+                known.cached, known.unread, known.reversible = length, [], None
                 if self._features is not None:
                     self._features.cut(seq, length)
 
@@ -288,7 +296,7 @@ class LlamaTarget:
         if not work:
             return []
         for w in work:
-            unread = len(self._unread.get(w.seq, ()))
+            unread = len(self._known[w.seq].unread)
             most = 0 if len(work) > 1 else self._context.n_batch - 1
             if len(w.draft):  # the rows of a draft would all wait for them
                 most = min(most, _MAX_UNREAD, OUTPUTS - 1 - len(w.draft))
@@ -301,13 +309,13 @@ class LlamaTarget:
         found: dict[int, Logits] = {}
         shape: dict[int, int] = {}
         for group in groups:
-            unread = len(self._unread.get(group[0].seq, ()))
+            unread = len(self._known[group[0].seq].unread)
             own = self._shapes.of(group, unread, whole=len(groups) == 1)
             try:
                 passed = self._pass(group, own)
             except LocalspecError:
                 for seq in found:  # of the passes before this one
-                    self._shorten(seq, self._base[seq])
+                    self._shorten(seq, self._known[seq].base)
                 raise
             for w, rows in zip(group, passed, strict=True):
                 found[w.seq] = rows if len(groups) == 1 else rows.copy()
@@ -333,46 +341,45 @@ class LlamaTarget:
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape; records what it put into the cache."""
-        self._context.adapt(self._adapters_of(work[0].seq))
+        context, features = self._context, self._features
+        context.adapt(self._adapters_of(work[0].seq))
         padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
         idle = shape.keys() - {w.seq for w in work}
-        stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
-        starts = [self._context.appended(w.seq) for w in work]
-        bases = [start + len(stem) - 1 for start, stem in zip(starts, stems, strict=True)]
-        for w, stem, more in zip(work, stems, padding, strict=True):
-            self._reversible.pop(w.seq, None)
-            if self._context.rollback is not None and len(w.draft) + more > self._context.rollback:
-                before = saved.snapshot(self._context, w.seq)
-                self._reversible[w.seq] = before, [*stem, *w.draft.tokens.tolist()]
-        widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
-        features, tokens = self._features, sum(widths) + sum(padding)
-        states = features is not None and features.asks_of(tokens, self._context.outputs)
+        starts = [context.appended(w.seq) for w in work]
+        chains: list[tuple[int, list[int], int]] = []
+        for w, more in zip(work, padding, strict=True):
+            known = self._known[w.seq]
+            read = [*known.unread, w.pending, *w.draft.tokens.tolist()]
+            chains.append((w.seq, read, 1 + len(w.draft)))
+            known.reversible = None
+            if context.rollback is not None and len(w.draft) + more > context.rollback:
+                known.reversible = saved.snapshot(context, w.seq), read
+        widths = [len(read) for _, read, _ in chains]
+        states = features is not None and features.asks_of(
+            sum(widths) + sum(padding), context.outputs
+        )
         broad = next((w for w in work if not w.draft.is_chain), None)
         try:
             if broad is not None:
-                tree = self._tree(broad, work)
-                rows = [self._context.forward_tree(stems[0], tree, states=states)]
+                tree, (_, read, _) = self._tree(broad, work), chains[0]
+                stem = read[: len(read) - len(broad.draft)]
+                rows = [context.forward_tree(stem, tree, states=states)]
             else:
-                chains = [
-                    (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
-                    for w, stem in zip(work, stems, strict=True)
-                ]
                 rows = self._shapes.forward(
                     chains, padding, {seq: shape[seq] for seq in idle}, states=states
                 )
         except LocalspecError:
             self._forget_lost([w.seq for w in work])
             raise
-        if broad is not None:
-            self._scored[broad.seq] = broad
-        for w, base, width, more in zip(work, bases, widths, padding, strict=True):
-            self._base[w.seq] = base
-            self._unread[w.seq] = []
-            self._cached[w.seq] = self._context.appended(w.seq)
+        for w, start, width, more in zip(work, starts, widths, padding, strict=True):
+            known = self._known[w.seq]
+            known.base = start + width - 1 - len(w.draft)
+            known.scored = w.draft if broad is not None else None
+            known.unread, known.cached = [], context.appended(w.seq)
             self.widths[width + more] += 1
         if features is not None:
             parts = zip([w.seq for w in work], starts, widths, padding, strict=True)
-            features.take(self._context.handle, [*parts], asked=states)
+            features.take(context.handle, [*parts], asked=states)
         return rows
 
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
@@ -388,14 +395,14 @@ class LlamaTarget:
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
         """Keep the pending token and the accepted run."""
-        scored = self._scored.pop(seq, None)
-        in_place = len(path)
-        if scored is not None:
+        known, in_place = self._known[seq], len(path)
+        tree, known.scored = known.scored, None
+        if tree is not None:
             in_place = next((i for i, node in enumerate(path) if node != i), len(path))
-            self._unread[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
-        self._shorten(seq, self._base[seq] + 1 + in_place)
+            known.unread = [int(tree.tokens[node]) for node in path[in_place:]]
+        self._shorten(seq, known.base + 1 + in_place)
         if self._features is not None:
-            self._features.select(seq, self._base[seq] + 1, path)
+            self._features.select(seq, known.base + 1, path)
 
     def _shorten(self, seq: int, length: int) -> None:
         """Forget the rejected tokens of the last pass.
@@ -403,15 +410,17 @@ class LlamaTarget:
         A recurrent state that cannot be taken back so far goes back to where it was before the
         pass; what is kept of that is read again in front of the next one.
         """
-        snapshot, read = self._reversible.pop(seq, (None, []))
+        known = self._known[seq]
+        reversible, known.reversible = known.reversible, None
         rejected = self._context.appended(seq) - length
-        if snapshot is None or rejected <= (self._context.rollback or 0):
+        if reversible is None or rejected <= (self._context.rollback or 0):
             self._context.truncate(seq, length)
         else:
+            snapshot, read = reversible
             saved.revert(self._context, seq, snapshot)
-            self._unread[seq] = read[: length - snapshot.length]
+            known.unread = read[: length - snapshot.length]
             length = snapshot.length
-        self._cached[seq] = length
+        known.cached = length
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix.
@@ -420,19 +429,21 @@ class LlamaTarget:
             DecodeError: a recurrent state cannot be taken back so far.
         """
         self._stop_seeing(seq)
-        self._reversible.pop(seq, None)
-        if self._scored.pop(seq, None) is not None:  # scored, and never decided
-            self._context.truncate(seq, self._base[seq] + 1)
+        known = self._known[seq]
+        known.reversible = None
+        if known.scored is not None:  # and never decided
+            known.scored = None
+            self._context.truncate(seq, known.base + 1)
         cached = self._context.length(seq)
-        self._unread[seq] = self._unread.get(seq, [])[: max(0, length - cached)]
+        known.unread = known.unread[: max(0, length - cached)]
         self._context.truncate(seq, length)
-        self._cached[seq] = min(cached, length)
+        known.cached = min(cached, length)
         if self._features is not None:
             self._features.cut(seq, length)
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence, as llama.cpp itself has it, and those to be read again."""
-        return self._context.length(seq) + len(self._unread.get(seq, ()))
+        return self._context.length(seq) + len(self._known[seq].unread)
 
     def audit(self, seq: int) -> None:
         """Compare the sequence's length with localspec's record, and limit what is unread.
@@ -441,10 +452,10 @@ class LlamaTarget:
             AuditError: they differ, or more is unread than one pass leaves.
         """
         self._context.audit(seq)
-        cached, unread = self._context.appended(seq), len(self._unread.get(seq, ()))
-        if cached != self._cached.get(seq, 0):
-            raise AuditError(f"KV cache of {cached} tokens; expected {self._cached.get(seq, 0)}")
-        most = self._context.n_batch - 1
+        cached, known = self._context.appended(seq), self._known[seq]
+        if cached != known.cached:
+            raise AuditError(f"KV cache of {cached} tokens; expected {known.cached}")
+        unread, most = len(known.unread), self._context.n_batch - 1
         if unread > most:
             raise AuditError(f"{unread} tokens are to be read again; at most {most} may be")
 
@@ -473,7 +484,7 @@ class LlamaTarget:
         """
         self.truncate(seq, 0)
         saved.restore(self._context, seq, state)
-        self._cached[seq] = self._context.length(seq)
+        self._known[seq].cached = self._context.length(seq)
 
     @property
     def cuts_anywhere(self) -> bool:
@@ -501,12 +512,10 @@ class LlamaTarget:
             DecodeError: llama.cpp refuses it; the sequence is then empty.
         """
         self._stop_seeing(seq)
-        self._reversible.pop(seq, None)
-        self._scored.pop(seq, None)
-        self._unread[seq] = []
+        known = self._known[seq] = _Sequence()
         try:
             saved.revert(self._context, seq, saved.Snapshot(length, checkpoint))
         finally:
-            self._cached[seq] = self._context.length(seq)
+            known.cached = self._context.length(seq)
             if self._features is not None:
-                self._features.cut(seq, self._cached[seq])
+                self._features.cut(seq, known.cached)

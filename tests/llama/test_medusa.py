@@ -113,7 +113,7 @@ def test_what_is_unread_beside_the_widest_draft_is_read_before_it(target_file: P
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
     assert features.span(0) == (4, 5)
-    target._unread[0] = [8, 9]
+    target._known[0].unread = [8, 9]
     draft = chain_of([10] * (OUTPUTS - 1))
     (scores,) = target.score([Work(0, 10, draft)])
     assert scores.logits.shape[0] == OUTPUTS
