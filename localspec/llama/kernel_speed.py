@@ -15,15 +15,17 @@ from localspec.llama import own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
 from localspec.llama.model import Model
-from localspec.llama.numpy_llama import LlamaShape
 from localspec.llama.passes import Passes
 from localspec.llama.weight_speed import write_model
+from localspec.models.gguf.llama_shape import LlamaShape
 
 KINDS = ("Q4_K", "Q6_K")
 """Formats of what most files hold (Q4_K_M)."""
 WIDTHS = (1, 4, 16, 128)
 _TURNS = 3
-_SHAPE = LlamaShape(width=2048, hidden=8192, layers=1, heads=16, kv_heads=4, vocabulary=512)
+_SHAPE = LlamaShape(
+    width=2048, layers=1, feed_forward=8192, heads=16, kv_heads=4, head_size=128, vocabulary=512
+)
 """60 million weights, 34 MB in four bits: more than the cache of a core holds."""
 
 

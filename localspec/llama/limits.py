@@ -19,8 +19,10 @@ from localspec.core.processes import crash
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
+from localspec.models.gguf.ggml_types import TYPES
+from localspec.models.gguf.sizes import KV_BYTES
 
-KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
+KV_TYPES = {name: TYPES[name.upper()] for name in KV_BYTES}
 """ggml types that a KV cache can have."""
 OUTPUTS = 63
 """Rows of logits of one sequence in a pass: the longest draft and one more. From 64 tokens on,

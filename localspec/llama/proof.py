@@ -33,11 +33,13 @@ from localspec.llama import numpy_llama, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import backend
 from localspec.llama.model import Model
-from localspec.llama.numpy_llama import LlamaShape
+from localspec.models.gguf.llama_shape import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
 
 VOCABULARY = 512
-_SHAPE = LlamaShape(width=256, hidden=512, layers=2, heads=4, kv_heads=2, vocabulary=VOCABULARY)
+_SHAPE = LlamaShape(
+    width=256, layers=2, feed_forward=512, heads=4, kv_heads=2, head_size=64, vocabulary=VOCABULARY
+)
 TYPES = ("Q4_0", "Q8_0", "Q4_K", "F16")
 """Formats whose models prove llama.cpp."""
 OWN_TYPES = tuple(FORMATS)

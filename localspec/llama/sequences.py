@@ -53,6 +53,11 @@ class Sequences:
         self.rollback = rollback
         """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
 
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence, and a restored state, can be truncated to every length."""
+        return not self.window and self.rollback is None
+
     def stream(self, seq: int) -> int:
         """The number that llama.cpp has for the sequence: passes over neighbours are computed in
         one part. See `localspec.llama.stream_order`.

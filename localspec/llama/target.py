@@ -489,7 +489,7 @@ class LlamaTarget:
     @property
     def cuts_anywhere(self) -> bool:
         """Whether a sequence, and a restored state, can be truncated to every length."""
-        return not self._context.window and self._context.rollback is None
+        return self._context.cuts_anywhere
 
     def can_truncate(self, seq: int, length: int) -> bool:
         """Whether `truncate` to ``length`` would succeed now."""

@@ -16,17 +16,19 @@ from localspec.kernels.formats import FORMATS
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
 from localspec.llama.model import Model
-from localspec.llama.numpy_llama import LlamaShape
 from localspec.llama.passes import Passes
 from localspec.llama.threads import choose_threads
 from localspec.llama.timing import least_seconds
+from localspec.models.gguf.llama_shape import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
 
 TYPES = ("Q4_0", "Q4_K")
 """Types of weights that are measured; others are taken for Q4_K."""
 WIDTHS = (1, 4, 8, 2, 5, 16)
 _BUDGET_S = 0.4
-_SHAPE = LlamaShape(width=4096, hidden=14336, layers=2, heads=32, kv_heads=8, vocabulary=512)
+_SHAPE = LlamaShape(
+    width=4096, layers=2, feed_forward=14336, heads=32, kv_heads=8, head_size=128, vocabulary=512
+)
 _DEEPER = replace(_SHAPE, layers=6)
 """A second model for GPUs, where what a pass costs whatever its layers takes longer than two of
 them."""

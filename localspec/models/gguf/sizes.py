@@ -6,17 +6,12 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from localspec.models.gguf.ggml_types import BLOCKS, TYPES
 from localspec.models.gguf.header import Header
 
+_KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 KV_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
+    name: size / block for name in _KV_TYPES for _, block, size in [BLOCKS[TYPES[name.upper()]]]
 }
 """Bytes of one value of a KV cache, by type."""
 _UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
