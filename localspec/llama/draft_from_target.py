@@ -169,7 +169,8 @@ def make(
         if wrong or not layers:
             raise UsageError(f"{model.name} has layers 0 to {count - 1}; keep some of these")
         drop = tuple(i for i in range(count) if i not in layers)
-    size, free = model.stat().st_size, shutil.disk_usage(where.parent).free
+    size = sum(part.stat().st_size for part in shards(model))
+    free = shutil.disk_usage(where.parent).free
     if free < size:
         raise LocalspecError(
             f"writing the draft may need {size_text(size)} and {where.parent} has "

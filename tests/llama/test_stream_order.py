@@ -110,6 +110,19 @@ def test_replies_that_are_left_get_neighbouring_streams(model: Model, kind: str)
     made.close()
 
 
+def test_a_gap_where_a_picture_is_being_read_stays(model: Model) -> None:
+    """A stream with the first rows of a picture cannot be given away: nothing is to be exchanged."""
+    made = context(model, 3)
+    target = LlamaTarget(made, times=Weights(10.0))
+    requests = [begin(target, PROMPTS[seq], seq, 8) for seq in (0, 2)]
+    made.unfinished.add(1)
+    play(target, requests)
+    assert [made.stream(seq) for seq in range(3)] == [0, 1, 2]
+    for request in requests:
+        assert request.tokens == alone(model, PROMPTS[request.seq], 8)
+    made.close()
+
+
 def test_sequences_at_rest_keep_what_they_hold(model: Model) -> None:
     """The next turn of their conversations goes on from there."""
     made, target, requests = left_with_gaps(model, 10.0)
