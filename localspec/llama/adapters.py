@@ -162,5 +162,5 @@ class Adapters:
 
 
 def facts_of(chosen: Sequence[Adapter]) -> list[list[object]]:
-    """The same of adapters that are not loaded yet."""
+    """What `Adapters.facts` will be of adapters that are not loaded yet."""
     return sorted([fingerprint(one.path), one.scale] for one in chosen if one.scale)

@@ -75,7 +75,7 @@ def free_accelerators() -> list[Device]:
 
 
 accelerators = functools.cache(free_accelerators)
-"""The same at the first call, for what does not depend on free memory."""
+"""The devices of the first call, for what does not depend on free memory."""
 
 
 @functools.cache

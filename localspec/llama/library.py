@@ -131,7 +131,7 @@ def errors_since(mark: int | None = None) -> list[str]:
 
 
 def brief(function: Any) -> Any:
-    """The same function of llama.cpp, called without releasing Python's lock: for what takes less
+    """A function of llama.cpp, called without releasing Python's lock: for what takes less
     than a microsecond. Whoever releases the lock may wait for another thread's turn to end.
     """
     kind: Any = ctypes.PYFUNCTYPE(function.restype, *function.argtypes)

@@ -162,7 +162,7 @@ class Model(Vocabulary):
             self._ptr = None
 
     def answering(self) -> contextlib.AbstractContextManager[object]:
-        """The same for a call that returns when all rows are answered."""
+        """The context of a call that returns when the workers have answered all rows."""
         return _NOT_WAITING if self.remote is None else self.remote.watch.answering()
 
     def waiting(self, rows: int = 0) -> contextlib.AbstractContextManager[object]:

@@ -107,7 +107,9 @@ class Sequences:
         return self.place(0, length)
 
     def appended(self, seq: int) -> int:
-        """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
+        """Tokens of the sequence by localspec's record, which `audit` compares with `length`; after a
+        tree, an upper bound.
+        """
         return self._lengths[seq]
 
     def truncate(self, seq: int, length: int) -> None:

@@ -213,7 +213,7 @@ class LlamaTarget(TargetSequences):
         return [Scores(found[w.seq], w.padding(shape.get(w.seq, 0))) for w in work]
 
     def _alike(self, work: Sequence[Work]) -> list[Sequence[Work]]:
-        """The same, apart by adapters: a pass has one blend of them."""
+        """The work in lists of the same adapters: a pass has one blend of them."""
         if not self._blends:
             return [work]
         found: dict[Blend, list[Work]] = {}

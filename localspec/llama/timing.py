@@ -35,7 +35,7 @@ _TRIES = 5
 _READ_TOKENS = 16
 """Tokens of the pass that shows what a drafter needs to read one of many."""
 _READ_ONCE_S = 0.1
-"""Such a pass is made once where it takes longer."""
+"""Seconds of that pass from which on it is made only once."""
 _SHORT = 32
 """Tokens of context before most passes that are measured."""
 LONG = 2048

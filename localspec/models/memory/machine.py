@@ -75,11 +75,11 @@ class Memory:
         return f"{own} and workers" if self.own_gpus else "the workers"
 
     def with_workers(self, gpus: tuple[Gpu, ...]) -> Memory:
-        """The same with devices of workers, which are filled first."""
+        """This memory with devices of workers, which are filled first."""
         return replace(self, gpus=(*gpus, *self.gpus))
 
     def without(self, n_bytes: int) -> Memory:
-        """The same where something else takes so many bytes, on the first GPU if there is one."""
+        """This memory less ``n_bytes`` for something else, on the first GPU if there is one."""
         if not self.gpus:
             return replace(self, host_free=max(0, self.host_free - n_bytes))
         first, *others = self.gpus
