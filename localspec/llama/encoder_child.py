@@ -33,11 +33,11 @@ from localspec.core.errors import DecodeError, LocalspecError, MediaError, Unsup
 from localspec.core.files import paths
 from localspec.core.picture import Decoded, Pixels, Samples
 from localspec.core.processes import children
-from localspec.llama import library, mtmd, own_kernels
+from localspec.llama import library, own_kernels
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.llama.load_file import load, load_error
-from localspec.llama.mtmd import IMAGE, TEXT, InputText
+from localspec.llama.mtmd import IMAGE, TEXT, InputText, Mtmd
 from localspec.models.gguf.model_file import ModelFile
 
 LOG = "encoder.log"
@@ -64,7 +64,7 @@ class Encoder:
         if given.kernels:  # the projector is computed as it would be beside its model
             kernels, libraries, unit = given.kernels
             own_kernels.register(Path(kernels), Path(libraries), unit)
-        self._call = mtmd.opened(Path(given.library))
+        self._call = Mtmd(Path(given.library))
         model = _vocabulary(Path(given.target))
         self.width = int(c_api.llama_model_n_embd_inp(model))
         row = mapped(ModelFile(path), (_BREAK,)).get(_BREAK)

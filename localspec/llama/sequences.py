@@ -107,8 +107,8 @@ class Sequences:
         return self.place(0, length)
 
     def appended(self, seq: int) -> int:
-        """Tokens of the sequence by localspec's record, which `audit` compares with `length`; after a
-        tree, an upper bound.
+        """Tokens of the sequence by localspec's record, which `audit` compares with `length`; an
+        upper bound after a tree.
         """
         return self._lengths[seq]
 

@@ -111,7 +111,7 @@ def test_replies_that_are_left_get_neighbouring_streams(model: Model, kind: str)
 
 
 def test_a_gap_where_a_picture_is_being_read_stays(model: Model) -> None:
-    """A stream with the first rows of a picture cannot be given away: nothing is to be exchanged."""
+    """A stream with the first rows of a picture cannot be given away; none is exchanged."""
     made = context(model, 3)
     target = LlamaTarget(made, times=Weights(10.0))
     requests = [begin(target, PROMPTS[seq], seq, 8) for seq in (0, 2)]

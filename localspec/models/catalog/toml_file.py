@@ -110,9 +110,10 @@ class _Fields:
             if key not in names:
                 close = difflib.get_close_matches(key, names, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
-                self.document.refuse(
-                    self.name, key, f"pair {self.name!r} has an unknown {key!r}{hint}"
-                )
+                self.refuse(key, f"has an unknown {key!r}{hint}")
+
+    def refuse(self, key: str | None, what: str) -> NoReturn:
+        self.document.refuse(self.name, key, f"pair {self.name!r} {what}")
 
     def pair(self, under: _Fields | None) -> Pair:
         def at(key: str) -> _Fields:
@@ -120,14 +121,11 @@ class _Fields:
 
         target, draft = at("target").file("target"), at("draft").file("draft")
         if target is None:
-            self.document.refuse(self.name, None, f"pair {self.name!r} needs a 'target'")
+            self.refuse(None, "needs a 'target'")
         drafting = at("drafting").text("drafting", DRAFT_MODEL if draft is not None else NGRAM)
         if drafting not in KINDS:
-            self.document.refuse(
-                self.name,
-                "drafting",
-                f"pair {self.name!r} has the drafting {drafting!r}; there are {', '.join(KINDS)}",
-            )
+            known = ", ".join(KINDS)
+            self.refuse("drafting", f"has the drafting {drafting!r}; there are {known}")
         return Pair(
             name=self.name,
             about=at("about").text("about", ""),
@@ -150,21 +148,19 @@ class _Fields:
     def text(self, key: str, default: str) -> str:
         value = self.table.get(key, default)
         if not isinstance(value, str):
-            self.document.refuse(self.name, key, f"pair {self.name!r} needs a text {key!r}")
+            self.refuse(key, f"needs a text {key!r}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            self.document.refuse(
-                self.name, key, f"pair {self.name!r} needs a list of texts {key!r}"
-            )
+            self.refuse(key, f"needs a list of texts {key!r}")
         return tuple(value)
 
     def switch(self, key: str) -> bool:
         value = self.table.get(key, False)
         if not isinstance(value, bool):
-            self.document.refuse(self.name, key, f"pair {self.name!r} needs true or false {key!r}")
+            self.refuse(key, f"needs true or false {key!r}")
         return value
 
     def number(self, key: str) -> int | None:
@@ -173,9 +169,7 @@ class _Fields:
     def percent(self, key: str) -> int | None:
         value = self.number(key)
         if value is not None and value > 100:
-            self.document.refuse(
-                self.name, key, f"pair {self.name!r} needs a percentage up to 100 as {key!r}"
-            )
+            self.refuse(key, f"needs a percentage up to 100 as {key!r}")
         return value
 
     def positive(self, key: str, table: dict[str, object], place: str) -> int | None:
@@ -183,18 +177,15 @@ class _Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.document.refuse(
-                self.name, place, f"pair {self.name!r} needs a positive whole number {key!r}"
-            )
+            self.refuse(place, f"needs a positive whole number {key!r}")
         return value
 
     def file(self, key: str) -> PairFile | None:
         value = self.table.get(key)
         if value is None:
             return None
-        source = _Source(self, key, cast("dict[str, object]", value))
-        if not isinstance(value, dict):
-            source = _Source(self, key, {"file": value})
+        table = value if isinstance(value, dict) else {"file": value}
+        source = _Source(self, key, cast("dict[str, object]", table))
         name, repo = source.text("file"), source.text("repo")
         source.known()
         if not name:
@@ -231,8 +222,8 @@ class _Source:
     table: dict[str, object]
 
     def refuse(self, what: str) -> NoReturn:
-        fields = self.fields
-        fields.document.refuse(fields.name, self.key, f"pair {fields.name!r}, {self.key!r} {what}")
+        name = self.fields.name
+        self.fields.document.refuse(name, self.key, f"pair {name!r}, {self.key!r} {what}")
 
     def known(self) -> None:
         for field in self.table:
