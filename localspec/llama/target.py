@@ -205,7 +205,7 @@ class LlamaTarget(TargetSequences):
                 passed = self._pass(group, own)
             except LocalspecError:
                 for seq in found:  # of the passes before this one
-                    self._shorten(seq, self._known[seq].base)
+                    self._take_back(seq)
                 raise
             for w, rows in zip(group, passed, strict=True):
                 found[w.seq] = rows if len(groups) == 1 else rows.copy()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.core.adapter_list import AdapterUse, Blend
-from localspec.core.errors import AuditError
+from localspec.core.errors import AuditError, DecodeError
 from localspec.core.values import Draft, Tokens
 from localspec.llama import state as saved
 from localspec.llama.context import Context
@@ -158,6 +158,13 @@ class TargetSequences:
             known.unread = read[: length - snapshot.length]
             length = snapshot.length
         known.cached = length
+
+    def _take_back(self, seq: int) -> None:
+        """Forget what the last pass decoded, of a recurrent state perhaps all that there is."""
+        try:
+            self._shorten(seq, self._known[seq].base)
+        except DecodeError:
+            self.truncate(seq, 0)
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix.
