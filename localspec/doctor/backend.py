@@ -61,7 +61,7 @@ def check() -> Generator[Finding, None, bool]:
         sizes = {"kind": device.kind, "free": device.free, "total": device.total}
         yield Finding("device", "ok", text, details=sizes)
     if backend == "cpu":
-        yield no_device(silent[0], library.errors_since()) if silent else unused_gpu()
+        yield no_device(silent[0], library.errors()) if silent else unused_gpu()
     return True
 
 

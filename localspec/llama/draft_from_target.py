@@ -26,7 +26,7 @@ from localspec.core.files import paths
 from localspec.core.files.checked import require_free, unfinished
 from localspec.core.processes import children, crash
 from localspec.core.units import size_text
-from localspec.llama.library import c_api, errors_since, start
+from localspec.llama.library import c_api, errors, start
 from localspec.llama.load_file import check_file
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shards
@@ -115,7 +115,7 @@ def main() -> None:
     """Main function of the process that rewrites."""
     asked = json.load(sys.stdin)
     if code := write(Rewriting(**asked)):
-        sys.exit((errors_since() or [f"code {code}"])[-1])
+        sys.exit((errors() or [f"code {code}"])[-1])
 
 
 def layer_count(model: Path) -> int:

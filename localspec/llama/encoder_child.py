@@ -74,10 +74,10 @@ class Encoder:
         params.print_timings = params.warmup = False
         params.n_threads = given.threads
         params.media_marker = _MARKER
-        library.errors_since(0)
+        library.forget_errors()
         self._ptr = self._call("init_from_file", os.fsencode(path), model, params)
         if not self._ptr:
-            reason = (library.errors_since() or ["no reason given"])[-1]
+            reason = (library.errors() or ["no reason given"])[-1]
             raise UnsupportedModelError(
                 f"{path.name} does not encode pictures for {Path(given.target).name}: {reason}; "
                 "name another file with --mmproj"
@@ -165,9 +165,9 @@ class Encoder:
 
     def _encoded(self, chunk: Any) -> NDArray[np.float32]:
         """(rows, width)."""
-        library.errors_since(0)
+        library.forget_errors()
         if self._call("encode_chunk", self._ptr, chunk):
-            reason = (library.errors_since() or ["no reason given"])[0]
+            reason = (library.errors() or ["no reason given"])[0]
             raise DecodeError(f"the picture could not be encoded: {reason}")
         rows = int(self._call("input_chunk_get_n_tokens", chunk))
         found = self._call("get_output_embd", self._ptr)
@@ -188,10 +188,10 @@ def _vocabulary(path: Path) -> Any:
     params.no_alloc = True
     params.load_mode = c_api.LLAMA_LOAD_MODE_NONE
     params.n_gpu_layers = 0
-    library.errors_since(0)
+    library.forget_errors()
     model = load(path, params)
     if not model:
-        raise load_error(path, library.errors_since())
+        raise load_error(path, library.errors())
     return model
 
 

@@ -123,11 +123,14 @@ def log_to(path: Path) -> None:
     logger.setLevel(logging.INFO)
 
 
-def errors_since(mark: int | None = None) -> list[str]:
-    """llama.cpp's latest error lines; with ``mark=0`` forget them first."""
-    if mark == 0:
-        _errors.clear()
+def errors() -> list[str]:
+    """llama.cpp's latest error lines, since `forget_errors`."""
     return list(_errors)
+
+
+def forget_errors() -> None:
+    """Begin anew: what follows is all that `errors` gives."""
+    _errors.clear()
 
 
 def brief(function: Any) -> Any:

@@ -63,10 +63,10 @@ def decode_error(code: int) -> LocalspecError | None:
         return ContextFullError("the context is full; start a new chat or raise --ctx")
     if code == _ABORTED:
         return Interrupted("interrupted")
-    if failure := crash.device_failure(*library.errors_since()):
+    if failure := crash.device_failure(*library.errors()):
         advice = crash.advice(0, "", failure)
         return DecodeError(f"{failure}, and llama.cpp could not decode; {advice}")
-    reason = library.errors_since()[-1:] or ["no reason given; see the log"]
+    reason = library.errors()[-1:] or ["no reason given; see the log"]
     if code == _BAD_BATCH:
         return PassRefusedError(f"llama.cpp refused a batch: {reason[0]}")
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
@@ -121,10 +121,10 @@ def make_context(model: Model, params: Any, n_ctx: int) -> MadeContext:
     """
     library.mark_computing()
     with library.listening(alone=False) as lines, model.waiting():
-        library.errors_since(0)
+        library.forget_errors()
         pointer = c_api.llama_init_from_model(model.handle, params)
         if not pointer:
-            reason = (library.errors_since() or ["no reason given"])[0]
+            reason = (library.errors() or ["no reason given"])[0]
             raise OutOfMemoryError(
                 f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
             )

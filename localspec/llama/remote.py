@@ -129,11 +129,11 @@ def _load(plugin: Path) -> Any:
         WorkerError: llama.cpp does not take it, or it is not to be trusted.
     """
     library.start()
-    library.errors_since(0)
+    library.forget_errors()
     load = ggml_function("ggml_backend_load", _P, ctypes.c_char_p)
     registry = load(os.fsencode(trusted(plugin)))
     if not registry:
-        reason = (library.errors_since() or ["no reason given"])[0]
+        reason = (library.errors() or ["no reason given"])[0]
         raise WorkerError(
             f"llama.cpp does not load the RPC plugin ({reason}); delete {plugin.parent} and start "
             "again"

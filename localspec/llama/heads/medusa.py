@@ -9,7 +9,7 @@ head without an H of its own uses the target's, which all such heads share.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -232,10 +232,10 @@ class Computed:
         states = ggml.new_tensor_2d(context, bindings.F32, made_of.width, n)
         ggml.set_input(states)
         results = []
-        for output, group in _runs(made_of.outputs[:heads]):
+        for output, group in itertools.groupby(range(heads), lambda k: made_of.outputs[k].name):
             hidden = [self._hidden(context, states, k) for k in group]
             joined = functools.reduce(lambda a, b: ggml.concat(context, a, b, 1), hidden)
-            result = ggml.mul_mat(context, self._tensors[output.name], joined)
+            result = ggml.mul_mat(context, self._tensors[output], joined)
             ggml.set_output(result)
             results.append(result)
         graph = ggml.new_graph(context)
@@ -256,16 +256,6 @@ class Computed:
             inner = ggml.add(context, inner, self._tensors[bias.name])
             y = ggml.add(context, y, ggml.silu(context, inner))
         return y
-
-
-def _runs(outputs: Sequence[Weight]) -> list[tuple[Weight, list[int]]]:
-    """Heads one after the other that have the same H."""
-    runs: list[tuple[Weight, list[int]]] = []
-    for k, output in enumerate(outputs):
-        if not runs or runs[-1][0].name != output.name:
-            runs.append((output, []))
-        runs[-1][1].append(k)
-    return runs
 
 
 def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) -> Medusa:

@@ -14,6 +14,12 @@ from localspec.models.gguf.header import Header, TensorInfo
 VOCABULARY_MAP = "d2t"
 """Tensor of a head with a reduced vocabulary: the target's id of each of its tokens."""
 
+FOREIGN = {
+    "dflash-draft": "a DFlash head of another program",
+    "qwen35-dflash-draft": "a DFlash head of another program",
+    "dspark": "a DSpark head",
+}
+"""Architectures of heads that this version does not run."""
 _LAYER_INPUTS = frozenset(
     {
         *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "llama", "mimo2"),

@@ -12,6 +12,7 @@ from localspec.core.drafter_registry import DFLASH, EAGLE3, MODEL, MTP, Family
 from localspec.core.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant
 from localspec.models.compat.head_checks import (
+    FOREIGN,
     borrowing_problem,
     borrows_output,
     cut_short,
@@ -55,11 +56,6 @@ _EAGLE_TENSORS = (
     *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
-_FOREIGN = {
-    "dflash-draft": "a DFlash head of another program",
-    "qwen35-dflash-draft": "a DFlash head of another program",
-    "dspark": "a DSpark head",
-}
 
 
 def kind(header: Header) -> str:
@@ -67,7 +63,7 @@ def kind(header: Header) -> str:
     arch = header.architecture
     if shares_cache(header):
         return MTP
-    if arch in _ARCHITECTURES or arch in _FOREIGN or arch.endswith("-assistant"):
+    if arch in _ARCHITECTURES or arch in FOREIGN or arch.endswith("-assistant"):
         return arch
     if states_mtp(header) and not _has_trunk(header):
         return MTP
@@ -161,8 +157,8 @@ def corrected_metadata(header: Header) -> dict[str, int]:
 def head_problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
     what = kind(head)
-    if what in _FOREIGN:
-        return f"it is {_FOREIGN[what]}; this version does not run those"
+    if what in FOREIGN:
+        return f"it is {FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
     spec = drafter_registry.by_file(what)
