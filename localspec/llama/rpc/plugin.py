@@ -26,23 +26,6 @@ FILES = llama_source.listed(Path(__file__).with_name("plugin.sha256"))
 """SHA-256 of each file that the plugin is made of, by its path in llama.cpp."""
 
 
-def find(given: Path | None = None, *, offline: bool = False) -> Source:
-    """The source in the folder or archive ``given``, else as `llama_source.find`.
-
-    Raises:
-        WorkerError: it is not there, not this version's, or cannot be downloaded.
-    """
-    wanted = llama_source.Wanted(
-        "the plugin for other machines",
-        FILES,
-        "give a folder with it with --source to `localspec worker`",
-    )
-    try:
-        return llama_source.find(wanted, given, offline=offline)
-    except LocalspecError as error:
-        raise WorkerError(str(error)) from None
-
-
 _FOLDER = "rpc-plugin"
 _NAME = "libggml-rpc.so"
 _HEADER = "ggml/include/ggml-rpc.h"
@@ -81,14 +64,19 @@ def obtain(
             f"other machines need llama-cpp-python {VERSION}, whose RPC source is known, and "
             f"{installed} is installed; install localspec again"
         )
-    folder = paths.cache_dir() / _FOLDER / _key()
-    path = folder / _NAME
+    path = _place()
     if given is not None or not native.is_stored(path):
-        command, source = _compiler(), find(given, offline=offline)
+        command = _compiler()
+        way_out = "give a folder with it with --source to `localspec worker`"
+        wanted = llama_source.Wanted("the plugin for other machines", FILES, way_out)
+        try:
+            source = llama_source.find(wanted, given, offline=offline)
+        except LocalspecError as error:
+            raise WorkerError(str(error)) from None
         if on_start is not None:
             on_start()
-        _store(command, source, paths.make(folder))
-    return Plugin(trusted(path), _protocol(folder / Path(_HEADER).name))
+        _store(command, source, paths.make(path.parent))
+    return Plugin(trusted(path), _protocol(path.with_name(Path(_HEADER).name)))
 
 
 def trusted(path: Path) -> Path:
@@ -105,13 +93,15 @@ def trusted(path: Path) -> Path:
 
 def available() -> bool:
     """Whether the plugin was compiled already."""
-    return native.is_stored(paths.cache_dir() / _FOLDER / _key() / _NAME)
+    return native.is_stored(_place())
 
 
-def _key() -> str:
+def _place() -> Path:
+    """Its path, in a folder that is named by all that it is made of."""
     facts = [VERSION, *FILES, platform.system(), platform.machine(), *platform.libc_ver()]
     facts += cxx.linked_names()
-    return f"{VERSION}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    return paths.cache_dir() / _FOLDER / f"{VERSION}-{digest}" / _NAME
 
 
 def _installed() -> str:
