@@ -176,6 +176,7 @@ def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None
 
 def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, Any]:
     """Properties from the headers of local files."""
+    from localspec.core.drafter_registry import MTP
     from localspec.models.compat import heads
     from localspec.models.compat.header_vocabulary import (
         HeaderVocabulary,
@@ -192,7 +193,7 @@ def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, A
         "chat_template": header.template is not None,
         "kind": heads.kind(header),
         "projector": _projector(target),
-        "own_head": heads.MTP if heads.carries_mtp(header) else None,
+        "own_head": MTP if heads.carries_mtp(header) else None,
         "own_head_trouble": heads.mtp_problem(header) if heads.states_mtp(header) else None,
     }
     if draft is not None:

@@ -64,6 +64,12 @@ class Source:
             path.write_bytes(content)
 
 
+def listed(path: Path) -> dict[str, str]:
+    """SHA-256 of files by their paths in llama.cpp, from a list as ``sha256sum`` writes it."""
+    lines = path.read_text(encoding="ascii").splitlines()
+    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+
+
 def find(wanted: Wanted, given: Path | None = None, *, offline: bool = False) -> Source:
     """The source in the folder or archive ``given``, else what builds have left on this machine,
     else that of the package index.

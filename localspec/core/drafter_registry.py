@@ -173,7 +173,7 @@ TABLE = (
         file=MEDUSA,
         tree=TreeShape(leaves=8, branching=Branching(), always=True),
         described="a file of Medusa heads",
-        check=f"{_COMPAT}.heads:medusa_problem",
+        check=f"{_COMPAT}.medusa:problem",
         pairs=("medusa",),
     ),
     DrafterSpec(

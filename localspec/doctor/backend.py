@@ -59,7 +59,7 @@ def check() -> Iterator[Finding]:
         sizes = {"kind": device.kind, "free": device.free, "total": device.total}
         yield Finding("device", "ok", text, details=sizes)
     if backend == "cpu":
-        yield no_device(silent[0], library.errors_since()) if silent else unused_gpu()
+        yield no_device(silent[0], library.errors()) if silent else unused_gpu()
 
 
 def _features(system_info: str) -> str:

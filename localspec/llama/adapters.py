@@ -69,11 +69,11 @@ class Adapters:
             self._require_apart(path)
         if known is None and len(self._loaded) >= MOST:
             raise UsageError(f"{MOST} adapters are loaded, which is the most; unload one")
-        library.errors_since(0)
+        library.forget_errors()
         with library.listening(alone=False):
             pointer = c_api.llama_adapter_lora_init(self._model, os.fsencode(path))
         if not pointer:
-            reason = (library.errors_since() or ["no reason given"])[-1]
+            reason = (library.errors() or ["no reason given"])[-1]
             raise ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")
         self._loaded[name] = _Loaded(pointer, digest)
         if known is not None:
@@ -162,5 +162,5 @@ class Adapters:
 
 
 def facts_of(chosen: Sequence[Adapter]) -> list[list[object]]:
-    """The same of adapters that are not loaded yet."""
+    """What `Adapters.facts` will be of adapters that are not loaded yet."""
     return sorted([fingerprint(one.path), one.scale] for one in chosen if one.scale)

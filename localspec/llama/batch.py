@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.core.values import Logits, Tokens
 from localspec.llama.library import c_api
@@ -81,6 +82,22 @@ class Batch:
         """The C struct over the first n tokens."""
         self._struct.n_tokens = n
         return self._struct
+
+
+def batches_of_states(
+    states: NDArray[np.float32], positions: NDArray[np.int32], seq: int, most: int
+) -> Iterator[tuple[Batch, int]]:
+    """(n, width) states of a sequence and (dimensions, n) their positions as batches without
+    outputs, each with its number of rows: at most ``most``.
+    """
+    for at in range(0, len(states), most):
+        part = states[at : at + most]
+        n, width = part.shape
+        batch = Batch(n, states=width, tokens=False, dimensions=len(positions))
+        batch.states[:] = part
+        batch.positions[:] = positions[:, at : at + n].ravel()
+        batch.seqs[:, 0] = seq
+        yield batch, n
 
 
 def _pointer(array: Any, kind: Any) -> Any:

@@ -20,7 +20,7 @@ from localspec.core.errors import (
 )
 from localspec.core.processes.activity import doing
 from localspec.core.values import Logits, Tokens
-from localspec.llama.batch import Batch, LastLogits, StopFlag
+from localspec.llama.batch import Batch, LastLogits, StopFlag, batches_of_states
 from localspec.llama.devices import accelerators, backend, has_matrix_library
 from localspec.llama.library import c_api
 from localspec.llama.limits import (
@@ -32,7 +32,6 @@ from localspec.llama.limits import (
     make_context,
 )
 from localspec.llama.model import Model
-from localspec.llama.picture_rows import PictureRows
 from localspec.llama.projector import Piece
 from localspec.llama.sequences import Sequences, Span
 from localspec.llama.team import team
@@ -320,15 +319,15 @@ class Context(Sequences):
             raise PassRefusedError(
                 f"a picture of {rows} rows that see each other; a pass has {self.n_batch} at most"
             )
-        batches = PictureRows(piece, self._streams[seq], self.place(seq, start))
-        done = 0
+        places = piece.places(self.place(seq, start))[: piece.dimensions]
+        at_once = min(most, self.n_batch) if piece.causal else rows
+        batches = batches_of_states(piece.embeddings(), places, self._streams[seq], at_once)
         try:
-            for batch, n in batches.parts(min(most, self.n_batch) if piece.causal else rows):
-                if done:
+            for batch, n in batches:
+                if seq in self.unfinished:
                     yield
                 self._append_rows(batch, n, causal=piece.causal)
                 self.unfinished.add(seq)
-                done += n
         except BaseException:
             if self._ptr:
                 self._undo([seq])

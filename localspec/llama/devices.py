@@ -8,13 +8,12 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
-from localspec.llama.library import c_api, libggml
+from localspec.llama.library import c_api, ggml_function
 
 _NVIDIA = Path("/sys/module/nvidia/version")
 _OFFLOADING = ("cuda", "metal", "vulkan", "rocm", "sycl")
@@ -35,23 +34,16 @@ class Device:
     """Bytes."""
 
 
-def _function(name: str, restype: Any, *argtypes: Any) -> Any:
-    function = getattr(libggml, name)
-    function.restype = restype
-    function.argtypes = list(argtypes)
-    return function
-
-
 def devices() -> list[Device]:
     """Every device, in llama.cpp's order."""
     library.start()
-    count = _function("ggml_backend_dev_count", ctypes.c_size_t)
-    get = _function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
-    name = _function("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
-    description = _function("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
-    kind = _function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
+    count = ggml_function("ggml_backend_dev_count", ctypes.c_size_t)
+    get = ggml_function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = ggml_function("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
+    description = ggml_function("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
+    kind = ggml_function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
     size_p = ctypes.POINTER(ctypes.c_size_t)
-    memory = _function("ggml_backend_dev_memory", None, ctypes.c_void_p, size_p, size_p)
+    memory = ggml_function("ggml_backend_dev_memory", None, ctypes.c_void_p, size_p, size_p)
     found = []
     for i in range(count()):
         device = get(i)
@@ -74,11 +66,16 @@ def devices() -> list[Device]:
     return found
 
 
-@functools.cache
-def accelerators() -> tuple[Device, ...]:
-    """The devices that layers are placed on: GPUs; integrated ones only where there is no other."""
+def free_accelerators() -> list[Device]:
+    """The devices that layers are placed on, with what is free on them now: GPUs; integrated ones
+    only where there is no other.
+    """
     found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
-    return tuple([d for d in found if d.kind == "gpu"] or found)
+    return [d for d in found if d.kind == "gpu"] or found
+
+
+accelerators = functools.cache(free_accelerators)
+"""The devices of the first call, for what does not depend on free memory."""
 
 
 @functools.cache
@@ -126,11 +123,11 @@ def backend() -> str:
 def silent() -> list[str]:
     """The device back ends of this build that found no device, as CUDA does without a driver."""
     library.start()
-    get = _function("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
-    name = _function("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
-    count = _function("ggml_backend_reg_dev_count", ctypes.c_size_t, ctypes.c_void_p)
+    get = ggml_function("ggml_backend_reg_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = ggml_function("ggml_backend_reg_name", ctypes.c_char_p, ctypes.c_void_p)
+    count = ggml_function("ggml_backend_reg_dev_count", ctypes.c_size_t, ctypes.c_void_p)
     found = []
-    for i in range(_function("ggml_backend_reg_count", ctypes.c_size_t)()):
+    for i in range(ggml_function("ggml_backend_reg_count", ctypes.c_size_t)()):
         registered = get(i)
         known = (name(registered) or b"").decode("utf-8", "replace").lower()
         if known in _OFFLOADING and not count(registered):

@@ -26,7 +26,7 @@ from localspec.core.files import paths
 from localspec.core.files.checked import require_free, unfinished
 from localspec.core.processes import children, crash
 from localspec.core.units import size_text
-from localspec.llama.library import c_api, errors_since, start
+from localspec.llama.library import c_api, errors, start
 from localspec.llama.load_file import check_file
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shards
@@ -89,36 +89,33 @@ def _watched(process: subprocess.Popen[str], asked: str, cancelled: Callable[[],
     given: str | None = asked
     while True:
         try:
-            _, output = process.communicate(given, timeout=_LOOK_S)
+            return process.communicate(given, timeout=_LOOK_S)[1]
         except subprocess.TimeoutExpired:
             given = None
             if cancelled():
                 raise Interrupted("interrupted; no draft was written") from None
-        else:
-            return output
 
 
-def write(source: str, destination: str, bits: int | None, drop: Sequence[int]) -> int:
+def write(job: Rewriting) -> int:
     """In this process: llama.cpp's return code, 0 for success."""
     start()
     params = c_api.llama_model_quantize_default_params()
-    params.only_copy = bits is None
+    params.only_copy = job.bits is None
     params.allow_requantize = True
-    if bits is not None:
-        params.ftype = TYPES[bits]
-    layers = (ctypes.c_int32 * (len(drop) + 1))(*drop, -1)
-    if drop:
+    if job.bits is not None:
+        params.ftype = TYPES[job.bits]
+    layers = (ctypes.c_int32 * (len(job.drop) + 1))(*job.drop, -1)
+    if job.drop:
         params.prune_layers = ctypes.cast(layers, ctypes.POINTER(ctypes.c_int32))
-    code: int = c_api.llama_model_quantize(os.fsencode(source), os.fsencode(destination), params)
-    return code
+    source, made = os.fsencode(job.source), os.fsencode(job.destination)
+    return int(c_api.llama_model_quantize(source, made, params))
 
 
 def main() -> None:
     """Main function of the process that rewrites."""
     asked = json.load(sys.stdin)
-    code = write(asked["source"], asked["destination"], asked["bits"], asked["drop"])
-    if code:
-        sys.exit((errors_since() or [f"code {code}"])[-1])
+    if code := write(Rewriting(**asked)):
+        sys.exit((errors() or [f"code {code}"])[-1])
 
 
 def layer_count(model: Path) -> int:
@@ -172,7 +169,8 @@ def make(
         if wrong or not layers:
             raise UsageError(f"{model.name} has layers 0 to {count - 1}; keep some of these")
         drop = tuple(i for i in range(count) if i not in layers)
-    size, free = model.stat().st_size, shutil.disk_usage(where.parent).free
+    size = sum(part.stat().st_size for part in shards(model))
+    free = shutil.disk_usage(where.parent).free
     if free < size:
         raise LocalspecError(
             f"writing the draft may need {size_text(size)} and {where.parent} has "

@@ -33,11 +33,11 @@ from localspec.core.errors import DecodeError, LocalspecError, MediaError, Unsup
 from localspec.core.files import paths
 from localspec.core.picture import Decoded, Pixels, Samples
 from localspec.core.processes import children
-from localspec.llama import library, mtmd, own_kernels
+from localspec.llama import library, own_kernels
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.library import c_api
 from localspec.llama.load_file import load, load_error
-from localspec.llama.mtmd import IMAGE, TEXT, InputText
+from localspec.llama.mtmd import IMAGE, TEXT, InputText, Mtmd
 from localspec.models.gguf.model_file import ModelFile
 
 LOG = "encoder.log"
@@ -64,7 +64,7 @@ class Encoder:
         if given.kernels:  # the projector is computed as it would be beside its model
             kernels, libraries, unit = given.kernels
             own_kernels.register(Path(kernels), Path(libraries), unit)
-        self._call = mtmd.opened(Path(given.library))
+        self._call = Mtmd(Path(given.library))
         model = _vocabulary(Path(given.target))
         self.width = int(c_api.llama_model_n_embd_inp(model))
         row = mapped(ModelFile(path), (_BREAK,)).get(_BREAK)
@@ -74,10 +74,10 @@ class Encoder:
         params.print_timings = params.warmup = False
         params.n_threads = given.threads
         params.media_marker = _MARKER
-        library.errors_since(0)
+        library.forget_errors()
         self._ptr = self._call("init_from_file", os.fsencode(path), model, params)
         if not self._ptr:
-            reason = (library.errors_since() or ["no reason given"])[-1]
+            reason = (library.errors() or ["no reason given"])[-1]
             raise UnsupportedModelError(
                 f"{path.name} does not encode pictures for {Path(given.target).name}: {reason}; "
                 "name another file with --mmproj"
@@ -165,9 +165,9 @@ class Encoder:
 
     def _encoded(self, chunk: Any) -> NDArray[np.float32]:
         """(rows, width)."""
-        library.errors_since(0)
+        library.forget_errors()
         if self._call("encode_chunk", self._ptr, chunk):
-            reason = (library.errors_since() or ["no reason given"])[0]
+            reason = (library.errors() or ["no reason given"])[0]
             raise DecodeError(f"the picture could not be encoded: {reason}")
         rows = int(self._call("input_chunk_get_n_tokens", chunk))
         found = self._call("get_output_embd", self._ptr)
@@ -188,10 +188,10 @@ def _vocabulary(path: Path) -> Any:
     params.no_alloc = True
     params.load_mode = c_api.LLAMA_LOAD_MODE_NONE
     params.n_gpu_layers = 0
-    library.errors_since(0)
+    library.forget_errors()
     model = load(path, params)
     if not model:
-        raise load_error(path, library.errors_since())
+        raise load_error(path, library.errors())
     return model
 
 

@@ -20,31 +20,12 @@ from typing import Any
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp
-import llama_cpp.llama_cpp as c_api
 
 from localspec.compiling import variants
 from localspec.core.files.private import opener
 from localspec.core.safe_text import safe_text
 
-__all__ = [
-    "brief",
-    "c_api",
-    "commit",
-    "environment_of_others",
-    "errors_since",
-    "folder",
-    "libggml",
-    "listening",
-    "load_backends",
-    "log_callback",
-    "log_to",
-    "mark_computing",
-    "start",
-    "system_info",
-    "tiled",
-    "untile",
-    "version",
-]
+c_api = llama_cpp.llama_cpp
 
 _TILED = "GGML_CPU_TILED_MM"
 """Variable that switches llama.cpp's tiled products of K-quants and IQ types off on x86. It is read
@@ -78,6 +59,13 @@ def _on_log(level: int, text: bytes | None, _data: object) -> None:
 
 # ctypes callbacks live as long as they are referenced.
 _log_callback: Any = c_api.llama_log_callback(_on_log)
+
+
+def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of ggml, which llama-cpp-python does not declare, with its types."""
+    function = getattr(libggml, name)
+    function.restype, function.argtypes = result, list(arguments)
+    return function
 
 
 def log_callback() -> ctypes.c_void_p:
@@ -135,15 +123,18 @@ def log_to(path: Path) -> None:
     logger.setLevel(logging.INFO)
 
 
-def errors_since(mark: int | None = None) -> list[str]:
-    """llama.cpp's latest error lines; with ``mark=0`` forget them first."""
-    if mark == 0:
-        _errors.clear()
+def errors() -> list[str]:
+    """llama.cpp's latest error lines, since `forget_errors`."""
     return list(_errors)
 
 
+def forget_errors() -> None:
+    """Begin anew: what follows is all that `errors` gives."""
+    _errors.clear()
+
+
 def brief(function: Any) -> Any:
-    """The same function of llama.cpp, called without releasing Python's lock: for what takes less
+    """A function of llama.cpp, called without releasing Python's lock: for what takes less
     than a microsecond. Whoever releases the lock may wait for another thread's turn to end.
     """
     kind: Any = ctypes.PYFUNCTYPE(function.restype, *function.argtypes)
@@ -215,11 +206,9 @@ def version() -> str:
 
 def commit() -> str:
     """The commit that llama.cpp was built from, as its build recorded it; "" if it did not."""
-    function = getattr(libggml, "ggml_commit", None)
-    if function is None:
+    if not hasattr(libggml, "ggml_commit"):
         return ""
-    function.restype, function.argtypes = ctypes.c_char_p, []
-    name = (function() or b"").decode("utf-8", "replace")
+    name = (ggml_function("ggml_commit", ctypes.c_char_p)() or b"").decode("utf-8", "replace")
     return "" if name == "unknown" else name
 
 

@@ -19,8 +19,10 @@ from localspec.core.processes import crash
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
+from localspec.models.gguf.ggml_types import TYPES
+from localspec.models.gguf.sizes import KV_BYTES
 
-KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
+KV_TYPES = {name: TYPES[name.upper()] for name in KV_BYTES}
 """ggml types that a KV cache can have."""
 OUTPUTS = 63
 """Rows of logits of one sequence in a pass: the longest draft and one more. From 64 tokens on,
@@ -61,10 +63,10 @@ def decode_error(code: int) -> LocalspecError | None:
         return ContextFullError("the context is full; start a new chat or raise --ctx")
     if code == _ABORTED:
         return Interrupted("interrupted")
-    if failure := crash.device_failure(*library.errors_since()):
+    if failure := crash.device_failure(*library.errors()):
         advice = crash.advice(0, "", failure)
         return DecodeError(f"{failure}, and llama.cpp could not decode; {advice}")
-    reason = library.errors_since()[-1:] or ["no reason given; see the log"]
+    reason = library.errors()[-1:] or ["no reason given; see the log"]
     if code == _BAD_BATCH:
         return PassRefusedError(f"llama.cpp refused a batch: {reason[0]}")
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
@@ -119,10 +121,10 @@ def make_context(model: Model, params: Any, n_ctx: int) -> MadeContext:
     """
     library.mark_computing()
     with library.listening(alone=False) as lines, model.waiting():
-        library.errors_since(0)
+        library.forget_errors()
         pointer = c_api.llama_init_from_model(model.handle, params)
         if not pointer:
-            reason = (library.errors_since() or ["no reason given"])[0]
+            reason = (library.errors() or ["no reason given"])[0]
             raise OutOfMemoryError(
                 f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
             )

@@ -18,7 +18,7 @@ from localspec.core.errors import (
 )
 from localspec.core.processes.activity import doing
 from localspec.llama import library
-from localspec.llama.library import c_api, libggml, load_backends
+from localspec.llama.library import c_api, ggml_function, load_backends
 from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
@@ -104,8 +104,7 @@ def experts_on_host(layers: int) -> Any:
 
     The array must outlive the loading.
     """
-    host = libggml.ggml_backend_cpu_buffer_type
-    host.restype, host.argtypes = ctypes.c_void_p, []
+    host = ggml_function("ggml_backend_cpu_buffer_type", ctypes.c_void_p)
     array = (_BufferOverride * (layers + 1))()  # one without a pattern is the end
     for i, entry in enumerate(array[:layers]):
         entry.pattern, entry.buffer_type = f"^blk\\.{i}{EXPERTS}".encode(), host()

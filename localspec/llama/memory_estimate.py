@@ -83,12 +83,12 @@ def dry_run(
     if remote is not None:
         devices = remote.array
         params.devices = ctypes.cast(devices, ctypes.c_void_p)
-    library.errors_since(0)
+    library.forget_errors()
     waits = contextlib.nullcontext() if remote is None else remote.watch.waiting()
     with library.listening() as lines, waits:
         model = load(path, params)
         if not model:
-            raise load_error(path, library.errors_since())
+            raise load_error(path, library.errors())
         try:
             wanted = c_api.llama_context_default_params()
             wanted.n_ctx, wanted.n_batch, wanted.n_ubatch = n_ctx, n_batch, n_batch
@@ -102,7 +102,7 @@ def dry_run(
                 wanted.n_outputs_max = OUTPUTS
             context = c_api.llama_init_from_model(model, wanted)
             if not context:
-                reason = (library.errors_since() or ["no reason given"])[0]
+                reason = (library.errors() or ["no reason given"])[0]
                 raise OutOfMemoryError(f"no context of {n_ctx} tokens for {path.name}: {reason}")
             c_api.llama_free(context)
         finally:

@@ -103,7 +103,7 @@ class Model(Vocabulary):
         progress = LoadProgress(on_progress, cancelled, self.remote)
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
-        library.errors_since(0)
+        library.forget_errors()
         with library.listening(alone=False) as lines, self.waiting(), own.loading(own=own_kernels):
             self._ptr: Any = load(path, params)
         self.buffers = weight_buffers(lines)
@@ -115,7 +115,7 @@ class Model(Vocabulary):
         if not self._ptr:
             if progress.stopped:
                 raise Interrupted("loading was cancelled")
-            raise load_error(path, library.errors_since())
+            raise load_error(path, library.errors())
         super().__init__(c_api.llama_model_get_vocab(self._ptr))
         self.adapters = adapters or Adapters()
         self.vectors = vectors or ControlVectors()
@@ -162,7 +162,7 @@ class Model(Vocabulary):
             self._ptr = None
 
     def answering(self) -> contextlib.AbstractContextManager[object]:
-        """The same for a call that returns when all rows are answered."""
+        """The context of a call that returns when the workers have answered all rows."""
         return _NOT_WAITING if self.remote is None else self.remote.watch.answering()
 
     def waiting(self, rows: int = 0) -> contextlib.AbstractContextManager[object]:

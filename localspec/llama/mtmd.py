@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable
 from ctypes import c_bool, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint32, c_void_p
 from pathlib import Path
@@ -13,8 +12,8 @@ from localspec.core.errors import LocalspecError
 from localspec.core.files import native
 from localspec.llama import library
 
-TEXT, IMAGE, AUDIO = 0, 1, 2
-"""Types of chunks."""
+TEXT, IMAGE = 0, 1
+"""Types of chunks; those of sounds are 2."""
 
 
 class ContextParams(ctypes.Structure):
@@ -112,9 +111,3 @@ class Mtmd:
     def __call__(self, name: str, *arguments: Any) -> Any:
         """Call ``mtmd_NAME``."""
         return self._functions[f"mtmd_{name}"](*arguments)
-
-
-@functools.cache
-def opened(path: Path) -> Mtmd:
-    """The library, once for the process."""
-    return Mtmd(path)

@@ -12,7 +12,7 @@ import platform
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,8 +26,8 @@ NAME = "libmtmd.so"
 SOURCE_VARIABLE = "LOCALSPEC_LLAMA_SOURCE"
 """Variable with a folder or archive of llama-cpp-python's source."""
 _FOLDER = "libmtmd"
-_LIST = Path(__file__).with_name("libmtmd.sha256")
-"""SHA-256 of each file that it is made of, by its path in llama.cpp, as ``sha256sum`` writes it."""
+FILES = llama_source.listed(Path(__file__).with_name("libmtmd.sha256"))
+"""SHA-256 of each file that it is made of, by its path in llama.cpp."""
 _PATIENCE_S = 1800.0
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden")
 """What computes is in ggml; here a picture is resized, and minutes of compiling are saved."""
@@ -36,12 +36,6 @@ _INCLUDED = ("include", "ggml/include", "tools/mtmd")
 
 OnUnit = Callable[[float], None]
 """Is told the part of the source that is compiled, from 0 to 1; raises to stop."""
-
-
-def files() -> Mapping[str, str]:
-    """SHA-256 of each file by its path in llama.cpp."""
-    lines = _LIST.read_text(encoding="ascii").splitlines()
-    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
 
 
 def available() -> bool:
@@ -62,7 +56,7 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
         given = os.environ.get(SOURCE_VARIABLE)
         wanted = Wanted(
             "the library for pictures",
-            files(),
+            FILES,
             f"name a folder or archive with it in {SOURCE_VARIABLE}",
         )
         source = llama_source.find(wanted, Path(given) if given else None, offline=offline)
@@ -79,7 +73,7 @@ def obtain(*, offline: bool = False, on_unit: OnUnit = lambda _: None) -> Path:
 
 def place() -> Path:
     """Its folder: named by all that it is made of."""
-    facts = [VERSION, sorted(files().items()), _FLAGS, _DEFINES]
+    facts = [VERSION, sorted(FILES.items()), _FLAGS, _DEFINES]
     facts += [platform.system(), platform.machine(), *platform.libc_ver(), *cxx.linked_names()]
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     return paths.cache_dir() / _FOLDER / f"{VERSION}-{digest}"
@@ -140,7 +134,7 @@ class _Build:
                 line = [*_FLAGS, *_DEFINES, *include, "-c", str(unit)]
                 self._run([*line, "-o", str(object_file)])
 
-        pool = ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) if _COUNTS else 1))
+        pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if _COUNTS else 1)
         try:
             jobs = [pool.submit(compile_unit, *both) for both in zip(units, objects, strict=True)]
             for done, job in enumerate(jobs, 1):

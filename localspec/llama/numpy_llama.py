@@ -1,23 +1,20 @@
-"""The llama architecture, for files that measure or prove: tensors, and a forward pass in numpy.
+"""A forward pass of the llama architecture in numpy.
 
-The pass is what llama.cpp's logits are compared with. It shares no code with llama.cpp, so a defect
+It is what llama.cpp's logits are compared with. It shares no code with llama.cpp, so a defect
 of a compiler or of a kernel shows in one of the two only. It is slow for anything but small models.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from localspec.core.values import Tokens
-from localspec.kernels.formats import FORMATS
-from localspec.llama.heads.tensors import Matrix, Weight, mapped
+from localspec.llama.heads.tensors import Matrix, mapped
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.model_file import ModelFile
 
-_BY_TYPE = {form.ggml_type: form for form in FORMATS.values()}
 _BASE = 10000.0
 """Base of rotary positions where the file names none."""
 
@@ -32,7 +29,7 @@ def logits(path: Path, tokens: Tokens) -> Matrix:
     file = ModelFile(path)
     header = file.header
     weights = {
-        name: numbers(weight)
+        name: weight.numbers()
         for name, weight in mapped(file, {tensor.name for tensor in header.tensors}).items()
     }
     epsilon = header.metadata["llama.attention.layer_norm_rms_epsilon"]
@@ -89,67 +86,3 @@ def _rotated(x: Matrix, base: float) -> Matrix:
     turned[..., 0::2] = even * cos - odd * sin
     turned[..., 1::2] = even * sin + odd * cos
     return turned
-
-
-def numbers(weight: Weight) -> Matrix:
-    """(outputs, inputs) or (outputs,) float32.
-
-    Raises:
-        UnsupportedModelError: a type that is not read here.
-    """
-    form = _BY_TYPE.get(weight.ggml_type)
-    if form is None:
-        return weight.numbers()
-    found = form.numbers(weight.data.reshape(-1).view(np.uint8))
-    return found.astype(np.float32).reshape(weight.shape[::-1])
-
-
-@dataclass(frozen=True, slots=True)
-class LlamaShape:
-    """Sizes of a model of the llama architecture."""
-
-    width: int
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    vocabulary: int
-
-    def metadata(self) -> dict[str, str | int | float]:
-        """GGUF metadata."""
-        return {
-            "general.architecture": "llama",
-            "llama.context_length": 512,
-            "llama.embedding_length": self.width,
-            "llama.block_count": self.layers,
-            "llama.feed_forward_length": self.hidden,
-            "llama.attention.head_count": self.heads,
-            "llama.attention.head_count_kv": self.kv_heads,
-            "llama.attention.layer_norm_rms_epsilon": 1e-5,
-            "llama.rope.dimension_count": self.width // self.heads,
-            "llama.vocab_size": self.vocabulary,
-            "tokenizer.ggml.model": "no_vocab",
-        }
-
-    def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Shapes by name without ``.weight``: (inputs, outputs) of matrices, (width,) of norms."""
-        width, hidden = self.width, self.hidden
-        kv_width = width * self.kv_heads // self.heads
-        shapes: dict[str, tuple[int, ...]] = {
-            "token_embd": (width, self.vocabulary),
-            "output_norm": (width,),
-            "output": (width, self.vocabulary),
-        }
-        for i in range(self.layers):
-            shapes |= {
-                f"blk.{i}.attn_norm": (width,),
-                f"blk.{i}.attn_q": (width, width),
-                f"blk.{i}.attn_k": (width, kv_width),
-                f"blk.{i}.attn_v": (width, kv_width),
-                f"blk.{i}.attn_output": (width, width),
-                f"blk.{i}.ffn_norm": (width,),
-                f"blk.{i}.ffn_gate": (width, hidden),
-                f"blk.{i}.ffn_up": (width, hidden),
-                f"blk.{i}.ffn_down": (hidden, width),
-            }
-        return shapes

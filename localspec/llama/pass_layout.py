@@ -85,7 +85,7 @@ def _beside(ids: Sequence[int], idle: Sequence[int]) -> list[int]:
 def seconds(rows: Mapping[int, int], times: PassTimes) -> float:
     """Seconds of a pass of this shape, in all its parts."""
     spent = 0.0
-    for run in _runs(sorted(rows)):
+    for run in runs(sorted(rows)):
         least = min(rows[i] for i in run)
         spent += times.verify(least * len(run))
         left = {i: rows[i] - least for i in run if rows[i] > least}
@@ -93,7 +93,7 @@ def seconds(rows: Mapping[int, int], times: PassTimes) -> float:
     return spent
 
 
-def _runs(ids: Sequence[int]) -> list[list[int]]:
+def runs(ids: Sequence[int]) -> list[list[int]]:
     """Runs of consecutive ids."""
     runs: list[list[int]] = []
     for i in ids:

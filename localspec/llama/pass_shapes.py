@@ -60,8 +60,7 @@ def pads_alone(context: Context, *, hidden: bool) -> bool:
     What slides out of a window does not come back when rows are removed, and a recurrent state is
     not taken back twice. Contexts that pad every pass choose the number of rows themselves.
     """
-    cuts = not context.window and context.rollback is None
-    return cuts and not hidden and context.least_rows == 1
+    return context.cuts_anywhere and not hidden and context.least_rows == 1
 
 
 class PassShapes:
@@ -76,7 +75,7 @@ class PassShapes:
         self._times: PassTimes = times or self._observed or EveryPassEqual()
         self._pads_alone = pads_alone(context, hidden=hidden)
         # Rows of idle sequences are removed like padding.
-        self._fills = not context.window and context.rollback is None and not hidden
+        self._fills = context.cuts_anywhere and not hidden
 
     def of(self, work: Sequence[Work], unread: int = 0, *, whole: bool = True) -> dict[int, int]:
         """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
@@ -100,8 +99,7 @@ class PassShapes:
         """Whether sequences can change streams: their states are all that there is of them, and
         are not on another machine.
         """
-        context = self._context
-        return self._fills and context.least_rows == 1 and context.model.remote is None
+        return self._pads_alone and self._context.model.remote is None
 
     def seconds(self, rows: Mapping[int, int]) -> float:
         """Seconds of a pass with at least ``rows`` of each stream, in the best shape."""

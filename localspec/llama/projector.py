@@ -97,7 +97,7 @@ class Piece:
         return self._embeddings is not None
 
     def take(self, embeddings: Embeddings) -> None:
-        """It is encoded: the pixels are not needed any more."""
+        """Keep the encoded rows; the pixels are not needed any more."""
         self._embeddings, self.source = embeddings, None
 
     @property

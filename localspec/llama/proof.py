@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import resource
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,18 +33,17 @@ from localspec.llama import numpy_llama, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import backend
 from localspec.llama.model import Model
-from localspec.llama.numpy_llama import LlamaShape
+from localspec.models.gguf.llama_shape import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
 
 VOCABULARY = 512
-_SHAPE = LlamaShape(width=256, hidden=512, layers=2, heads=4, kv_heads=2, vocabulary=VOCABULARY)
-_F32 = 0
+_SHAPE = LlamaShape(
+    width=256, layers=2, feed_forward=512, heads=4, kv_heads=2, head_size=64, vocabulary=VOCABULARY
+)
 TYPES = ("Q4_0", "Q8_0", "Q4_K", "F16")
 """Formats whose models prove llama.cpp."""
 OWN_TYPES = tuple(FORMATS)
 """Formats whose models prove our own kernels."""
-
-Random = np.random.Generator
 
 
 def write_model(path: Path, kind: str) -> None:
@@ -54,30 +55,16 @@ def write_model(path: Path, kind: str) -> None:
         OSError: the file cannot be written.
     """
     rng = np.random.default_rng(FORMATS[kind].ggml_type)
-    tensors = [
-        _vector(name, rng) if len(shape) == 1 else _matrix(name, shape, kind, rng)
-        for name, shape in _SHAPE.tensors().items()
-    ]
+    tensors = []
+    for name, shape in _SHAPE.tensors().items():
+        form = FORMATS["F32" if len(shape) == 1 else kind]
+        if len(shape) == 1:
+            data = rng.uniform(0.75, 1.25, _SHAPE.width).astype(np.float32).tobytes()
+        else:  # around zero with a deviation of about 1 / sqrt(inputs)
+            data = form.random(math.prod(shape), 1 / np.sqrt(shape[0]), rng).tobytes()
+        tensors.append(Tensor(f"{name}.weight", shape, form.ggml_type, partial(iter, [data])))
     with path.open("wb") as file:
         write_gguf(file, _SHAPE.metadata(), tensors)
-
-
-def _vector(name: str, rng: Random) -> Tensor:
-    values = rng.uniform(0.75, 1.25, _SHAPE.width).astype(np.float32)
-    return _tensor(name, (_SHAPE.width,), _F32, values.tobytes())
-
-
-def _matrix(name: str, shape: tuple[int, ...], kind: str, rng: Random) -> Tensor:
-    """Weights around zero with a deviation of about 1 / sqrt(inputs)."""
-    inputs, outputs = shape
-    size = 1 / np.sqrt(inputs)
-    form = FORMATS[kind]
-    data = form.random(outputs * inputs, size, rng)
-    return _tensor(name, shape, form.ggml_type, data.tobytes())
-
-
-def _tensor(name: str, shape: tuple[int, ...], ggml_type: int, data: bytes) -> Tensor:
-    return Tensor(f"{name}.weight", shape, ggml_type, lambda: iter([data]))
 
 
 PASSES = (1, 2, 3, 4, 5, 8, 16, 33, 64, 200)

@@ -18,7 +18,7 @@ from localspec.core.errors import WorkerError
 from localspec.core.processes.activity import doing
 from localspec.llama import library
 from localspec.llama.devices import accelerators
-from localspec.llama.library import libggml
+from localspec.llama.library import ggml_function
 from localspec.llama.rpc.handshake import Worker
 from localspec.llama.rpc.plugin import trusted
 from localspec.llama.rpc.watch import Watch
@@ -50,7 +50,7 @@ class RemoteDevices:
 
     def close(self) -> None:
         """Let the workers go, after all models on them. May be called twice."""
-        free = _function("ggml_backend_free", None, _P)
+        free = ggml_function("ggml_backend_free", None, _P)
         with self.watch.waiting():
             while self.held:
                 free(self.held.pop())
@@ -73,9 +73,9 @@ def connect(plugin: Path, workers: Sequence[Worker], limit: float | None = None)
     """
     watch = Watch(tuple(worker.endpoint for worker in workers), limit)
     add = _procedure(plugin, b"ggml_backend_rpc_add_server", _P, ctypes.c_char_p)
-    count = _function("ggml_backend_reg_dev_count", _SIZE, _P)
-    get = _function("ggml_backend_reg_dev_get", _P, _P, _SIZE)
-    hold = _function("ggml_backend_dev_init", _P, _P, ctypes.c_char_p)
+    count = ggml_function("ggml_backend_reg_dev_count", _SIZE, _P)
+    get = ggml_function("ggml_backend_reg_dev_get", _P, _P, _SIZE)
+    hold = ggml_function("ggml_backend_dev_init", _P, _P, ctypes.c_char_p)
     handles, held = list[int](), list[int]()
     for worker in workers:
         doing(f"connecting to the worker {worker.endpoint}")
@@ -88,7 +88,7 @@ def connect(plugin: Path, workers: Sequence[Worker], limit: float | None = None)
             held.append(hold(handles[-1], None))
     watch.connected()
     _told.append(_MESSAGE(watch.aborting))
-    _function("ggml_set_abort_callback", _P, _P)(ctypes.cast(_told[-1], _P))
+    ggml_function("ggml_set_abort_callback", _P, _P)(ctypes.cast(_told[-1], _P))
     return RemoteDevices(tuple(workers), tuple(handles), watch, held)
 
 
@@ -129,11 +129,11 @@ def _load(plugin: Path) -> Any:
         WorkerError: llama.cpp does not take it, or it is not to be trusted.
     """
     library.start()
-    library.errors_since(0)
-    load = _function("ggml_backend_load", _P, ctypes.c_char_p)
+    library.forget_errors()
+    load = ggml_function("ggml_backend_load", _P, ctypes.c_char_p)
     registry = load(os.fsencode(trusted(plugin)))
     if not registry:
-        reason = (library.errors_since() or ["no reason given"])[0]
+        reason = (library.errors() or ["no reason given"])[0]
         raise WorkerError(
             f"llama.cpp does not load the RPC plugin ({reason}); delete {plugin.parent} and start "
             "again"
@@ -142,35 +142,29 @@ def _load(plugin: Path) -> Any:
 
 
 def _procedure(plugin: Path, name: bytes, result: Any, *arguments: Any) -> Any:
-    find = _function("ggml_backend_reg_get_proc_address", _P, _P, ctypes.c_char_p)
+    find = ggml_function("ggml_backend_reg_get_proc_address", _P, _P, ctypes.c_char_p)
     address = find(_load(plugin), name)
     if not address:
         raise WorkerError(f"the RPC plugin in {plugin.parent} lacks {name.decode()}")
     return ctypes.CFUNCTYPE(result, *arguments)(address)
 
 
-def _function(name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(libggml, name)
-    function.restype, function.argtypes = result, list(arguments)
-    return function
-
-
 def _all_handles() -> list[int]:
-    count = _function("ggml_backend_dev_count", _SIZE)
-    get = _function("ggml_backend_dev_get", _P, _SIZE)
+    count = ggml_function("ggml_backend_dev_count", _SIZE)
+    get = ggml_function("ggml_backend_dev_get", _P, _SIZE)
     return [get(i) for i in range(count())]
 
 
 def _local_handles() -> list[int]:
     """llama.cpp's handles of the devices in `localspec.llama.devices.accelerators`."""
-    name = _function("ggml_backend_dev_name", ctypes.c_char_p, _P)
+    name = ggml_function("ggml_backend_dev_name", ctypes.c_char_p, _P)
     wanted = {device.name for device in accelerators()}
     return [h for h in _all_handles() if (name(h) or b"?").decode("utf-8", "replace") in wanted]
 
 
 def _processor(reports: Any) -> int:
     """The processor as a device, which clients are told the memory of that ``reports`` gives."""
-    kind = _function("ggml_backend_dev_type", ctypes.c_int, _P)
+    kind = ggml_function("ggml_backend_dev_type", ctypes.c_int, _P)
     handle = next(h for h in _all_handles() if kind(h) == _CPU)
     ctypes.cast(handle, ctypes.POINTER(_DeviceInterface)).contents.get_memory = reports
     return handle

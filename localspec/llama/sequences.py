@@ -53,6 +53,11 @@ class Sequences:
         self.rollback = rollback
         """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
 
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence, and a restored state, can be truncated to every length."""
+        return not self.window and self.rollback is None
+
     def stream(self, seq: int) -> int:
         """The number that llama.cpp has for the sequence: passes over neighbours are computed in
         one part. See `localspec.llama.stream_order`.
@@ -102,7 +107,9 @@ class Sequences:
         return self.place(0, length)
 
     def appended(self, seq: int) -> int:
-        """The same by localspec's record, which `audit` compares; after a tree, an upper bound."""
+        """Tokens of the sequence by localspec's record, which `audit` compares with `length`; an
+        upper bound after a tree.
+        """
         return self._lengths[seq]
 
     def truncate(self, seq: int, length: int) -> None:

@@ -9,6 +9,7 @@ argument for renting before buying; Karlin et al. 1988, "Competitive snoopy cach
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -64,7 +65,7 @@ class StreamOrder:
         gaps = [seq for seq in range(self._context.sequences) if first < stream(seq) < last]
         idle = [seq for seq in gaps if seq not in rows and seq not in self._context.unfinished]
         costs = {(a, b): self._cost(a) + self._cost(b) for a in ends for b in idle}
-        if self._lost < max(_LEAST, min(costs.values())):
+        if self._lost < max(_LEAST, min(costs.values(), default=math.inf)):
             return
         most, self._lost = min(self._lost, _MOST_BYTES / self._speed), 0.0
         options = [

@@ -18,7 +18,6 @@ The list is measured on x86; whether it suffices on this machine is found by
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from localspec.core.values import Logits, Tokens
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 from localspec.llama.limits import LEAST_ROWS
+from localspec.llama.pass_layout import runs
 
 _FILLER = 0
 """Token of rows of padding."""
@@ -125,9 +125,8 @@ class StrictContext(Context):
         """
         found: set[int] = set()
         outputs = {seq: n for seq, _, n in work}
-        numbered = enumerate(sorted(outputs))
-        for _, part in itertools.groupby(numbered, key=lambda item: item[1] - item[0]):
-            wanted = [seq for _, seq in part if outputs[seq]]
+        for part in runs(sorted(outputs)):
+            wanted = [seq for seq in part if outputs[seq]]
             if sum(outputs[seq] for seq in wanted) < self.least_rows:
                 found.update(wanted)
         return found

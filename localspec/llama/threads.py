@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator
 from localspec.core.events import Notice
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
-from localspec.llama.timing import _MUST_GAIN, _SMALL, pass_seconds
+from localspec.llama.timing import token_seconds
+
+_SMALL = 300_000_000
+"""Bytes of weights that one core reads in a few hundredths of a second."""
+_MUST_GAIN = 1.25
+"""More threads must be this much faster."""
 
 
 def choose_threads(context: Context, seconds: Callable[[], float] | None = None) -> int:
@@ -24,7 +29,7 @@ def choose_threads(context: Context, seconds: Callable[[], float] | None = None)
     best, best_s = 0, float("inf")
     for n in sorted(candidates):
         context.set_threads(n)
-        took = pass_seconds(context, 1) if seconds is None else seconds()
+        took = token_seconds(context) if seconds is None else seconds()
         if took * _MUST_GAIN < best_s:
             best, best_s = n, took
     context.set_threads(best)

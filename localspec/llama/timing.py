@@ -14,13 +14,14 @@ import numpy as np
 
 from localspec.core.processes.activity import doing
 from localspec.llama.context import Context
-from localspec.llama.heads.dflash import Blocks, block_seconds
+from localspec.llama.heads.dflash import Blocks
 from localspec.llama.heads.medusa import Medusa
 from localspec.llama.passes import Passes, ordinary_tokens
 
 _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14, 63, 48)
 """In the order of what is most worth knowing when time runs out."""
 _LONG_WIDTHS = (1, 4, 8)
+_GLANCE_S = 0.6
 _TURNS = 4
 _FIRST_TURN = 0.6
 """Share of the budget for first visits; the rest repeats widths that were visited."""
@@ -29,21 +30,18 @@ _SETTLED = 1.3
 _PATIENCE = 2.0
 """Budgets that a sweep takes at most on a machine that does not settle."""
 _DRAFT_S = 0.2
-"""Most seconds for measuring a drafter's passes."""
+"""Most seconds for measuring passes over one token."""
+_TRIES = 5
 _READ_TOKENS = 16
 """Tokens of the pass that shows what a drafter needs to read one of many."""
 _READ_ONCE_S = 0.1
-"""Such a pass is made once where it takes longer."""
-_SMALL = 300_000_000
-"""Bytes of weights that one core reads in a few hundredths of a second."""
+"""Seconds of that pass from which on it is made only once."""
 _SHORT = 32
 """Tokens of context before most passes that are measured."""
 LONG = 2048
 """Tokens of the context after which some widths are measured again."""
 _FASTER_READ = 8.0
 """A token of a prompt costs at least this share of a token in the widest pass of a draft."""
-_MUST_GAIN = 1.25
-"""More threads must be this much faster."""
 
 
 def sweep(
@@ -57,9 +55,9 @@ def sweep(
     return _measured(context, _WIDTHS, budget_s, on_pass)
 
 
-def glance(context: Context, budget_s: float = 0.6) -> dict[int, float]:
+def glance(context: Context) -> dict[int, float]:
     """Two or three widths, to see whether the machine is what it was."""
-    return _measured(context, _WIDTHS[:3], budget_s)
+    return _measured(context, _WIDTHS[:3], _GLANCE_S)
 
 
 def sweep_long(
@@ -188,11 +186,11 @@ def least_seconds(
     return _bounded(least)
 
 
-def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float = 0.2) -> float:
-    """Median seconds of some passes over ``width`` tokens; ends early where they take long."""
+def token_seconds(context: Context, tries: int = _TRIES) -> float:
+    """Median seconds of some passes over one token; ends early where they take long."""
     passes, seconds = Passes(context), list[float]()
-    while len(seconds) < tries and (not seconds or sum(seconds) < budget_s):
-        seconds.append(passes.seconds(width))
+    while len(seconds) < tries and (not seconds or sum(seconds) < _DRAFT_S):
+        seconds.append(passes.seconds(1))
     return statistics.median(seconds)
 
 
@@ -264,29 +262,15 @@ class TimedContext:
 
 
 @dataclass(frozen=True, slots=True)
-class TimedBlocks:
+class TimedBlocks(TimedContext):
     """A DFlash head, which guesses a block of tokens in one pass."""
 
-    head: Blocks
-
-    @property
-    def path(self) -> Path:
-        """See `Timed`."""
-        return self.head.model.path
-
-    @property
-    def layers(self) -> int:
-        """See `Timed`."""
-        return self.head.model.gpu_layers
-
-    @property
-    def threads(self) -> int:
-        """See `Timed`."""
-        return self.head.threads
+    context: Blocks
 
     def seconds(self) -> float:
         """See `Timed`."""
-        return block_seconds(self.head)
+        head, position = self.context, self.context.length(0)
+        return _median_seconds(lambda: head.fill(0, position, 1)) / head.depth
 
     def read_seconds(self) -> float | None:
         """See `Timed`."""
@@ -304,15 +288,21 @@ class TimedMedusa:
     layers: int
     threads: int
 
-    def seconds(self, tries: int = 5) -> float:
-        """Median seconds of all heads in one computation, for each of the tokens they guess."""
-        states, seconds = np.zeros((1, self.width), np.float32), []
-        for _ in range(1 + tries):
-            began = time.perf_counter()
-            self.heads.guess(states, self.heads.count)
-            seconds.append(time.perf_counter() - began)
-        return statistics.median(seconds[1:]) / self.heads.count
+    def seconds(self) -> float:
+        """See `Timed`."""
+        states, heads = np.zeros((1, self.width), np.float32), self.heads
+        return _median_seconds(lambda: heads.guess(states, heads.count)) / heads.count
 
     def read_seconds(self) -> float | None:
         """See `Timed`: they read nothing."""
         return None
+
+
+def _median_seconds(compute: Callable[[], object]) -> float:
+    """Median seconds of some calls, without the first one."""
+    seconds = []
+    for _ in range(1 + _TRIES):
+        began = time.perf_counter()
+        compute()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterable
 from typing import Any
 
 from localspec.llama import library
@@ -19,6 +18,7 @@ class Vocabulary:
     def __init__(self, vocab: Any) -> None:
         """``vocab`` is the llama_vocab pointer; null for a part of a model, such as a head."""
         self._vocab = vocab
+        self._pieces: dict[int, bytes] = {}
 
     @functools.cached_property
     def n_vocab(self) -> int:
@@ -44,10 +44,22 @@ class Vocabulary:
         return bool(c_api.llama_vocab_get_add_bos(self._vocab))
 
     def grammar_vocabulary(self) -> Any:
-        """An ``llguidance.LLTokenizer`` of the vocabulary; the model must outlive it."""
-        from localspec.llama.vocabulary import grammar_vocabulary
+        """An ``llguidance.LLTokenizer`` with all end tokens. It goes on reading the vocabulary: the
+        model must outlive it.
 
-        return grammar_vocabulary(self._vocab, self.end_ids)
+        For 152 000 tokens it takes 1.4 s, during which no other thread of Python runs.
+        """
+        from llguidance import LLTokenizer
+
+        # llguidance's own function for this calls what llama-cpp-python has deprecated.
+        make: Any = LLTokenizer.from_llamacpp  # type: ignore[attr-defined]
+        tokenize = ctypes.cast(c_api._lib.llama_tokenize, ctypes.c_void_p).value  # noqa: SLF001
+        return make(
+            tokens=_tokens(self._vocab, self.n_vocab),
+            vocab_ptr=self._vocab,
+            tokenize_fptr=tokenize,
+            eos_token=sorted(self.end_ids),
+        )
 
     @functools.cached_property
     def end_ids(self) -> frozenset[int]:
@@ -93,10 +105,6 @@ class Vocabulary:
             self._pieces[token] = known
         return known
 
-    @functools.cached_property
-    def _pieces(self) -> dict[int, bytes]:
-        return {}
-
     def marker(self, token: int) -> str:
         """A control token as text, for templates; "" for -1."""
         return self.token_text(token).decode("utf-8", "replace") if token >= 0 else ""
@@ -106,26 +114,6 @@ _LONGEST = 4096
 """Most bytes of a token that are asked for at first."""
 _CONTROL = b"\xff"
 """Stands before the names of tokens that no text is made of: such bytes never occur in text."""
-
-
-def grammar_vocabulary(vocabulary: Any, end_ids: Iterable[int]) -> Any:
-    """An ``llguidance.LLTokenizer`` of a vocabulary of llama.cpp, with all its end tokens.
-
-    It goes on reading ``vocabulary``, which must outlive it. For 152 000 tokens it takes 1.4 s,
-    during which no other thread of Python runs.
-    """
-    from llguidance import LLTokenizer
-
-    # llguidance's own function for this calls what llama-cpp-python has deprecated.
-    make: Any = LLTokenizer.from_llamacpp  # type: ignore[attr-defined]
-    n = c_api.llama_vocab_n_tokens(vocabulary)
-    tokenize = ctypes.cast(c_api._lib.llama_tokenize, ctypes.c_void_p).value  # noqa: SLF001
-    return make(
-        tokens=_tokens(vocabulary, n),
-        vocab_ptr=vocabulary,
-        tokenize_fptr=tokenize,
-        eos_token=sorted(end_ids),
-    )
 
 
 def _tokens(vocabulary: Any, n: int) -> list[bytes]:

@@ -31,7 +31,7 @@ from localspec.llama.adapters import facts_of
 from localspec.llama.context import Context
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
-from localspec.llama.timing import compare, pass_seconds
+from localspec.llama.timing import compare, token_seconds
 from localspec.loading.resources import Parts, unheard
 from localspec.models.gguf.shards import fingerprint
 
@@ -127,7 +127,7 @@ class Trials:
         why = self._why_not(context)
         if why is not None:
             return _uncompared(why), extra
-        if pass_seconds(context, 1, tries=2) > _LONGEST_PASS_S:
+        if token_seconds(context, tries=2) > _LONGEST_PASS_S:
             return self._again("its passes take too long"), extra
         try:
             plain = self._loaded_plain(next_layers, began)

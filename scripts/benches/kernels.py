@@ -29,7 +29,6 @@ import numpy as np
 from benches.shared.taking_turns import Side, answer_all, sides
 from localspec.core.errors import LocalspecError
 from localspec.kernels import build
-from localspec.kernels.formats import FORMATS
 from localspec.llama import weight_speed
 from localspec.llama.context import Context
 from localspec.llama.kernel_speed import KINDS
@@ -172,9 +171,8 @@ def compare_bits(file: Path, how: Setting) -> bool:
 def zero_models(folder: Path, formats: Sequence[str]) -> Iterator[Path]:
     """Models of zeros, one at a time; the time of a pass does not depend on values."""
     for kind in formats:
-        ggml_type = FORMATS[kind].ggml_type
         path = folder / f"{kind}.gguf"
-        weight_speed.write_model(path, ggml_type)
+        weight_speed.write_model(path, kind)
         yield path
         path.unlink()
 

@@ -23,7 +23,7 @@ def test_builds_that_name_their_libraries_otherwise_share_nothing(
         monkeypatch.setattr(cxx, "library_folder", lambda: folder)
         build.key.cache_clear()
         assert cxx.linked_names() == list(names)
-        return {build.key(), plugin._key(), str(mtmd_library.place())}
+        return {build.key(), str(plugin._place()), str(mtmd_library.place())}
 
     try:
         plain = places("libggml-base.so")

@@ -230,7 +230,7 @@ def test_a_link_on_the_way_is_followed_before_the_folders_are_checked(tmp_path: 
 @pytest.fixture
 def planted() -> Path:
     """A plugin that was put into the cache while its folder was open to everybody."""
-    folder = paths.cache_dir() / "rpc-plugin" / plugin._key()
+    folder = plugin._place().parent
     path = stored(paths.make(folder)).rename(folder / "libggml-rpc.so")
     (folder / "lib.so.sha256").rename(folder / "libggml-rpc.so.sha256")
     (folder / "ggml-rpc.h").write_text(

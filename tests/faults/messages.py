@@ -66,7 +66,7 @@ def protocol_lines(chance: Chance, _: Path) -> str | None:
         if hasattr(event, "exception") and not isinstance(event.exception(), LocalspecError):
             raise AssertionError("an error that is none of ours")
 
-    planned = {"said": "Planned", "n_bytes": 1, "missing": 1, "licence": "a", "notices": ["a"]}
+    planned = {"event": "PullPlanned", "n_bytes": 1, "missing": 1, "licence": "a", "notices": ["a"]}
     told = mutations.in_json(json.dumps(planned | {"suggestion": None}).encode(), chance)
     return (
         outcome(lambda: protocol.decode_command(line), protocol.BadCommandError)

@@ -108,12 +108,12 @@ def _missing(path: Path) -> tuple[str, tuple[int, ...]] | None:
     library.start()
     params = c_api.llama_model_default_params()
     params.load_mtp = True
-    library.errors_since(0)
+    library.forget_errors()
     model = c_api.llama_model_load_from_file(os.fsencode(path), params)
     if model:
         c_api.llama_model_free(model)
         return None
-    said = "\n".join(library.errors_since())
+    said = "\n".join(library.errors())
     if absent := _ABSENT.search(said):
         return absent[1], (1,)
     wrong = _SHAPE.search(said)

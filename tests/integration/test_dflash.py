@@ -24,10 +24,11 @@ from localspec.core.values import Proposal
 from localspec.drafters.heads.dflash import BlockModel
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.llama.context import Context
-from localspec.llama.heads.dflash import Blocks, block_seconds
+from localspec.llama.heads.dflash import Blocks
 from localspec.llama.heads.hidden_states import Features, LayerInputs
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.llama.timing import TimedBlocks
 from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile
 
@@ -212,7 +213,7 @@ def test_at_the_end_of_the_context_blocks_are_shorter(stack: Callable[..., Stack
     made.read(tokens)
     assert made.head.fill(0, 253, 7).shape[0] == 2
     assert made.head.length(0) == 253
-    assert block_seconds(made.head) > 0
+    assert TimedBlocks(made.head).seconds() > 0
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from localspec.llama.context import Context
 from localspec.llama.heads import medusa
 from localspec.llama.heads.base import Eagle, Head
 from localspec.llama.heads.hidden_states import Features, FinalStates, LayerInputs, NextStates, Tap
-from localspec.llama.heads.medusa_weights import parts
 from localspec.llama.heads.mtp import MtpLayer
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -160,7 +159,7 @@ def test_the_medusa_heads_say_what_pytorch_says(
     context = Whole(target, **SIZES)
     opened += [target, context]
     states = np.stack([final_state(context, recorded.tokens[:n]) for n in recorded.starts])
-    made_of = parts(ModelFile(wide / "medusa.gguf"), ModelFile(wide / "target.gguf"))
+    made_of = medusa.weights_of(ModelFile(wide / "medusa.gguf"), ModelFile(wide / "target.gguf"))
     given = {} if how is medusa.Reckoned else {"on_gpu": False, "threads": 1}
     heads = how(made_of, **given)
     found = heads.guess(states, heads.count).swapaxes(0, 1).copy()

@@ -84,6 +84,18 @@ def test_no_room_is_said_before_anything_is_written(
         make(files.target, tmp_path / "d.gguf", bits=4, layers=None, cancelled=never)
 
 
+def test_all_shards_of_a_model_need_room(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2))
+    first.write_bytes(files.target.read_bytes())
+    second.write_bytes(files.target.read_bytes())
+    free = first.stat().st_size + 1
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=free))
+    with pytest.raises(LocalspecError, match="writing the draft may need"):
+        make(first, tmp_path / "d.gguf", bits=4, layers=None, cancelled=never)
+
+
 def test_stopped_or_failed_nothing_is_left(files: Files, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         make(files.target, tmp_path / "d.gguf", bits=4, layers=None, cancelled=lambda: True)

@@ -15,8 +15,7 @@ from localspec.core.values import Draft, Proposal, no_draft
 from localspec.llama.context import Context
 from localspec.llama.heads import ggml
 from localspec.llama.heads.hidden_states import Features, FinalStates
-from localspec.llama.heads.medusa import Computed, Reckoned, opened
-from localspec.llama.heads.medusa_weights import parts
+from localspec.llama.heads.medusa import Computed, Reckoned, opened, weights_of
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -45,7 +44,7 @@ def test_ggml_and_numpy_agree(
     own: tuple[int, ...],
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf", blocks=blocks, own=own, kind=kind)
-    made_of = parts(ModelFile(file), ModelFile(target_file))
+    made_of = weights_of(ModelFile(file), ModelFile(target_file))
     by_ggml, by_numpy = Computed(made_of, on_gpu=False, threads=1), Reckoned(made_of)
     assert by_ggml.count == by_numpy.count == 3
     states = np.random.default_rng(1).normal(0, 1, (4, WIDTH)).astype(np.float32)
@@ -113,7 +112,7 @@ def test_what_is_unread_beside_the_widest_draft_is_read_before_it(target_file: P
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
     assert features.span(0) == (4, 5)
-    target._unread[0] = [8, 9]
+    target._known[0].unread = [8, 9]
     draft = chain_of([10] * (OUTPUTS - 1))
     (scores,) = target.score([Work(0, 10, draft)])
     assert scores.logits.shape[0] == OUTPUTS

@@ -20,7 +20,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A source that is known, and nothing left by builds."""
     made = {name: f"// {name}\n".encode() for name in NAMES}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in made.items()}
-    monkeypatch.setattr(mtmd_library, "files", lambda: digests)
+    monkeypatch.setattr(mtmd_library, "FILES", digests)
     monkeypatch.setattr(llama_source, "left_by_builds", list)
     folder = tmp_path / "source"
     llama_source.Source(made).write(folder / "vendor/llama.cpp")
@@ -40,7 +40,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_list_has_the_parts_of_the_encoder() -> None:
-    files = mtmd_library.files()
+    files = mtmd_library.FILES
     assert {"tools/mtmd/mtmd.cpp", "tools/mtmd/clip.cpp", "include/llama.h"} <= files.keys()
     assert not any("helper" in name for name in files)  # which brings other libraries along
     assert all(len(digest) == 64 for digest in files.values())

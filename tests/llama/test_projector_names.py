@@ -30,7 +30,7 @@ def test_a_projector_below_a_folder_whose_name_is_not_utf_8_is_opened(
             return None
         return SimpleNamespace()
 
-    monkeypatch.setattr(encoder_child.mtmd, "opened", lambda _: call)
+    monkeypatch.setattr(encoder_child, "Mtmd", lambda _: call)
     monkeypatch.setattr(encoder_child, "_vocabulary", lambda _: None)
     monkeypatch.setattr(encoder_child, "c_api", SimpleNamespace(llama_model_n_embd_inp=lambda _: 8))
     given = SimpleNamespace(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import memory_files
 import numpy as np
 import pytest
 
-from localspec.core.errors import AuditError
+from localspec.core.errors import AuditError, DecodeError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.target import Work
-from localspec.core.values import no_draft
+from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Off
@@ -110,6 +111,19 @@ def test_replies_that_are_left_get_neighbouring_streams(model: Model, kind: str)
     made.close()
 
 
+def test_a_gap_where_a_picture_is_being_read_stays(model: Model) -> None:
+    """A stream with the first rows of a picture cannot be given away; none is exchanged."""
+    made = context(model, 3)
+    target = LlamaTarget(made, times=Weights(10.0))
+    requests = [begin(target, PROMPTS[seq], seq, 8) for seq in (0, 2)]
+    made.unfinished.add(1)
+    play(target, requests)
+    assert [made.stream(seq) for seq in range(3)] == [0, 1, 2]
+    for request in requests:
+        assert request.tokens == alone(model, PROMPTS[request.seq], 8)
+    made.close()
+
+
 def test_sequences_at_rest_keep_what_they_hold(model: Model) -> None:
     """The next turn of their conversations goes on from there."""
     made, target, requests = left_with_gaps(model, 10.0)
@@ -176,3 +190,32 @@ def test_the_least_of_the_last_times_counts_and_other_widths_are_in_proportion()
     for _ in range(8):
         times.learn(2, 4.0)
     assert times.verify(2) == 4.0
+
+
+@pytest.mark.parametrize("drafted", [0, 3, ROLLBACK])
+def test_a_round_whose_second_pass_fails_leaves_nothing_of_the_first(
+    model: Model, kind: str, drafted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Context(model, n_ctx=128, n_seq=2, n_batch=64, rollback=ROLLBACK, threads=1)
+    target = LlamaTarget(made)
+    for seq in range(2):
+        target.read(seq, PROMPTS[seq][:-1])
+    before, real, passes = [target.length(0), target.length(1)], Context.forward, []
+
+    def forward(self: Context, *arguments: Any, **named: Any) -> Any:
+        if passes:
+            raise DecodeError("the device is gone")
+        passes.append(arguments)
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(made, "n_batch", 1 + drafted)  # one pass for each
+    monkeypatch.setattr(Context, "forward", forward)
+    tokens = np.full(drafted, 5, np.int32)
+    draft = Draft(tokens, chain_parents(drafted), Proposal.DETERMINISTIC, None, "test")
+    with pytest.raises(DecodeError, match="the device is gone"):
+        target.score([Work(seq, PROMPTS[seq][-1], draft) for seq in range(2)])
+    monkeypatch.undo()
+    for seq in range(2):
+        target.audit(seq)
+        assert target.length(seq) in {before[seq], 0} if kind not in MOVES else {before[seq]}
+    made.close()

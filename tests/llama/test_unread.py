@@ -190,7 +190,7 @@ def test_the_audit_sees_a_cache_that_is_not_what_it_is_taken_for(stack: Stack) -
 
 def test_the_audit_sees_unread_tokens_without_bound(stack: Stack) -> None:
     leave_unread(stack, 12)
-    stack.target._unread[0] = [5] * stack.context.n_batch
+    stack.target._known[0].unread = [5] * stack.context.n_batch
     with pytest.raises(AuditError, match="read again"):
         stack.target.audit(0)
 

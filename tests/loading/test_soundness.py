@@ -23,7 +23,7 @@ from localspec.core.options import Options
 from localspec.core.processes.children import command
 from localspec.doctor import build as build_finding
 from localspec.doctor import diagnose
-from localspec.llama import numpy_llama, proof
+from localspec.llama import proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model
 from localspec.loading import resources, soundness
@@ -387,7 +387,7 @@ def test_weights_are_read_as_the_format_says(kind: str, tmp_path: Path) -> None:
         np.array(weight.data).reshape(weight.shape[1], -1),
         gguf.GGMLQuantizationType(weight.ggml_type),
     )
-    found = numpy_llama.numbers(weight)
+    found = weight.numbers()
     np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-6, atol=1e-9)
     assert abs(float(found.mean())) < 0.05 * float(found.std())
 

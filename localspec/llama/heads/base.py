@@ -6,7 +6,7 @@ the target's state of the token at i, and guess the token at i + 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from localspec.llama.heads.tree_sequences import TreeSequences
 from localspec.llama.library import c_api
 from localspec.llama.limits import OUTPUTS, decode_error
 from localspec.llama.model import Model
+
+Pairs = tuple[int, int, Tokens, Rows]
+"""Pairs of a sequence: its number, the position of the first, tokens, states."""
 
 
 class Head(Context):
@@ -132,55 +135,26 @@ class Head(Context):
         Raises:
             ContextFullError, Interrupted, DecodeError
         """
-        surplus = len(tokens) - self._outputs
-        if not outputs or surplus <= 0:
-            return self._append(seq, position, tokens, states, outputs)
-        self._append(seq, position, tokens[:surplus], states[:surplus], 0)
+        surplus = max(0, len(tokens) - self._outputs) if outputs else 0
+        if surplus:
+            self._append([(seq, position, tokens[:surplus], states[:surplus])], 0)
         try:
-            return self._append(
-                seq, position + surplus, tokens[surplus:], states[surplus:], outputs
+            logits, own = self._append(
+                [(seq, position + surplus, tokens[surplus:], states[surplus:])], outputs
             )
         except LocalspecError:
-            self.truncate(seq, position)
+            if surplus:
+                self.truncate(seq, position)
             raise
-
-    def _append(
-        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
-    ) -> tuple[Logits, Rows]:
-        n, batch = len(tokens), self._batch
-        if self._lengths[seq] == 0:
-            self._lengths[seq] = position
-        if self._lengths[seq] != position or n > batch.capacity:
-            raise DecodeError(f"{n} pairs at {position}, after {self._lengths[seq]}")
-        if position + n > self.capacity:
-            raise ContextFullError("the head's context is full")
-        # Many of the graphs compute the states of all rows. Where logits of only some are asked
-        # for, llama.cpp gives the states of the first rows instead of those.
-        flagged = outputs if self._all_states else n if outputs else 0
-        batch.place(0, seq, position, tokens, flagged)
-        batch.states[:n] = states
-        try:
-            self._decode(n, flagged)
-        except LocalspecError:
-            self._undo([seq])
-            if self.length(seq) == 0:  # it may begin elsewhere the next time
-                self._lengths[seq] = 0
-            raise
-        self._lengths[seq] += n
-        if not outputs:
-            return self._logits.views([0])[0], np.empty((0, self.width), np.float32)
-        (logits,) = self._logits.views([flagged])
-        own = self._own(n if self._all_states else flagged)
-        return logits[-outputs:], own[-outputs:]
+        return logits[len(logits) - outputs :], own[len(own) - outputs :]
 
     @property
     def together(self) -> int:
         """Pairs that `extend_together` takes; 0 where every sequence needs passes of its own."""
         return min(self.n_batch, self._outputs)
 
-    def extend_together(self, work: Sequence[tuple[int, int, Tokens, Rows]]) -> tuple[Logits, Rows]:
-        """Append pairs (sequence, position, tokens, states) of several sequences in one pass, in
-        the order of their ids.
+    def extend_together(self, work: Sequence[Pairs]) -> tuple[Logits, Rows]:
+        """Append pairs of several sequences in one pass, in the order of their ids.
 
         Returns (n, V) logits after the last pair of each, and (n, width) the head's own guess of
         the target's states there; both are overwritten by the next pass. If it raises, nothing was
@@ -189,33 +163,47 @@ class Head(Context):
         Raises:
             ContextFullError, Interrupted, DecodeError
         """
-        batch, ends = self._batch, [0]
+        logits, own = self._append(work, 1)
+        last = np.cumsum([len(tokens) for _, _, tokens, _ in work]) - 1
+        return (logits if self._all_states else logits[last]), own[last]
+
+    def _append(self, work: Sequence[Pairs], outputs: int) -> tuple[Logits, Rows]:
+        """Append pairs in one pass, of which the last ``outputs`` of each sequence are asked for.
+
+        Returns their logits, or those of all pairs, and the states of all; none without outputs.
+        Many of the graphs compute the states of all rows: where logits of only some are asked for,
+        llama.cpp gives the states of the first rows instead of those.
+        """
+        batch, n = self._batch, 0
         for seq, position, tokens, states in work:
+            end = n + len(tokens)
             if self._lengths[seq] == 0:
                 self._lengths[seq] = position
-            if self._lengths[seq] != position:
-                raise DecodeError(f"pairs at {position}, after {self._lengths[seq]}")
+            if self._lengths[seq] != position or end > batch.capacity:
+                raise DecodeError(f"{end} pairs at {position}, after {self._lengths[seq]}")
             if position + len(tokens) > self.capacity:
                 raise ContextFullError("the head's context is full")
-            at = ends[-1]
-            flagged = 1 if self._all_states else len(tokens)
-            batch.place(at, seq, position, tokens, flagged)
-            batch.states[at : at + len(tokens)] = states
-            ends.append(at + len(tokens))
-        n = ends[-1]
+            flagged = outputs if self._all_states or not outputs else len(tokens)
+            batch.place(n, seq, position, tokens, flagged)
+            batch.states[n:end] = states
+            n = end
+        rows = outputs * len(work) if self._all_states or not outputs else n
         try:
-            self._decode(n, len(work) if self._all_states else n)
+            self._decode(n, rows)
         except LocalspecError:
-            self._undo(seq for seq, *_ in work)
-            for seq, *_ in work:
-                if self.length(seq) == 0:
-                    self._lengths[seq] = 0
+            self._undo([seq for seq, *_ in work])
             raise
         for seq, _, tokens, _ in work:
             self._lengths[seq] += len(tokens)
-        last = [end - 1 for end in ends[1:]]
-        (logits,) = self._logits.views([len(work) if self._all_states else n])
-        return (logits if self._all_states else logits[last]), self._own(n)[last]
+        (logits,) = self._logits.views([rows])
+        return logits, self._own(n) if outputs else np.empty((0, self.width), np.float32)
+
+    def _undo(self, seqs: Iterable[int]) -> None:
+        """See `Context`; what is empty afterwards may begin elsewhere the next time."""
+        for seq in seqs:
+            super()._undo([seq])
+            if self.length(seq) == 0:
+                self._lengths[seq] = 0
 
     def _own(self, rows: int) -> Rows:
         """States that the last pass guessed."""

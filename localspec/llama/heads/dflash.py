@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from typing import Any
 
 import numpy as np
@@ -81,8 +79,6 @@ class Blocks(Head):
             error = decode_error(c_api.llama_decode(self.handle, batch.first(n)))
             if error is not None:
                 self._undo([seq])
-                if self.length(seq) == 0:
-                    self._lengths[seq] = 0
                 raise error
             self._lengths[seq] = start + n
 
@@ -112,13 +108,3 @@ class Blocks(Head):
         super().truncate(seq, length)
         if self.length(seq) == 0:
             self._lengths[seq] = 0
-
-
-def block_seconds(head: Blocks, tries: int = 5) -> float:
-    """Median seconds of a pass over a block, for each of the tokens that it guesses."""
-    position, seconds = head.length(0), []
-    for _ in range(1 + tries):
-        began = time.perf_counter()
-        head.fill(0, position, 1)
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[1:]) / head.depth

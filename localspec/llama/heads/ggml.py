@@ -68,17 +68,15 @@ def calls() -> Any | None:
     library.start()
     found = {}
     for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library.libggml, name, None)
-        if function is None:
+        if not hasattr(library.libggml, name):
             library.logger.warning("this build of ggml lacks %s", name)
             return None
-        function.restype, function.argtypes = result, arguments
-        found[name.removeprefix("ggml_")] = function
+        found[name.removeprefix("ggml_")] = library.ggml_function(name, result, *arguments)
     return SimpleNamespace(**found)
 
 
 def set_threads(device: Any, backend: Any, threads: int) -> None:
-    """Compute on ``n`` threads, where the device has such a setting."""
+    """Compute on so many threads, where the device has such a setting."""
     ggml = calls()
     assert ggml is not None  # there is a backend
     address = ggml.backend_reg_get_proc_address(
@@ -86,6 +84,3 @@ def set_threads(device: Any, backend: Any, threads: int) -> None:
     )
     if address:
         ctypes.CFUNCTYPE(None, _P, _INT)(address)(backend, threads)
-
-
-__all__ = ["CPU", "F32", "GPU", "INTEGRATED_GPU", "InitParams", "calls", "set_threads"]

@@ -9,7 +9,7 @@ head without an H of its own uses the target's, which all such heads share.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,12 +25,61 @@ from localspec.core.values import Logits
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.heads.hidden_states import Rows
-from localspec.llama.heads.medusa_weights import MedusaWeights, parts
-from localspec.llama.heads.tensors import Matrix, Weight
+from localspec.llama.heads.tensors import Matrix, Weight, mapped
+from localspec.models.compat import medusa
 from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.model_file import ModelFile
 
 _SUCCESS = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaWeights:
+    """The weights of the heads."""
+
+    blocks: tuple[tuple[tuple[Weight, Weight], ...], ...]
+    """Matrix and bias of each residual block of each head."""
+    outputs: tuple[Weight, ...]
+    """H of every head; one and the same object where heads share it."""
+
+    @property
+    def width(self) -> int:
+        """Width of a hidden state."""
+        return self.outputs[0].shape[0]
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that they guess among."""
+        return self.outputs[0].shape[1]
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All of them, each once."""
+        found = {w.name: w for head in self.blocks for pair in head for w in pair}
+        return tuple((found | {w.name: w for w in self.outputs}).values())
+
+
+def weights_of(head: ModelFile, target: ModelFile) -> MedusaWeights:
+    """The weights in a file that was checked for this target, see `localspec.models.compat.heads`.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
+    """
+    count, blocks = medusa.shape(head.header)
+    pairs = [
+        [(medusa.matrix(k, j), medusa.bias(k, j)) for j in range(blocks)] for k in range(count)
+    ]
+    outputs = [medusa.output(k) for k in range(count)]
+    found = mapped(
+        head, {*outputs, *(name for blocks in pairs for pair in blocks for name in pair)}
+    )
+    if not found.keys() >= {*outputs}:
+        name = medusa.borrowed(target.header)
+        found["borrowed"] = mapped(target, {name})[name]
+    return MedusaWeights(
+        tuple(tuple((found[w], found[b]) for w, b in blocks) for blocks in pairs),
+        tuple(found[name if name in found else "borrowed"] for name in outputs),
+    )
 
 
 class Medusa(Protocol):
@@ -135,7 +184,7 @@ class Computed:
 
     @property
     def device(self) -> str:
-        """The callback of ggml."""
+        """The name of the device that computes them."""
         return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
 
     def guess(self, states: Rows, heads: int) -> Logits:
@@ -232,10 +281,10 @@ class Computed:
         states = ggml.new_tensor_2d(context, bindings.F32, made_of.width, n)
         ggml.set_input(states)
         results = []
-        for output, group in _runs(made_of.outputs[:heads]):
+        for output, group in itertools.groupby(range(heads), lambda k: made_of.outputs[k].name):
             hidden = [self._hidden(context, states, k) for k in group]
             joined = functools.reduce(lambda a, b: ggml.concat(context, a, b, 1), hidden)
-            result = ggml.mul_mat(context, self._tensors[output.name], joined)
+            result = ggml.mul_mat(context, self._tensors[output], joined)
             ggml.set_output(result)
             results.append(result)
         graph = ggml.new_graph(context)
@@ -258,16 +307,6 @@ class Computed:
         return y
 
 
-def _runs(outputs: Sequence[Weight]) -> list[tuple[Weight, list[int]]]:
-    """Heads one after the other that have the same H."""
-    runs: list[tuple[Weight, list[int]]] = []
-    for k, output in enumerate(outputs):
-        if not runs or runs[-1][0].name != output.name:
-            runs.append((output, []))
-        runs[-1][1].append(k)
-    return runs
-
-
 def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) -> Medusa:
     """The heads of a file that was checked for this target.
 
@@ -276,7 +315,7 @@ def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) ->
         OutOfMemoryError: they do not fit.
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
     """
-    made_of = parts(head, target)
+    made_of = weights_of(head, target)
     if bindings.calls() is None:
         library.logger.warning("the Medusa heads are computed by numpy")
         return Reckoned(made_of)

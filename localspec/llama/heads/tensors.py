@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.core.errors import ModelFileError, UnsupportedModelError
+from localspec.kernels.formats import FORMATS
 from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.model_file import ModelFile
 
 Matrix = NDArray[np.float32]
+_BY_TYPE = {form.ggml_type: form for form in FORMATS.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,14 @@ class Weight:
         Raises:
             UnsupportedModelError: a type that is not read here.
         """
-        convert = _CONVERT.get(self.ggml_type)
-        if convert is None:
+        form = _BY_TYPE.get(self.ggml_type)
+        if form is None:
             raise UnsupportedModelError(
                 f"{self.name} is {type_name(self.ggml_type)}, and this build lacks the calls of "
                 "ggml that would compute with it"
             )
-        return convert(self.data).reshape(self.shape[::-1])
+        found = form.numbers(np.asarray(self.data)).astype(np.float32)
+        return found.reshape(self.shape[::-1])
 
 
 def mapped(file: ModelFile, names: Collection[str]) -> dict[str, Weight]:
@@ -63,21 +66,3 @@ def mapped(file: ModelFile, names: Collection[str]) -> dict[str, Weight]:
             data = content[start : start + tensor.n_bytes]
             found[tensor.name] = Weight(tensor.name, tensor.shape, tensor.ggml_type, data)
     return found
-
-
-def _q8_0(data: NDArray[np.uint8]) -> Matrix:
-    blocks = data.reshape(-1, 34)
-    scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
-    return blocks[:, 2:].copy().view(np.int8).astype(np.float32) * scales
-
-
-def _bf16(data: NDArray[np.uint8]) -> Matrix:
-    return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
-_CONVERT: dict[int, Callable[[NDArray[np.uint8]], Matrix]] = {
-    0: lambda data: np.array(data.view(np.float32)),
-    1: lambda data: data.view(np.float16).astype(np.float32),
-    8: _q8_0,
-    30: _bf16,
-}

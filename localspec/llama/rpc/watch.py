@@ -56,7 +56,7 @@ def accepted_at(port: int) -> Iterator[socket.socket]:
 
 
 def _open_to(endpoints: Iterable[Endpoint]) -> Iterator[Endpoint]:
-    """Those of the numeric addresses whose other end has not closed the connection."""
+    """The numeric addresses whose other end has not closed the connection."""
     for endpoint in endpoints:
         found = [*map(_open, connections_to([endpoint]))]
         if found and all(found):

@@ -21,6 +21,7 @@ from localspec.llama.model import Model
 from localspec.llama.timing import TimedBlocks, TimedContext, TimedMedusa
 from localspec.loading.drafters.opening import Opened, Opening
 from localspec.models.compat import heads
+from localspec.models.compat.head_checks import VOCABULARY_MAP, target_layers
 from localspec.models.gguf.model_file import ModelFile
 
 
@@ -32,7 +33,7 @@ def open_eagle3(opening: Opening) -> Opened:
     """
     with opening.head_model() as model:
         assert opening.sidecar is not None  # no target holds such a head
-        tap = LayerInputs(heads.target_layers(opening.sidecar), opening.target_header.n_embd)
+        tap = LayerInputs(target_layers(opening.sidecar), opening.target_header.n_embd)
         head = opening.head(Eagle, model)
         _check_words(opening.head_file, _shared_vocabulary(opening, head))
         return _head_drafter(opening, head, tap)
@@ -50,7 +51,7 @@ def open_mtp(opening: Opening) -> Opened:
     with opening.head_model() as model:
         if sidecar is not None and heads.shares_cache(sidecar):
             return _assistant(opening, model, tap)
-        layers = heads.next_layers(sidecar or target)
+        layers = (sidecar or target).next_layers
         head = opening.head(MtpLayers if layers > 1 else MtpLayer, model)
         _check_words(opening.head_file, _shared_vocabulary(opening, head))
         _check_width(opening, head, tap)
@@ -75,7 +76,7 @@ def open_dflash(opening: Opening) -> Opened:
     """
     with opening.head_model() as model:
         assert opening.sidecar is not None  # no target holds such a head
-        tap = LayerInputs(heads.target_layers(opening.sidecar), opening.target_header.n_embd)
+        tap = LayerInputs(target_layers(opening.sidecar), opening.target_header.n_embd)
         head, features = opening.head(Blocks, model), Features(tap)
         vocabulary = _shared_vocabulary(opening, head)
         _check_words(opening.head_file, vocabulary)
@@ -148,16 +149,14 @@ def _check_words(head: ModelFile, vocabulary: int) -> None:
     Raises:
         ModelFileError: one is not, or is listed twice.
     """
-    words = mapped(head, {heads.VOCABULARY_MAP}).get(heads.VOCABULARY_MAP)
+    words = mapped(head, {VOCABULARY_MAP}).get(VOCABULARY_MAP)
     if words is None:
         return
     ids = words.data.view("<i8")
     if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
         raise ModelFileError(
-            f"{head.name} is damaged: its {heads.VOCABULARY_MAP} names tokens {ids.min()} to "
+            f"{head.name} is damaged: its {VOCABULARY_MAP} names tokens {ids.min()} to "
             f"{ids.max()}, and there are {vocabulary}"
         )
     if len(np.unique(ids)) != len(ids):
-        raise ModelFileError(
-            f"{head.name} is damaged: its {heads.VOCABULARY_MAP} names a token twice"
-        )
+        raise ModelFileError(f"{head.name} is damaged: its {VOCABULARY_MAP} names a token twice")

@@ -7,6 +7,7 @@ an ambiguous one is refused with a list of what exists.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,12 @@ def projector(entries: Iterable[RepoFile], model: str) -> RepoFile | None:
         return min(preferred, default=len(_PROJECTORS)), entry.path
 
     return min(found, key=order, default=None)
+
+
+def common_prefix(one: str, other: str) -> int:
+    """Characters that two names both begin with."""
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in pairs)
 
 
 def choose(wanted: HubRef, found: Sequence[RepoModel], *, small: bool = False) -> RepoModel:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.errors import ModelFileError, ModelNotFoundError, UnsupportedModelError
+from localspec.models.catalog.file_names import common_prefix
 from localspec.models.gguf.header import Header, read_opening
 
 ARCHITECTURE = "clip"
@@ -119,5 +119,4 @@ def _unsupported(opening: Mapping[str, object]) -> str:
 def _alike(one: str, other: str) -> int:
     """Characters that two names have in common at their beginning, whatever says mmproj."""
     one, other = (name.lower().replace("mmproj", "").strip("-_.") for name in (one, other))
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return common_prefix(one, other)

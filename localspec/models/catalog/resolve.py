@@ -4,11 +4,11 @@ what is missing.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.core.drafter_registry import MODEL
 from localspec.core.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.models.catalog import file_names, hf_cache
 from localspec.models.catalog.links import HubRef
@@ -89,16 +89,15 @@ def _with_sidecar(name: str, target: ModelFile) -> Resolved:
     """A model and, where it carries no head, the best head in its folder."""
     try:
         kind = heads.kind(target.header)
-        needs_one = kind == heads.MODEL and not heads.carries_mtp(target.header)
+        needs_one = kind == MODEL and not heads.carries_mtp(target.header)
         found = find_sidecars(target) if needs_one else Sidecars()
     except LocalspecError:  # loading the target reports it better
         found = Sidecars()
     if not found.fitting:
         return Resolved(name, target, None, found.refused)
     best, *others = (file.name for file in found.fitting)
-    shown = ", ".join(others[:_SHOWN]) + f" and {len(others) - _SHOWN} more" * (
-        len(others) > _SHOWN
-    )
+    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    shown = ", ".join(others[:_SHOWN]) + more
     notice = f"of the heads next to {target.name}, {best} drafts, not {shown}"
     notices = (f"{notice}; --draft FILE takes another",) if others else ()
     return Resolved(name, target, found.fitting[0], notices)
@@ -185,12 +184,13 @@ def _in(folder: Path, target: ModelFile) -> Sidecars:
             refused.append(str(error))
             continue
         kind, problem = heads.kind(head), heads.head_problem(head, target.header)
-        if kind == heads.MODEL:
+        if kind == MODEL:
             models = True
         elif problem is not None or kind not in heads.HEAD_KINDS:
             refused.append(f"{path.name} next to {target.name} cannot draft for it: {problem}")
         else:  # a cache holds links; several may lead to one file
-            order = heads.HEAD_KINDS.index(kind), -_common_prefix(path.name, target.name), path
+            alike = file_names.common_prefix(path.name, target.name)
+            order = heads.HEAD_KINDS.index(kind), -alike, path
             fitting.setdefault(path.resolve(), order)
     best = tuple(files[path] for *_, path in sorted(fitting.values()))
     return Sidecars(best, () if best or models else tuple(refused))
@@ -205,7 +205,7 @@ def only_model(folder: Path) -> ModelFile | None:
         if architecture in _NO_MODELS or architecture in _HEAD_ARCHITECTURES:
             continue
         file = ModelFile(path)
-        if not _may_be_head(opening) or heads.kind(file.header) == heads.MODEL:
+        if not _may_be_head(opening) or heads.kind(file.header) == MODEL:
             found.append(file)
     return found[0] if len(found) == 1 else None
 
@@ -219,12 +219,6 @@ def _neighbours(folder: Path, target: Path) -> list[Path]:
 def _first(path: Path) -> bool:
     """Whether a file is a model of its own or the first shard."""
     return path.name == shards(path)[0].name
-
-
-def _common_prefix(one: str, other: str) -> int:
-    """Characters that two names both begin with."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _architecture(opening: Mapping[str, object]) -> object:

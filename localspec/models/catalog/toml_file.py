@@ -110,77 +110,57 @@ class _Fields:
             if key not in names:
                 close = difflib.get_close_matches(key, names, n=1)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
-                self.document.refuse(
-                    self.name, key, f"pair {self.name!r} has an unknown {key!r}{hint}"
-                )
+                self.refuse(key, f"has an unknown {key!r}{hint}")
+
+    def refuse(self, key: str | None, what: str) -> NoReturn:
+        self.document.refuse(self.name, key, f"pair {self.name!r} {what}")
 
     def pair(self, under: _Fields | None) -> Pair:
-        at = {key: self if key in self.table else under for key in _PAIR_FIELDS}
+        def at(key: str) -> _Fields:
+            return self if under is None or key in self.table else under
 
-        def text(key: str, default: str) -> str:
-            fields = at[key]
-            return default if fields is None else fields.text(key, default)
-
-        def number(key: str) -> int | None:
-            fields = at[key]
-            return None if fields is None else fields.number(key)
-
-        def percent(key: str) -> int | None:
-            fields = at[key]
-            return None if fields is None else fields.percent(key)
-
-        def file(key: str) -> PairFile | None:
-            fields = at[key]
-            return None if fields is None else fields.file(key)
-
-        target, draft = file("target"), file("draft")
+        target, draft = at("target").file("target"), at("draft").file("draft")
         if target is None:
-            self.document.refuse(self.name, None, f"pair {self.name!r} needs a 'target'")
-        drafting = text("drafting", DRAFT_MODEL if draft is not None else NGRAM)
+            self.refuse(None, "needs a 'target'")
+        drafting = at("drafting").text("drafting", DRAFT_MODEL if draft is not None else NGRAM)
         if drafting not in KINDS:
-            self.document.refuse(
-                self.name,
-                "drafting",
-                f"pair {self.name!r} has the drafting {drafting!r}; there are {', '.join(KINDS)}",
-            )
-        traps, sees = at["traps"], at["sees"]
+            known = ", ".join(KINDS)
+            self.refuse("drafting", f"has the drafting {drafting!r}; there are {known}")
         return Pair(
             name=self.name,
-            about=text("about", ""),
+            about=at("about").text("about", ""),
             target=target,
             draft=draft,
             drafting=drafting,
-            licence=text("licence", NOT_STATED),
-            context=number("context"),
-            draft_length=number("draft_length"),
-            memory=number("memory"),
-            family=text("family", "") or None,
-            traps=traps.texts("traps") if traps is not None else (),
-            acceptance=percent("acceptance"),
-            reads=percent("reads"),
-            active=percent("active"),
-            sees=sees is not None and sees.switch("sees"),
+            licence=at("licence").text("licence", NOT_STATED),
+            context=at("context").number("context"),
+            draft_length=at("draft_length").number("draft_length"),
+            memory=at("memory").number("memory"),
+            family=at("family").text("family", "") or None,
+            traps=at("traps").texts("traps"),
+            acceptance=at("acceptance").percent("acceptance"),
+            reads=at("reads").percent("reads"),
+            active=at("active").percent("active"),
+            sees=at("sees").switch("sees"),
             where=self.document.path,
         )
 
     def text(self, key: str, default: str) -> str:
         value = self.table.get(key, default)
         if not isinstance(value, str):
-            self.document.refuse(self.name, key, f"pair {self.name!r} needs a text {key!r}")
+            self.refuse(key, f"needs a text {key!r}")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         value = self.table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            self.document.refuse(
-                self.name, key, f"pair {self.name!r} needs a list of texts {key!r}"
-            )
+            self.refuse(key, f"needs a list of texts {key!r}")
         return tuple(value)
 
     def switch(self, key: str) -> bool:
         value = self.table.get(key, False)
         if not isinstance(value, bool):
-            self.document.refuse(self.name, key, f"pair {self.name!r} needs true or false {key!r}")
+            self.refuse(key, f"needs true or false {key!r}")
         return value
 
     def number(self, key: str) -> int | None:
@@ -189,9 +169,7 @@ class _Fields:
     def percent(self, key: str) -> int | None:
         value = self.number(key)
         if value is not None and value > 100:
-            self.document.refuse(
-                self.name, key, f"pair {self.name!r} needs a percentage up to 100 as {key!r}"
-            )
+            self.refuse(key, f"needs a percentage up to 100 as {key!r}")
         return value
 
     def positive(self, key: str, table: dict[str, object], place: str) -> int | None:
@@ -199,18 +177,15 @@ class _Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.document.refuse(
-                self.name, place, f"pair {self.name!r} needs a positive whole number {key!r}"
-            )
+            self.refuse(place, f"needs a positive whole number {key!r}")
         return value
 
     def file(self, key: str) -> PairFile | None:
         value = self.table.get(key)
         if value is None:
             return None
-        source = _Source(self, key, cast("dict[str, object]", value))
-        if not isinstance(value, dict):
-            source = _Source(self, key, {"file": value})
+        table = value if isinstance(value, dict) else {"file": value}
+        source = _Source(self, key, cast("dict[str, object]", table))
         name, repo = source.text("file"), source.text("repo")
         source.known()
         if not name:
@@ -247,8 +222,8 @@ class _Source:
     table: dict[str, object]
 
     def refuse(self, what: str) -> NoReturn:
-        fields = self.fields
-        fields.document.refuse(fields.name, self.key, f"pair {fields.name!r}, {self.key!r} {what}")
+        name = self.fields.name
+        self.fields.document.refuse(name, self.key, f"pair {name!r}, {self.key!r} {what}")
 
     def known(self) -> None:
         for field in self.table:

@@ -63,7 +63,7 @@ def _require_tensors(name: str, header: Header, target: ModelFile) -> None:
                 raise UsageError(f"{name} has the tensor {tensor.name}, which no LoRA has")
     if not pairs:
         raise UsageError(f"{name} has no tensors of an adapter")
-    matrices = {tensor.name: tensor for tensor in target.header.tensors}
+    matrices = target.header.named
     for base, pair in pairs.items():
         if len(pair) < 2:
             raise ModelFileError(f"{name} has one half of {base} alone; convert the adapter again")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from localspec.models.compat.head_checks import (
     borrowing_problem,
     invalid_head,
+    layers_problem,
     missing,
     other_size,
-    target_layers,
-    unpublished,
 )
 from localspec.models.gguf.header import Header
 
-ARCHITECTURE = "dflash"
 _MOST = 64
 """Rows of logits of one pass at most."""
 _TENSORS = ("fc", "enc.output_norm", "output_norm")
@@ -32,18 +30,12 @@ def problem(head: Header, target: Header) -> str | None:
     damage = invalid_head(head)
     if damage is not None:
         return damage
-    named = {tensor.name for tensor in head.tensors}
-    other = next((kind for tensor, kind in _OTHER_KINDS.items() if tensor in named), None)
+    other = next((kind for tensor, kind in _OTHER_KINDS.items() if tensor in head.named), None)
     if other is not None or head.of_model("hyper_connection.count"):
         return f"it is {other or 'a head with hyper-connections'}; this version does not run those"
-    hidden = unpublished(target)
-    if hidden is not None:
-        return hidden
-    trunk = target.n_layer - (target.of_model("nextn_predict_layers") or 0)
-    layers = target_layers(head)
-    if not layers or not all(0 <= i < trunk for i in layers):
-        shown = ", ".join(str(i) for i in layers) or "none"
-        return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
+    unread = layers_problem(head, target)
+    if unread is not None:
+        return unread
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
     return _block_problem(head, target) or borrowing_problem(head, target)

@@ -29,9 +29,8 @@ def problem(head: Header, target: Header) -> str | None:
         return other_size(size, target)
     if size == head.n_embd:
         return f"its own width is that of {target.name}, {size}, which this llama.cpp refuses"
-    ahead = head.of_model("nextn_predict_layers") or 0
-    if not layers or ahead != layers:
-        return f"it has {layers} layers, {ahead} of them for prediction; all must be"
+    if not layers or head.next_layers != layers:
+        return f"it has {layers} layers, {head.next_layers} of them for prediction; all must be"
     blocks = [f"blk.{i}.{part}.weight" for i in range(layers) for part in _BLOCK]
     return _cells_problem(head, target) or missing(head, (*_TENSORS, *blocks))
 

@@ -14,6 +14,12 @@ from localspec.models.gguf.header import Header, TensorInfo
 VOCABULARY_MAP = "d2t"
 """Tensor of a head with a reduced vocabulary: the target's id of each of its tokens."""
 
+FOREIGN = {
+    "dflash-draft": "a DFlash head of another program",
+    "qwen35-dflash-draft": "a DFlash head of another program",
+    "dspark": "a DSpark head",
+}
+"""Architectures of heads that this version does not run."""
 _LAYER_INPUTS = frozenset(
     {
         *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "llama", "mimo2"),
@@ -63,7 +69,7 @@ def borrowing_problem(head: Header, target: Header) -> str | None:
 
 def borrows_output(head: Header) -> bool:
     """Whether an EAGLE-3 or DFlash head uses the output matrix of its target."""
-    return _rows(head, "output.weight") is None
+    return "output.weight" not in head.named
 
 
 def _embeddings(head: Header, target: Header) -> str | None:
@@ -75,7 +81,7 @@ def _embeddings(head: Header, target: Header) -> str | None:
 
 
 def _output(head: Header, target: Header) -> str | None:
-    if _rows(head, "output.weight") is not None:
+    if not borrows_output(head):
         return None
     wide = _too_wide(head, target, "output matrix", "is")
     if wide is None and head.tokens and head.n_vocab != target.n_vocab:
@@ -88,7 +94,7 @@ def _output(head: Header, target: Header) -> str | None:
 
 def _reduced_vocabulary(head: Header) -> str | None:
     """Why the token map of a reduced vocabulary does not match the head's logits."""
-    token_map = next((tensor for tensor in head.tensors if tensor.name == VOCABULARY_MAP), None)
+    token_map = head.named.get(VOCABULARY_MAP)
     if token_map is None:
         return None
     logits = _rows(head, "output.weight")
@@ -101,8 +107,7 @@ def _reduced_vocabulary(head: Header) -> str | None:
 
 def _rows(head: Header, name: str) -> int | None:
     """Tokens in a matrix of a head; None if the head lacks it."""
-    shape = next((tensor.shape for tensor in head.tensors if tensor.name == name), None)
-    return None if shape is None else shape[-1]
+    return head.named[name].shape[-1] if name in head.named else None
 
 
 def _too_wide(head: Header, target: Header, what: str, verb: str) -> str | None:
@@ -117,18 +122,21 @@ def _too_wide(head: Header, target: Header, what: str, verb: str) -> str | None:
 def target_layers(head: Header) -> tuple[int, ...]:
     """Layers of the target whose inputs a head reads; empty for most kinds."""
     value = head.metadata.get(f"{head.architecture}.target_layers")
-    whole = isinstance(value, tuple) and all(isinstance(i, int) for i in value)
-    return tuple(int(i) for i in value) if whole and isinstance(value, tuple) else ()
+    return value if isinstance(value, tuple) and all(isinstance(i, int) for i in value) else ()
 
 
-def unpublished(target: Header) -> str | None:
-    """The reason if llama.cpp does not publish the inputs of a target's layers; None if it does."""
-    if target.architecture in _LAYER_INPUTS:
-        return None
-    return (
-        f"this llama.cpp does not publish the inputs of the layers of {target.name} "
-        f"({target.architecture})"
-    )
+def layers_problem(head: Header, target: Header) -> str | None:
+    """Why a head cannot read what enters layers of the target; None if it can."""
+    if target.architecture not in _LAYER_INPUTS:
+        return (
+            f"this llama.cpp does not publish the inputs of the layers of {target.name} "
+            f"({target.architecture})"
+        )
+    layers, trunk = target_layers(head), target.trunk
+    if not layers or not all(0 <= i < trunk for i in layers):
+        shown = ", ".join(map(str, layers)) or "none"
+        return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
+    return None
 
 
 def other_size(size: int | None, target: Header) -> str:
@@ -138,6 +146,5 @@ def other_size(size: int | None, target: Header) -> str:
 
 def missing(head: Header, names: Iterable[str]) -> str | None:
     """The reason that a file lacks one of these tensors; None if it has all."""
-    named = {tensor.name for tensor in head.tensors}
-    lacking = [name for name in names if name not in named]
-    return f"it lacks {lacking[0]}" if lacking else None
+    lacking = next((name for name in names if name not in head.named), None)
+    return None if lacking is None else f"it lacks {lacking}"

@@ -13,6 +13,7 @@ from typing import Protocol
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
 from localspec.core.errors import UnsupportedModelError
+from localspec.models.compat.head_checks import FOREIGN
 from localspec.models.gguf.header import Header
 
 _KINDS = {"llama": 1, "gpt2": 2, "gemma4": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
@@ -33,10 +34,7 @@ _ENDS_OF_TURN = (
 )
 """Texts by which llama.cpp finds the end-of-turn token where the header does not name it."""
 _NOT_ALONE = frozenset(
-    {
-        *("clip", "dflash-draft", "qwen35-dflash-draft", "dspark"),
-        *(spec.file for spec in drafter_registry.of(Family.HEAD)),
-    }
+    {"clip", *FOREIGN, *(spec.file for spec in drafter_registry.of(Family.HEAD))}
 )
 NO_POOLING = frozenset({0, -1, 0xFFFFFFFF})
 """LLAMA_POOLING_TYPE_NONE and _UNSPECIFIED; files that llama.cpp saved have the latter unsigned."""

@@ -8,19 +8,18 @@ publish). The lists name what the pinned llama.cpp can do (its src/models, src/l
 from __future__ import annotations
 
 from localspec.core import drafter_registry
-from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
+from localspec.core.drafter_registry import DFLASH, EAGLE3, MODEL, MTP, Family
 from localspec.core.errors import UnsupportedModelError
-from localspec.models.compat import gemma_assistant, medusa
+from localspec.models.compat import gemma_assistant
 from localspec.models.compat.head_checks import (
-    VOCABULARY_MAP,
+    FOREIGN,
     borrowing_problem,
     borrows_output,
     cut_short,
     invalid_head,
+    layers_problem,
     missing,
     other_size,
-    target_layers,
-    unpublished,
     unsupported_type,
 )
 from localspec.models.compat.header_vocabulary import HeaderVocabulary, ids_mismatch
@@ -57,11 +56,6 @@ _EAGLE_TENSORS = (
     *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
-_FOREIGN = {
-    "dflash-draft": "a DFlash head of another program",
-    "qwen35-dflash-draft": "a DFlash head of another program",
-    "dspark": "a DSpark head",
-}
 
 
 def kind(header: Header) -> str:
@@ -69,7 +63,7 @@ def kind(header: Header) -> str:
     arch = header.architecture
     if shares_cache(header):
         return MTP
-    if arch in _ARCHITECTURES or arch in _FOREIGN or arch.endswith("-assistant"):
+    if arch in _ARCHITECTURES or arch in FOREIGN or arch.endswith("-assistant"):
         return arch
     if states_mtp(header) and not _has_trunk(header):
         return MTP
@@ -109,7 +103,7 @@ def worker_problem(head: Header) -> str | None:
 
 def states_mtp(header: Header) -> bool:
     """Whether the header states layers for multi-token prediction."""
-    return next_layers(header) > 0 and not header.architecture.endswith("-assistant")
+    return header.next_layers > 0 and not header.architecture.endswith("-assistant")
 
 
 def carries_mtp(header: Header) -> bool:
@@ -122,24 +116,23 @@ def mtp_problem(header: Header) -> str | None:
     arch, name = header.architecture, header.name
     if arch not in _MTP_GRAPHS:
         return f"this llama.cpp cannot run the MTP layer of {name} ({arch})"
-    layers = next_layers(header)
+    layers = header.next_layers
     if layers != 1 and arch not in _CHAINED:
         return f"{name} has {layers} MTP layers, and this llama.cpp runs a single one of {arch}"
     parts = (
         *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"),
         *_MORE_TENSORS.get(arch, ()),
     )
-    blocks = range(header.n_layer - layers, header.n_layer)
+    blocks = range(header.trunk, header.n_layer)
     wanted = [f"blk.{block}.{part}.weight" for block in blocks for part in parts]
-    named = {tensor.name for tensor in header.tensors}
     for block in blocks:  # one tensor of a dense part requires the others
         dense = [f"blk.{block}.{part}.weight" for part in ("ffn_up", "ffn_down")]
-        if named & {f"blk.{block}.ffn_gate.weight", *dense}:
+        if header.named.keys() & {f"blk.{block}.ffn_gate.weight", *dense}:
             wanted += dense
-    missing = [n for n in wanted if n not in named]
-    if missing:
+    lacking = next((n for n in wanted if n not in header.named), None)
+    if lacking is not None:
         what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
-        return f"{name} states {what}, and lacks {missing[0]}"
+        return f"{name} states {what}, and lacks {lacking}"
     if arch == "deepseek2" and not all(header.of_model(key) for key in _MLA):
         return f"this llama.cpp cannot run the MTP layer of {name}: it states no {_MLA[0]}"
     scaled = header.metadata.get(f"{arch}.attention.temperature_scale")
@@ -154,19 +147,18 @@ def corrected_metadata(header: Header) -> dict[str, int]:
     """Corrected metadata where a header states layers for multi-token prediction, and the file has
     no tensor of them; empty where nothing is wrong.
     """
-    layers, ahead = header.n_layer, next_layers(header)
-    theirs = tuple(f"blk.{block}." for block in range(layers - ahead, layers))
+    theirs = tuple(f"blk.{block}." for block in range(header.trunk, header.n_layer))
     if not states_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
         return {}
     arch = header.architecture
-    return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
+    return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": header.trunk}
 
 
 def head_problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
     what = kind(head)
-    if what in _FOREIGN:
-        return f"it is {_FOREIGN[what]}; this version does not run those"
+    if what in FOREIGN:
+        return f"it is {FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
     spec = drafter_registry.by_file(what)
@@ -193,45 +185,32 @@ def state_width(target: Header) -> int:
     return stated or target.n_embd * (target.of_model("hyper_connection.count") or 1)
 
 
-def next_layers(header: Header) -> int:
-    """Number of layers for multi-token prediction."""
-    return header.of_model("nextn_predict_layers") or 0
-
-
 def chains_only(header: Header) -> bool:
     """Whether the head in a file cannot draft trees: it shares the target's cache, or each of its
     layers predicts one fixed distance ahead.
     """
-    return shares_cache(header) or next_layers(header) > 1
+    return shares_cache(header) or header.next_layers > 1
 
 
 def _has_trunk(header: Header) -> bool:
-    return any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
+    return "blk.0.attn_norm.weight" in header.named
 
 
 def eagle3_problem(head: Header, target: Header) -> str | None:
     """Why an EAGLE-3 head cannot draft for a target; None if it can."""
-    return invalid_head(head) or _eagle3_problem(head, target)
-
-
-def _eagle3_problem(head: Header, target: Header) -> str | None:
+    if damage := invalid_head(head):
+        return damage
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
-    hidden = unpublished(target)
-    if hidden is not None:
-        return hidden
-    trunk = target.n_layer - next_layers(target)
-    if not all(isinstance(i, int) and 0 <= i < trunk for i in layers):
-        shown = ", ".join(str(i) for i in layers)
-        return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
+    if unread := layers_problem(head, target):
+        return unread
     size = head.of_model("target_hidden_size")
     if size != target.n_embd:
         return other_size(size, target)
     if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
         return f"its states are of another width than the {head.n_embd} that it continues from"
-    lacking = missing(head, _EAGLE_TENSORS)
-    return lacking or borrowing_problem(head, target)
+    return missing(head, _EAGLE_TENSORS) or borrowing_problem(head, target)
 
 
 def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
@@ -242,17 +221,11 @@ def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
-    if made_for != layers:
-        return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
+    if head.trunk != target.trunk:
+        return (
+            f"it was made for a model of {head.trunk} layers, and {target.name} has {target.trunk}"
+        )
     return mtp_problem(head) or unsupported_type(head.tensors)
-
-
-def medusa_problem(head: Header, target: Header) -> str | None:
-    """Why Medusa heads cannot draft for a target; None if they can."""
-    if head.n_embd != target.n_embd:
-        return other_size(head.n_embd, target)
-    return medusa.problem(head, target)
 
 
 def _vocabulary_problem(head: Header, target: Header) -> str | None:
@@ -263,31 +236,3 @@ def _vocabulary_problem(head: Header, target: Header) -> str | None:
     if not head.tokens:
         return None
     return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
-
-
-__all__ = [
-    "DFLASH",
-    "EAGLE3",
-    "HEAD_KINDS",
-    "MEDUSA",
-    "MODEL",
-    "MTP",
-    "VOCABULARY_MAP",
-    "carries_mtp",
-    "chains_only",
-    "corrected_metadata",
-    "eagle3_problem",
-    "head_problem",
-    "kind",
-    "medusa_problem",
-    "mtp_problem",
-    "mtp_sidecar_problem",
-    "next_layers",
-    "require_model",
-    "shares_cache",
-    "state_width",
-    "states_mtp",
-    "target_layers",
-    "why_incompatible",
-    "worker_problem",
-]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from localspec.models.compat.head_checks import other_size
 from localspec.models.gguf.ggml_types import MULTIPLIED, type_name
 from localspec.models.gguf.header import Header, TensorInfo
 from localspec.models.gguf.sizes import Sizes
@@ -35,39 +36,27 @@ def output(k: int) -> str:
 
 def borrowed(target: Header) -> str:
     """Name of a target's output matrix, which may be its embeddings."""
-    named = {tensor.name for tensor in target.tensors}
-    return "output.weight" if "output.weight" in named else "token_embd.weight"
+    return "output.weight" if "output.weight" in target.named else "token_embd.weight"
 
 
 def sizes(head: Header, target: Header) -> Sizes:
     """Sizes of heads; where they use the target's output matrix, they have a copy of it."""
     count, _ = shape(head)
-    named = {tensor.name for tensor in head.tensors}
-    weights = head.weight_bytes
-    if not all(output(k) in named for k in range(count)):
-        theirs = {tensor.name: tensor.n_bytes for tensor in target.tensors}
-        weights += theirs.get(borrowed(target), 0)
+    weights, shared = head.weight_bytes, target.named.get(borrowed(target))
+    if shared is not None and not all(output(k) in head.named for k in range(count)):
+        weights += shared.n_bytes
     return Sizes(
         name=head.name,
-        layers=(),
-        inputs=0,
         outputs=weights,
-        tied=False,
-        experts=(),
-        experts_read=1.0,
-        largest=0,
-        kv_width=(),
-        state=(),
         n_vocab=head.of_model("vocab_size") or 0,
         width=head.n_embd,
-        activations=0,
-        context=0,
-        head_size=0,
     )
 
 
 def problem(head: Header, target: Header) -> str | None:
-    """Why heads of the target's width cannot draft for it; None if they can."""
+    """Why heads cannot draft for a target; None if they can."""
+    if head.n_embd != target.n_embd:
+        return other_size(head.n_embd, target)
     count, blocks = shape(head)
     if not 1 <= count <= MOST_HEADS or not 1 <= blocks <= MOST_BLOCKS:
         return f"it states {count} heads of {blocks} blocks, which is not possible"
@@ -78,7 +67,7 @@ def problem(head: Header, target: Header) -> str | None:
 
 
 def _problems(head: Header, target: Header, count: int, blocks: int) -> Iterator[str]:
-    width, named = target.n_embd, {tensor.name: tensor for tensor in head.tensors}
+    width, named = target.n_embd, head.named
     for k in range(count):
         for j in range(blocks):
             yield from _mismatches(named, matrix(k, j), (width, width), MULTIPLIED)
@@ -86,13 +75,13 @@ def _problems(head: Header, target: Header, count: int, blocks: int) -> Iterator
         if output(k) in named:
             yield from _mismatches(named, output(k), (width, target.n_vocab), MULTIPLIED)
     if not all(output(k) in named for k in range(count)):
-        theirs = {tensor.name: tensor for tensor in target.tensors}
-        for found in _mismatches(theirs, borrowed(target), (width, target.n_vocab), MULTIPLIED):
+        theirs = borrowed(target)
+        for found in _mismatches(target.named, theirs, (width, target.n_vocab), MULTIPLIED):
             yield f"it uses the output matrix of {target.name}: {found}"
 
 
 def _mismatches(
-    named: dict[str, TensorInfo], name: str, wanted: tuple[int, ...], types: frozenset[str]
+    named: Mapping[str, TensorInfo], name: str, wanted: tuple[int, ...], types: frozenset[str]
 ) -> Iterator[str]:
     tensor = named.get(name)
     if tensor is None:
@@ -102,17 +91,3 @@ def _mismatches(
         yield f"{name} is {found}, and should be {right}"
     elif type_name(tensor.ggml_type) not in types:
         yield f"{name} is {type_name(tensor.ggml_type)}, which cannot be computed with"
-
-
-__all__ = [
-    "ARCHITECTURE",
-    "MOST_BLOCKS",
-    "MOST_HEADS",
-    "bias",
-    "borrowed",
-    "matrix",
-    "output",
-    "problem",
-    "shape",
-    "sizes",
-]

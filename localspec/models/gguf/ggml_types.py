@@ -47,6 +47,8 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
 }
 """For each ggml type: its name, weights in a block, bytes in a block."""
 
+TYPES = {name: ggml_type for ggml_type, (name, _, _) in BLOCKS.items()}
+"""The types by name."""
 MULTIPLIED = frozenset(name for name, _, _ in BLOCKS.values()) - frozenset(
     {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}
 )

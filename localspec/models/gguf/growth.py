@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from localspec.core.errors import UsageError
 from localspec.models.gguf.ggml_types import BLOCKS, tensor_bytes
 from localspec.models.gguf.header import MOST_LAYERS, TensorInfo, raw_metadata, read_header
+from localspec.models.gguf.llama_shape import LlamaShape
 from localspec.models.gguf.writer import RawValue, Tensor, Zeros, write_gguf
 
 _F32 = 0
@@ -33,33 +34,6 @@ _WIDEST = 8192
 _CLOSE = 0.05
 """How far from the size asked for a wider model may be."""
 _EPSILON = "llama.attention.layer_norm_rms_epsilon"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The dimensions that cost depends on."""
-
-    width: int
-    layers: int
-    feed_forward: int
-    heads: int
-    kv_heads: int
-    head_size: int
-
-    def matrix(self, kind: str, vocabulary: int) -> tuple[int, int]:
-        """(columns, rows) of a matrix, by the last part of its name."""
-        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
-        return {
-            "token_embd": (self.width, vocabulary),
-            "output": (self.width, vocabulary),
-            "attn_q": (self.width, queries),
-            "attn_k": (self.width, keys),
-            "attn_v": (self.width, keys),
-            "attn_output": (queries, self.width),
-            "ffn_gate": (self.width, self.feed_forward),
-            "ffn_up": (self.width, self.feed_forward),
-            "ffn_down": (self.feed_forward, self.width),
-        }[kind]
 
 
 class SmallModel:
@@ -76,28 +50,27 @@ class SmallModel:
         if header.architecture != "llama":
             raise UsageError(f"{path}: only models of the llama architecture can be grown")
         self.path, self._header = path, header
-        self._tensors = {tensor.name: tensor for tensor in header.tensors}
-        self._vocabulary = self._tensors["token_embd.weight"].shape[1]
-        self.shape = Shape(
+        self.shape = LlamaShape(
             width=header.n_embd,
             layers=header.n_layer,
             feed_forward=header.of_model("feed_forward_length") or 0,
             heads=header.n_head,
             kv_heads=header.n_head_kv,
             head_size=header.key_length,
+            vocabulary=header.named["token_embd.weight"].shape[1],
         )
 
-    def n_bytes(self, shape: Shape) -> int:
+    def n_bytes(self, shape: LlamaShape) -> int:
         """Bytes of all tensors of a model grown to this shape."""
         more = shape.layers - self.shape.layers  # each of them is like the last small one
         names = self._names(self.shape.layers)
         last = [n for n in names if n.startswith(f"blk.{self.shape.layers - 1}.")]
         return self._sum(names, shape) + more * self._sum(last, shape)
 
-    def _sum(self, names: Iterable[str], shape: Shape) -> int:
+    def _sum(self, names: Iterable[str], shape: LlamaShape) -> int:
         return sum(tensor_bytes(*self._stored(name, shape)) or 0 for name in names)
 
-    def shape_for(self, n_bytes: int) -> Shape:
+    def shape_for(self, n_bytes: int) -> LlamaShape:
         """A plausible shape of about that size: first the width, then the depth, then
         feed-forward.
 
@@ -107,7 +80,7 @@ class SmallModel:
         if n_bytes < self.n_bytes(self.shape):
             raise UsageError(f"{self.path} is larger than {n_bytes / 1e9:g} GB already")
 
-        def error(shape: Shape) -> float:
+        def error(shape: LlamaShape) -> float:
             return abs(self.n_bytes(shape) / n_bytes - 1)
 
         powers = [p for p in range(8) if p == 0 or self.shape.width * 4**p <= _WIDEST]
@@ -115,16 +88,20 @@ class SmallModel:
         close = [shape for shape in candidates if error(shape) <= _CLOSE]
         return close[-1] if close else min(candidates, key=error)
 
-    def _deep_enough(self, n_bytes: int, times: int) -> Shape:
+    def _deep_enough(self, n_bytes: int, times: int) -> LlamaShape:
         """With the width multiplied, the fewest layers whose feed-forward need not be too wide."""
         small = self.shape
         least = _FF_STEP * math.ceil(small.feed_forward / _FF_STEP)
         widest = max(_FF_RATIO * small.width * times, least)
 
-        def shape(layers: int, feed_forward: int) -> Shape:
-            heads, kv_heads = small.heads * times, small.kv_heads * times
-            return Shape(
-                small.width * times, layers, feed_forward, heads, kv_heads, small.head_size
+        def shape(layers: int, feed_forward: int) -> LlamaShape:
+            return replace(
+                small,
+                width=small.width * times,
+                layers=layers,
+                feed_forward=feed_forward,
+                heads=small.heads * times,
+                kv_heads=small.kv_heads * times,
             )
 
         for layers in range(small.layers, MOST_LAYERS):
@@ -135,7 +112,7 @@ class SmallModel:
                 break
         return shape(layers, feed_forward)
 
-    def grow(self, shape: Shape, path: Path) -> None:
+    def grow(self, shape: LlamaShape, path: Path) -> None:
         """Write the grown model to a new file.
 
         Raises:
@@ -146,17 +123,7 @@ class SmallModel:
         }
         epsilon = self._header.metadata[_EPSILON]
         assert isinstance(epsilon, float)
-        metadata |= {
-            "llama.embedding_length": shape.width,
-            "llama.block_count": shape.layers,
-            "llama.feed_forward_length": shape.feed_forward,
-            "llama.attention.head_count": shape.heads,
-            "llama.attention.head_count_kv": shape.kv_heads,
-            _EPSILON: epsilon * self.shape.width / shape.width,
-            "llama.attention.key_length": shape.head_size,
-            "llama.attention.value_length": shape.head_size,
-            "llama.rope.dimension_count": shape.head_size,
-        }
+        metadata |= {**shape.sizes(), _EPSILON: epsilon * self.shape.width / shape.width}
         tensors = []
         for name in self._names(shape.layers):
             ggml_type, stored = self._stored(name, shape)
@@ -167,23 +134,23 @@ class SmallModel:
 
     def _names(self, layers: int) -> list[str]:
         """Tensor names of a model with that many layers, in file order."""
-        outside = [n for n in self._tensors if not n.startswith("blk.")]
-        inside = [n.removeprefix("blk.0.") for n in self._tensors if n.startswith("blk.0.")]
+        outside = [n for n in self._header.named if not n.startswith("blk.")]
+        inside = [n.removeprefix("blk.0.") for n in self._header.named if n.startswith("blk.0.")]
         return outside + [f"blk.{i}.{n}" for i in range(layers) for n in inside]
 
-    def _stored(self, name: str, shape: Shape) -> tuple[int, tuple[int, ...]]:
+    def _stored(self, name: str, shape: LlamaShape) -> tuple[int, tuple[int, ...]]:
         """Type and shape of a tensor of the grown model, the type as in the last small layer."""
         if _kind(name).endswith("norm"):
-            return _F32, (shape.width,)
+            return _F32, shape.tensor("norm")
         like = name
         if name.startswith("blk."):
             _, layer, rest = name.split(".", 2)
             like = f"blk.{min(int(layer), self.shape.layers - 1)}.{rest}"
-        return self._tensors[like].ggml_type, shape.matrix(_kind(name), self._vocabulary)
+        return self._header.named[like].ggml_type, shape.tensor(_kind(name))
 
-    def _parts(self, name: str, shape: Shape) -> Iterator[bytes | Zeros]:
+    def _parts(self, name: str, shape: LlamaShape) -> Iterator[bytes | Zeros]:
         """The bytes of a tensor of the grown model."""
-        small = self._tensors.get(name)
+        small = self._header.named.get(name)
         if _kind(name).endswith("norm"):
             yield self._norm(small, shape.width)
             return

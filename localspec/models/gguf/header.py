@@ -102,6 +102,16 @@ class Header:
         return self.of_model("block_count") or 0
 
     @property
+    def next_layers(self) -> int:
+        """The last of its layers, for multi-token prediction; 0 if not stated."""
+        return self.of_model("nextn_predict_layers") or 0
+
+    @property
+    def trunk(self) -> int:
+        """Layers before those."""
+        return self.n_layer - self.next_layers
+
+    @property
     def n_head(self) -> int:
         """Attention heads of the layer with the most; 0 if not stated."""
         return self.of_model("attention.head_count") or 0
@@ -141,14 +151,20 @@ class Header:
     @functools.cached_property
     def tokens(self) -> tuple[bytes, ...]:
         """The vocabulary's raw entries by id; empty if the file has none."""
-        found = self.metadata.get("tokenizer.ggml.tokens", ())
-        whole = isinstance(found, tuple) and all(isinstance(t, bytes) for t in found)
-        return found if whole and isinstance(found, tuple) else ()
+        found = self.metadata.get("tokenizer.ggml.tokens")
+        if isinstance(found, tuple) and all(isinstance(t, bytes) for t in found):
+            return found
+        return ()
 
     @property
     def n_vocab(self) -> int:
         """Entries of the vocabulary; 0 if the file has none."""
         return len(self.tokens)
+
+    @functools.cached_property
+    def named(self) -> Mapping[str, TensorInfo]:
+        """The tensors by name."""
+        return {tensor.name: tensor for tensor in self.tensors}
 
     @functools.cached_property
     def weight_bytes(self) -> int:
@@ -263,7 +279,7 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
 
 def _invalid_value(header: Header) -> str | None:
     """The first value that no model has; llama.cpp aborts on these. None if all are plausible."""
-    layers, ahead = header.of_model("block_count"), header.of_model("nextn_predict_layers") or 0
+    layers, ahead = header.of_model("block_count"), header.next_layers
     if layers is not None and not 1 <= layers <= MOST_LAYERS:
         return f"it states {layers} layers"
     if layers is not None and not 0 <= ahead <= layers:

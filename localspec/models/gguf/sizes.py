@@ -6,17 +6,12 @@ import math
 import re
 from dataclasses import dataclass, replace
 
+from localspec.models.gguf.ggml_types import BLOCKS, TYPES
 from localspec.models.gguf.header import Header
 
+_KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 KV_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
+    name: size / block for name in _KV_TYPES for _, block, size in [BLOCKS[TYPES[name.upper()]]]
 }
 """Bytes of one value of a KV cache, by type."""
 _UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
@@ -42,31 +37,31 @@ class Sizes:
 
     name: str
     """Name of its file."""
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = ()
     """Bytes of the weights of each transformer layer."""
-    inputs: int
+    inputs: int = 0
     """Bytes of weights that stay on the host: the embedding, and tensors outside layers."""
-    outputs: int
+    outputs: int = 0
     """Bytes of the output layer, which a GPU gets first; with a tied embedding, of its copy."""
-    tied: bool
+    tied: bool = False
     """Whether the output layer is the embedding; a copy exists only where a GPU has the output."""
-    experts: tuple[int, ...]
+    experts: tuple[int, ...] = ()
     """The part of `layers` that routed experts take; zeros for a dense model."""
-    experts_read: float
+    experts_read: float = 1.0
     """Share of the experts' bytes that are read for one token."""
-    largest: int
+    largest: int = 0
     """Bytes of the largest tensor of a layer, which is copied to a GPU while a prompt is read."""
-    kv_width: tuple[int, ...]
+    kv_width: tuple[int, ...] = ()
     """Values that each layer caches per token, keys and values together."""
-    state: tuple[int, ...]
+    state: tuple[int, ...] = ()
     """Bytes of the recurrent state of each layer, independent of the context."""
-    n_vocab: int
-    width: int
-    activations: int
+    n_vocab: int = 0
+    width: int = 0
+    activations: int = 0
     """Values of one token at the widest point of a layer."""
-    context: int
+    context: int = 0
     """Context length of the training, in tokens; 0 if not stated."""
-    head_size: int
+    head_size: int = 0
     """Greatest common divisor of key and value width; a quantized cache needs blocks of 32."""
     doubts: tuple[str, ...] = ()
     """Why KV cache and compute buffers may be smaller than estimated; a dry run settles it."""
@@ -147,7 +142,7 @@ def sizes_of(header: Header) -> Sizes:
     """Sizes of a model by its header, which lists the tensors of all its files."""
     n_layer = header.n_layer
     layers, experts = [0] * n_layer, [0] * n_layer
-    inputs, outputs, embedding, largest = 0, 0, 0, 0
+    inputs, outputs, largest = 0, 0, 0
     for tensor in header.tensors:
         at = _LAYER.match(tensor.name)
         if at and int(at[1]) < n_layer:
@@ -159,11 +154,10 @@ def sizes_of(header: Header) -> Sizes:
             outputs += tensor.n_bytes
         else:
             inputs += tensor.n_bytes
-            if tensor.name == "token_embd.weight":
-                embedding = tensor.n_bytes
-    tied = all(tensor.name != "output.weight" for tensor in header.tensors)
+    tied = "output.weight" not in header.named
+    copied = header.named.get("token_embd.weight") if tied else None
     kv_width, state, doubts = _cached(header)
-    ahead = header.of_model("nextn_predict_layers") or 0
+    ahead = header.next_layers
     if 0 < ahead < n_layer and not any(layers[:-ahead]):  # a sidecar of layers for prediction
         kv_width, state, doubts = (
             (*(0,) * (n_layer - ahead), *kv_width[-ahead:]),
@@ -174,7 +168,7 @@ def sizes_of(header: Header) -> Sizes:
         name=header.name,
         layers=tuple(layers),
         inputs=inputs + (outputs if tied else 0),
-        outputs=outputs + (embedding if tied else 0),
+        outputs=outputs + (0 if copied is None else copied.n_bytes),
         tied=tied,
         experts=tuple(experts),
         experts_read=_experts_read(header),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -36,8 +36,8 @@ class Tensor:
     shape: tuple[int, ...]
     """Fastest dimension first."""
     ggml_type: int
-    parts: Callable[[], Iterator[bytes | Zeros]]
-    """Iterates over its bytes, in order."""
+    parts: Callable[[], Iterable[bytes | Zeros]] | None = None
+    """Its bytes, in order; None: all of them are zeros."""
 
     @property
     def n_bytes(self) -> int:
@@ -82,7 +82,7 @@ def write_gguf(
     file.write(header.ljust(_padded(len(header)), b"\0"))
     for tensor in tensors:
         written = 0
-        for part in tensor.parts():
+        for part in (Zeros(tensor.n_bytes),) if tensor.parts is None else tensor.parts():
             if isinstance(part, Zeros):
                 file.seek(part.n_bytes, os.SEEK_CUR)
                 written += part.n_bytes

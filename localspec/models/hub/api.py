@@ -15,7 +15,6 @@ from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.links import is_offline
 from localspec.models.gguf.header import Header, parse_header, read_header
-from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
 from localspec.models.hub.client import NotAHubError, endpoint
 from localspec.models.hub.download_jobs import WaitNotices
@@ -145,32 +144,17 @@ def url(repo: str, commit: str, path: str) -> str:
     return f"{endpoint()}/{repo}/resolve/{commit}/{quote(path)}"
 
 
-def fetcher(repo: Repo, entry: RepoFile, waits: WaitNotices | None = None) -> Fetch:
-    """A function that fetches byte ranges of a file, for reading its header.
-
-    Raises (the function):
-        LocalspecError: see `look_up`.
-    """
-    return _RangeFetcher(repo, entry, waits or WaitNotices()).fetch
-
-
-class _RangeFetcher:
-    def __init__(self, repo: Repo, entry: RepoFile, waits: WaitNotices) -> None:
-        self._repo, self._entry, self._waits = repo, entry, waits
-
-    def fetch(self, start: int, end: int) -> bytes:
-        return with_retries(self._repo.name, lambda: self._once(start, end), self._waits)
-
-    def _once(self, start: int, end: int) -> bytes:
-        place = url(self._repo.name, self._repo.commit, self._entry.path)
-        with client.stream(place, client.headers(start=start, end=end)) as response:
-            # A server without range requests sends the whole file: read up to the end of the range.
-            skip, found = start if response.status_code == 200 else 0, bytearray()
-            for chunk in response.iter_raw():
-                found += chunk
-                if len(found) >= skip + end - start:
-                    break
-            return bytes(found[skip : skip + end - start])
+def _range(repo: Repo, entry: RepoFile, start: int, end: int) -> bytes:
+    """The bytes of a range of a file."""
+    place = url(repo.name, repo.commit, entry.path)
+    with client.stream(place, client.headers(start=start, end=end)) as response:
+        # A server without range requests sends the whole file: read up to the end of the range.
+        skip, found = start if response.status_code == 200 else 0, bytearray()
+        for chunk in response.iter_raw():
+            found += chunk
+            if len(found) >= skip + end - start:
+                break
+        return bytes(found[skip : skip + end - start])
 
 
 def header_of(repo: Repo, entry: RepoFile, waits: WaitNotices) -> Header:
@@ -196,8 +180,12 @@ def _read(repo: Repo, entry: RepoFile, waits: WaitNotices) -> Header:
             return read_header(local)
         except ModelFileError:  # damaged in the cache: the pull that follows repairs it
             pass
+
+    def fetch(start: int, end: int) -> bytes:
+        return with_retries(repo.name, lambda: _range(repo, entry, start, end), waits)
+
     name = entry.path.rsplit("/", 1)[-1]
-    header = parse_header(fetcher(repo, entry, waits), entry.size, name)
+    header = parse_header(fetch, entry.size, name)
     if header.end > entry.size:
         raise ModelFileError(
             f"{name} is cut short on the Hub: it has {entry.size} of {header.end} bytes; choose "

@@ -120,32 +120,14 @@ def require_space(plan: PullPlan, *, force: bool) -> None:
     """Check memory, unless ``force``, and the disk, before anything is downloaded.
 
     Raises:
-        LocalspecError: see `require_memory` and `require_room`.
+        OutOfMemoryError: the files are larger than the memory of this machine.
+        LocalspecError: the disk has no room for the missing bytes; with the numbers.
     """
-    if not force:
-        require_memory(plan)
-    require_room(plan)
-
-
-def require_memory(plan: PullPlan) -> None:
-    """Check that the files can be loaded on this machine.
-
-    Raises:
-        OutOfMemoryError: their sizes exceed its memory.
-    """
-    if plan.verdict == TOO_BIG:
+    if plan.verdict == TOO_BIG and not force:
         raise OutOfMemoryError(
             f"{plan.name} ({size(plan.n_bytes)}) is too big for the memory of this machine; "
             "`localspec models` shows what fits, `localspec pull --force` pulls it all the same"
         )
-
-
-def require_room(plan: PullPlan) -> None:
-    """Check that the disk has room for the missing bytes.
-
-    Raises:
-        LocalspecError: with the numbers.
-    """
     folder, free = disk()
     if plan.missing > free:
         raise LocalspecError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from localspec.core.drafter_registry import MODEL
 from localspec.core.errors import (
     DraftIncompatibleError,
     LocalspecError,
@@ -183,7 +184,7 @@ class _Planner:
             candidate = file_names.choose(wanted, found, small=role == "draft")
             header = header_of(repo, candidate.first, self.waits)
             try:
-                if role == "target" or heads.kind(header) == heads.MODEL:
+                if role == "target" or heads.kind(header) == MODEL:
                     require_text_model(header)
             except UnsupportedModelError:
                 others = [c for c in found if c is not candidate]

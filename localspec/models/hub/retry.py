@@ -19,9 +19,9 @@ from localspec.models.hub.error_messages import hub_error
 ATTEMPTS = 8
 """Attempts in a row without progress before a download fails; two minutes with the waits."""
 _QUESTION_ATTEMPTS = 4
-"""The same for a question, for which a user waits; a failed connection counts twice."""
+"""Attempts of a question, for which a user waits; a failed connection counts twice."""
 _STALE_ATTEMPTS = 3
-"""The same where the server that the Hub redirects to refuses."""
+"""Attempts where the server that the Hub redirects to refuses."""
 FIRST_WAIT = 1.0
 """Seconds before the second attempt; doubled each time, up to half a minute."""
 _LONGEST_OWN_WAIT = 30.0

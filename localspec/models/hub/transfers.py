@@ -23,7 +23,7 @@ _TICK = 0.1
 _PATIENCE = 3.0
 """Seconds for the other downloads to stop after one has failed."""
 _STOP_PATIENCE = 1.0
-"""The same after the user stopped them; a hanging thread ends with the program."""
+"""Seconds for them after the user stopped them; a hanging thread ends with the program."""
 
 Watch = Callable[[Sequence[DownloadProgress]], None]
 """Called about ten times a second to show the progress."""
@@ -45,7 +45,7 @@ def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], 
         Interrupted: ``stopped`` returned True; what has arrived stays.
         LocalspecError: the first error of a download.
     """
-    bars = [DownloadProgress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
+    bars = [DownloadProgress(job.name, job.entry.size) for job in jobs]
     found: dict[int, Path] = {}
     limit = ConnectionLimit()
 

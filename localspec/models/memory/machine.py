@@ -75,11 +75,11 @@ class Memory:
         return f"{own} and workers" if self.own_gpus else "the workers"
 
     def with_workers(self, gpus: tuple[Gpu, ...]) -> Memory:
-        """The same with devices of workers, which are filled first."""
+        """This memory with devices of workers, which are filled first."""
         return replace(self, gpus=(*gpus, *self.gpus))
 
     def without(self, n_bytes: int) -> Memory:
-        """The same where something else takes so many bytes, on the first GPU if there is one."""
+        """This memory less ``n_bytes`` for something else, on the first GPU if there is one."""
         if not self.gpus:
             return replace(self, host_free=max(0, self.host_free - n_bytes))
         first, *others = self.gpus
@@ -132,14 +132,12 @@ def read_memory() -> Memory:
     Raises:
         ImportError, OSError, RuntimeError: llama.cpp cannot be loaded.
     """
-    from localspec.llama.devices import backend, devices
+    from localspec.llama.devices import backend, free_accelerators
 
     host = host_only()
     if backend() == "cpu":
         return host
-    found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
-    # llama.cpp ignores integrated GPUs where there is a discrete one.
-    chosen = [d for d in found if d.kind == "gpu"] or found
+    chosen = free_accelerators()
     silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs report none
     apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
     # Metal itself says how much of the memory it recommends to use, whatever is free right now.

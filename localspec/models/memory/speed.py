@@ -133,7 +133,7 @@ class Expected:
 
     @property
     def words(self) -> str:
-        """The same as text."""
+        """Both speeds in words."""
         plain, drafted = rounded(self.plain), rounded(self.drafted)
         about = "at least" if self.at_least else "about"
         if plain == drafted:
