@@ -6,7 +6,9 @@ All output of the command line goes through the functions of this module, and so
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -177,12 +179,17 @@ def say_block(text: str) -> None:
 def say_over(text: str) -> None:
     """Write a line of progress over the present line of stderr, if that is a terminal."""
     if sys.stderr.isatty():
-        import shutil  # here: help does without
-
-        line = safe_line(text)[: shutil.get_terminal_size((80, 24)).columns - 1]
+        line = safe_line(text)[: _columns() - 1]
         # For click, colour is any escape sequence: without it they would be taken out.
         click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
         activity.line_open(bool(text))
+
+
+def _columns() -> int:
+    """The width of the terminal on stderr."""
+    with contextlib.suppress(ValueError, OSError):
+        return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(2).columns or 80
+    return 80
 
 
 def bar(filled: int, width: int) -> str:

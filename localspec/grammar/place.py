@@ -20,7 +20,8 @@ BURST_SECONDS = 0.2
 TOKEN_SECONDS = 0.02
 """Further seconds for each of its tokens."""
 AHEAD_SECONDS = 0.05
-"""Seconds of computing in a round for what is only drafted; after more, nothing is looked ahead."""
+"""Seconds of computing in a round for what is only drafted; after more, the rest of the reply
+looks at nothing ahead."""
 _CHEAP_SECONDS = 0.02
 """Seconds of computing to make a matcher anew while others wait."""
 _OWN_RULES = frozenset({"lark", "gbnf"})

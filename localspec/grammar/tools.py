@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -202,13 +203,16 @@ def lark(choice: Choice, family: Family, marker: Marker) -> str:
 
 
 def calls(family: Family, reply: str, tools: Iterable[Tool] = ()) -> tuple[str, list[ToolCall]]:
-    """The text before the calls of a reply, and the calls.
+    """The text before the calls of a reply, and the calls, as the grammar has them written.
 
-    ``reply`` has its markers as text. A reply that was cut has the calls that are complete in it.
+    ``reply`` has its markers as text. Of a reply that was cut, the calls whose arguments are whole
+    are returned, and of one that keeps to no grammar those before the first that is no JSON.
     ``tools`` say which arguments are texts, where a family does not write quotes.
     """
     splitter = CallSplitter(family, tuple(tools), "")
     whole = WholeReply.of([*splitter.feed(reply), *splitter.finish()])
     before = reply.partition(family.open)[0] if family.open else whole.content
-    found = [ToolCall(c.name, json.loads(c.arguments)) for c in whole.calls if c.complete]
+    found: list[ToolCall] = []
+    with contextlib.suppress(json.JSONDecodeError):
+        found.extend(ToolCall(c.name, json.loads(c.arguments)) for c in whole.calls if c.complete)
     return before, found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from conftest import Files
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
-from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing_lines, report
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing_lines, compare, report
+from localspec.cli.working import Working
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -136,3 +139,30 @@ def test_an_exercise_has_every_kind_of_draft_within_its_bounds() -> None:
     assert {plan.steps[0].source for plan in plans if plan.steps} == {"suffix", "tree", "lookahead"}
     assert any(step.probe for plan in plans for step in plan.steps)
     assert PLAIN in plans
+
+
+class _Judging:
+    """A comparison whose noise is seen after a divergence was found."""
+
+    def __init__(self) -> None:
+        apart = Divergence("p", 3, 1, 2, 0.4, near_tie=False)
+        self.row = SettingComparison(
+            temperature=0.0, replies=1, tokens=4, rounds=4, divergences=(apart,)
+        )
+
+    def steps(self) -> Iterator[SettingComparison]:
+        yield self.row
+
+    def so_far(self) -> Verification:
+        return Verification(1.0, 0.1, (self.row.judged(1.0),), {1: 1})
+
+
+def test_a_row_is_judged_by_all_noise_seen_like_the_conclusion(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    facts = {"kernels": "k", "workers": "", "strict": ""}
+    assert compare(_Judging(), DRAFTED, 1, facts, Working(CtrlC()), as_json=False)
+    said = capsys.readouterr().out
+    assert "near-tie" in said
+    assert "NOT A NEAR-TIE" not in said
+    assert "exact up to near-ties: 1 of 1 replies" in said

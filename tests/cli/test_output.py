@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
+import termios
 
 import pytest
 from hypothesis import given
@@ -82,3 +85,19 @@ def test_a_call_that_json_cannot_hold_is_reported_as_it_was_written() -> None:
     call = SavedCall("1", "calc__add", '{"x": 1e999}', "calc/add", "failed", "Error")
     (found,) = json.loads(json_line(calls_report([call])))["calls"]
     assert found["arguments"] == {"arguments": '{"x": 1e999}'}
+
+
+def test_a_line_of_progress_is_as_wide_as_the_terminal_of_stderr_whatever_stdout_is() -> None:
+    master, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 120))
+    told = "from localspec.cli.output import say_over; say_over('x' * 200)"
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with os.fdopen(master, "rb"), os.fdopen(terminal, "wb"):
+        subprocess.run(
+            [sys.executable, "-c", told],
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            env=environment,
+            check=True,
+        )
+        assert os.read(master, 1000).count(b"x") == 119

@@ -163,13 +163,12 @@ def test_only_replies_to_users_take_part() -> None:
         for path in sorted((TOP / folder).rglob("*.py"))
         if any(
             text in path.read_text(encoding="utf-8")
-            for text in ("draft_memory=True", '"draft_memory": own.draft_memory is not False')
+            for text in ("draft_memory=True", '"draft_memory": self.draft_memory is not False')
         )
     ]
     assert [path.relative_to(TOP).as_posix() for path in sources] == [
         "localspec/cli/chat.py",
         "localspec/serve/requests/generation.py",
-        "localspec/serve/requests/ollama.py",
         "tui/session/settings.py",
     ]
 

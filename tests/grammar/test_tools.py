@@ -342,3 +342,17 @@ def test_a_spec_of_another_shape_is_refused_by_name(
     assert (
         tools.Choice.of(tools.spec(TOOLS)).tools[0].parameters == fields["tools"][0]["parameters"]
     )
+
+
+def test_calls_before_one_that_is_no_json_are_read() -> None:
+    good = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    said = f"x {good}\n{good.replace('1', 'oops')}"
+    assert tools.calls(FAMILIES["hermes"], said)[1] == [tools.ToolCall("f", {"a": 1})]
+
+
+def test_a_reply_that_was_cut_has_the_calls_whose_arguments_are_whole() -> None:
+    good = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    for cut in range(len(good)):
+        assert tools.calls(FAMILIES["hermes"], good + good[:cut])[1][0] == tools.ToolCall(
+            "f", {"a": 1}
+        )
