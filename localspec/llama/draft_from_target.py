@@ -158,7 +158,8 @@ def make(
         LocalspecError: no room on the disk, or llama.cpp cannot write it.
         Interrupted
     """
-    check_file(model)
+    for part in shards(model):
+        check_file(part)
     require_free(where, shards(model), replace=replace)
     if bits is None and layers is None:
         raise UsageError("a draft must differ from its target: give --bits, --layers or --search")

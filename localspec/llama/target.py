@@ -107,7 +107,7 @@ class LlamaTarget(TargetSequences):
     def read_along(self, seq: int, tokens: Tokens) -> None:
         """See `ServingTarget`."""
         self._stop_seeing(seq)
-        self._known[seq].unread += tokens
+        self._known[seq].unread.extend(tokens)
 
     def read_within(self, seq: int, tokens: Tokens, seconds: float, rows: int) -> int:
         """See `Target`."""

@@ -14,7 +14,7 @@ from conftest import Files
 from localspec import Message, Options, Runtime, Sampling, cli
 from localspec.bench.layer_search import candidates
 from localspec.cli.make_draft import _parsed
-from localspec.core.errors import Interrupted, LocalspecError, UsageError
+from localspec.core.errors import Interrupted, LocalspecError, ModelNotFoundError, UsageError
 from localspec.core.events import Finished
 from localspec.llama.draft_from_target import layer_count, make
 from localspec.models.gguf.header import read_header
@@ -66,6 +66,13 @@ def test_fewer_bits_make_a_smaller_file_of_the_same_shape(files: Files, tmp_path
     assert where.stat().st_size < files.target.stat().st_size
     assert layers_of(where) == layers_of(files.target)
     assert read_header(where).tokens == read_header(files.target).tokens
+
+
+def test_a_shard_that_is_not_there_is_named(files: Files, tmp_path: Path) -> None:
+    first = tmp_path / "m-00001-of-00002.gguf"
+    shutil.copyfile(files.target, first)
+    with pytest.raises(ModelNotFoundError, match="m-00002-of-00002"):
+        make(first, tmp_path / "draft.gguf", bits=None, layers=[0], cancelled=never)
 
 
 def test_a_draft_must_differ_and_layers_must_be_there(files: Files, tmp_path: Path) -> None:

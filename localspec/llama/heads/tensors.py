@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.model_file import ModelFile
 
 Matrix = NDArray[np.float32]
+_AT_ONCE = 1 << 20
+"""Weights that are expanded at once: in between they are float64."""
 _BY_TYPE = {form.ggml_type: form for form in FORMATS.values()}
 
 
@@ -30,10 +33,10 @@ class Weight:
     """Its bytes, mapped from the file."""
 
     def numbers(self) -> Matrix:
-        """(outputs, inputs) or (outputs,) float32.
+        """(outputs, inputs) or (outputs,) float32, for all types of `FORMATS`.
 
         Raises:
-            UnsupportedModelError: a type that is not read here.
+            UnsupportedModelError: another type.
         """
         form = _BY_TYPE.get(self.ggml_type)
         if form is None:
@@ -41,7 +44,10 @@ class Weight:
                 f"{self.name} is {type_name(self.ggml_type)}, and this build lacks the calls of "
                 "ggml that would compute with it"
             )
-        found = form.numbers(np.asarray(self.data)).astype(np.float32)
+        found = np.empty(math.prod(self.shape), np.float32)
+        for begin in range(0, len(found), _AT_ONCE):
+            first, last = (n // form.block * form.n_bytes for n in (begin, begin + _AT_ONCE))
+            found[begin : begin + _AT_ONCE] = form.numbers(np.asarray(self.data[first:last]))
         return found.reshape(self.shape[::-1])
 
 

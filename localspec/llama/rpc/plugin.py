@@ -97,7 +97,7 @@ def available() -> bool:
 
 
 def _place() -> Path:
-    """Its path, in a folder that is named by all that it is made of."""
+    """Its path, in a folder that is named by what it is made of: a version has one set of files."""
     facts = [VERSION, *FILES, platform.system(), platform.machine(), *platform.libc_ver()]
     facts += cxx.linked_names()
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
