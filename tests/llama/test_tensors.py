@@ -39,5 +39,5 @@ def test_expanding_a_large_matrix_takes_little_beside_the_result() -> None:
 
 
 def test_a_type_that_is_not_read_is_named() -> None:
-    with pytest.raises(UnsupportedModelError, match="w is .*, and this build lacks"):
+    with pytest.raises(UnsupportedModelError, match=r"w is .*, and this build lacks"):
         Weight("w", (256,), 16, np.zeros(66, np.uint8)).numbers()
