@@ -1,12 +1,15 @@
 """/v1/chat/completions on a fake engine: shapes, fields and errors."""
 
+import asyncio
+import gc
 import json
 
 import pytest
 from fake_serving import FakeEngine
+from waiting import until_so
 
 from localspec.core.errors import ContextError, DecodeError, EngineError, QueueFullError
-from localspec.core.events import Reading
+from localspec.core.events import Reading, Token
 from localspec.core.sampling_params import Sampling
 
 CHAT = "/v1/chat/completions"
@@ -189,6 +192,18 @@ async def test_token_ids_and_origins_come_on_request(world):
     assert choice["token_ids"] == [0, 1, 2, 3, 4, 5]
     assert choice["localspec"]["origins"] == ["accepted", "corrected"] * 3
     assert choice["localspec"]["sources"] == ["model", None] * 3
+
+
+async def test_a_stream_keeps_no_tokens_that_it_has_told(world):
+    world.words = tuple(f" w{i}" for i in range(400))
+    world.hold, world.hold_at = asyncio.Event(), 150
+    asked = HI | {"stream": True, "logprobs": True, "localspec": {"origins": True}}
+    answer = asyncio.create_task(world.client.post(CHAT, json=asked))
+    await until_so(lambda: world.service.metrics.emitted >= 296)
+    alive = sum(isinstance(found, Token) for found in gc.get_objects())
+    world.hold.set()
+    assert (await answer).text.count('"origins"') == 200
+    assert alive < 100
 
 
 async def test_own_fields_choose_verifier_drafter_and_draft_length(world):

@@ -365,6 +365,10 @@ def test_a_response_of_a_schema(api):
         ({"input": []}, "at least one item"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "not an item that this server reads"),
         (
+            {"input": [{"type": "item_reference", "id": "x"}], "previous_response_id": "resp_1"},
+            "nothing is stored here",
+        ),
+        (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "image_url is missing",
         ),

@@ -104,7 +104,7 @@ def of_others(given: Mapping[str, Any], *own: str | None) -> list[str]:
         if isinstance(tools, list)
         else []
     )
-    return [f"tools: {shown(str(kind))}" for kind in kinds if kind not in own]
+    return [f"tools: {shown(kind)}" for kind in kinds if isinstance(kind, str) and kind not in own]
 
 
 def _allowed(

@@ -51,11 +51,11 @@ _LOGPROBS = "message.output_text.logprobs"
 _CUSTOM = "custom"
 _TEXT = {"type": "string"}
 _NOTHING_STORED = "nothing is stored here: send the whole conversation in input"
-
-
-def _stored(what: str) -> Meta:
-    """Annotates a field that refers to something stored, and may only be null."""
-    return Meta(extra={REFUSAL: f"{what}, and {_NOTHING_STORED}"})
+_STORED = {
+    "previous_response_id": "names an earlier response",
+    "conversation": "names a stored conversation",
+    "prompt": "names a stored prompt",
+}
 
 
 class InputMessage(Fields, tag_field="type", tag="message"):
@@ -269,9 +269,6 @@ class NamedResponseTool(Fields, kw_only=True):
 _CHOICE = Meta(extra={REFUSAL: 'must be none, auto, required or {"type": "function", "name": ...}'})
 
 
-_NO_BACKGROUND = Meta(extra={REFUSAL: "is not possible: nothing is stored here"})
-
-
 class ResponsesBody(GenerationBody, kw_only=True):
     """A request for a response."""
 
@@ -296,14 +293,25 @@ class ResponsesBody(GenerationBody, kw_only=True):
     metadata: dict[str, Any] | None = None
     user: str | None = None
     chat_template_kwargs: TemplateArguments | None = None
-    background: Annotated[Literal[False], _NO_BACKGROUND] | None = None
-    previous_response_id: Annotated[None, _stored("names an earlier response")] = None
-    conversation: Annotated[None, _stored("names a stored conversation")] = None
-    prompt: Annotated[None, _stored("names a stored prompt")] = None
+    background: Literal[False] | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    prompt: None = None
 
     @classmethod
     def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The body, in which items without a type are messages."""
+        """The body, in which items without a type are messages.
+
+        Raises:
+            ApiError: it refers to something stored, which is said before what else is wrong with
+                it: clients that count on stored responses send items that only these explain.
+        """
+        for name, what in _STORED.items():
+            if given.get(name) is not None:
+                raise bad_request(f"{name} {what}, and {_NOTHING_STORED}", name)
+        if given.get("background") is True:
+            said = "background is not possible: nothing is stored here"
+            raise bad_request(said, "background")
         items = given.get("input")
         if not isinstance(items, list):
             return given

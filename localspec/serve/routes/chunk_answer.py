@@ -24,6 +24,7 @@ Chunk = dict[str, Any]
 class ChunkAnswer(Answer[A]):
     """An answer with choices."""
 
+    tells_origins = False
     prefix: str
     """Beginning of its id."""
     type: str
@@ -38,7 +39,7 @@ class ChunkAnswer(Answer[A]):
         self._finished: dict[int, Stats] = {}
         self._prompts_read: dict[int, int] = {}
         self._emitted: Counter[int] = Counter()
-        """Tokens of each reply so far, and above those of its prompt."""
+        """Tokens of each reply so far, and above those of its prompt, for the usage so far."""
 
     @abstractmethod
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
@@ -75,20 +76,25 @@ class ChunkAnswer(Answer[A]):
         return ()
 
     def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> list[bytes]:
-        for event in events:
-            if isinstance(event, Token):
-                self._emitted[index] += 1
-            elif isinstance(event, Reading):
-                self._prompts_read[index] = event.total
+        if self._asked.extras.continuous_usage:
+            self._count(index, events)
         chunks, last = self._round(index, events), events[-1]
-        if isinstance(last, Finished):
-            self._finished[index] = last.reply.stats
-            chunks.append(self._last_chunk(index, last.reply))
+        if not isinstance(last, Finished):
+            return list(map(self._chunks.sse, chunks))
+        self._finished[index] = last.reply.stats
+        chunks.append(self._last_chunk(index, last.reply))
         over = len(self._finished) == self._answering.size
         if over and self._asked.extras.include_usage:
             stats = [self._finished[index] for index in range(self._answering.size)]
             chunks.append({"choices": [], "usage": self._usage(stats)})
         return [*map(self._chunks.sse, chunks), *([DONE] if over else ())]
+
+    def _count(self, index: int, events: Sequence[ReplyEvent]) -> None:
+        for event in events:
+            if isinstance(event, Token):
+                self._emitted[index] += 1
+            elif isinstance(event, Reading):
+                self._prompts_read[index] = event.total
 
     @abstractmethod
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
@@ -113,7 +119,6 @@ class ChunkAnswer(Answer[A]):
 
     def _last_chunk(self, index: int, reply: Reply) -> Chunk:
         """The chunk that says why the reply ended, with its figures."""
-        # Where its tokens came from is in the chunks before it.
         said = own(self._told[index], reply, Extras(notices=self._asked.extras.notices))
         reason = self._reason(index, reply)
         chunk = self._chunk(index, self.nothing, finish_reason=reason, localspec=said)

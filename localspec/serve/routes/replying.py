@@ -43,13 +43,15 @@ class Answer(ABC, Generic[A]):
     """Of a stream."""
     filler = COMMENT
     """Bytes that a reader of the stream skips, to keep the connection open."""
+    tells_origins = True
+    """Whether the end of a stream says where its tokens came from; else its parts do."""
 
     def __init__(self, answering: Answering, asked: A) -> None:
         self._answering = answering
         self._asked = asked
         self._told: defaultdict[int, list[ReplyEvent]] = defaultdict(list)
         """Of each reply in a stream, the events that `own` has to say at its end."""
-        self._kept = (Notice, Token) if asked.extras.origins else (Notice,)
+        self._kept = (Notice, Token) if self.tells_origins and asked.extras.origins else (Notice,)
 
     @property
     def _model(self) -> str:
