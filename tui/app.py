@@ -257,8 +257,10 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         finally:
             self.session.presence.close()
             for behind in self.session.behind:
-                here = behind.chat in self.session.chats.all
-                (behind.chat if here else self.session.chat).ask(behind.text)
+                if behind.chat in self.session.chats.all:
+                    behind.chat.ask(behind.text)
+                elif behind.read:
+                    self.session.chat.ask(behind.text)
             for chat in self.session.chats.all:
                 chat.save_pending()
             self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)

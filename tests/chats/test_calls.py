@@ -58,6 +58,7 @@ def test_the_thinking_of_replies_that_are_joined_is_kept():
     [
         ([], "Why?\n\nAnd how?"),
         ([ChatMessage(2, 1, "assistant", "", 1.0, "failed")], "And how?"),
+        ([ChatMessage(2, 1, "assistant", "", 1.0)], "And how?"),  # its writer was killed
     ],
 )
 def test_a_resumed_question_without_a_reply_is_told_in_one_message_with_the_next(ends, told):

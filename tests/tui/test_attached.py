@@ -202,6 +202,43 @@ async def test_files_of_a_chat_that_was_closed_are_not_sent(chat, files, reading
         assert len(c.engine.asked) == 1
 
 
+@pytest.mark.parametrize("closes", [False, True])
+async def test_files_still_read_at_the_end_are_saved_in_their_chat_alone(
+    chat, files, reading, tmp_path, closes
+):
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db", interval=0.02), "demo")
+    async with chat(Script("One."), Script("Two."), recorder=recorder) as c:
+        await c.ask("first")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: len(c.session.chats.all) == 2)
+        await c.ask("second")
+        await c.type("look at @d/")
+        if closes:
+            await c.type("/close")
+            await c.until(lambda: len(c.session.chats.all) == 1)
+    reading.set()
+    with ChatStore(tmp_path / "chats.db") as store:
+        told = [[m.text for m in store.load(one.info.id).messages] for one in store.listed()]
+    kept = [] if closes else ["look at @d/"]
+    assert sorted(told) == [["first", "One."], ["second", "Two.", *kept]]
+
+
+async def test_an_edit_behind_one_whose_files_are_read_is_an_edit_too(chat, files, reading):
+    async with chat(Script("One."), Script("Two."), Script("Three."), Script("Four.")) as c:
+        await c.ask("one")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.session.chat.editing is not None)
+        await c.type("changed @d/")
+        await c.type("quicker")
+        await c.until(lambda: len(c.engine.asked) == 2)
+        await c.ready()
+        assert [m.content for m in c.engine.asked[1]] == ["quicker"]
+        assert c.session.chat.editing is None
+        reading.set()
+        await c.until(lambda: len(c.engine.asked) == 3)
+        assert c.engine.asked[2][0].content.startswith("changed")
+
+
 async def test_what_cannot_come_back_is_not_said_to_be_sent_by_enter(chat, files, reading):
     async with chat(Script("One."), size=(120, 40)) as c:
         await c.ask("first")

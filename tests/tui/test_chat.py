@@ -5,6 +5,7 @@ import webbrowser
 
 import pytest
 from fake_engine import LONG, FakeEngine, Script, conversation
+from textual import events
 from textual.content import Content
 from textual.geometry import Size
 
@@ -19,6 +20,7 @@ from tui.input.help_rows import help_rows
 from tui.session.commands import SPECS, told_here
 from tui.session.engine_slot import Phase
 from tui.widgets import chat_log
+from tui.widgets.bars import FindBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.lines import Lines
 from tui.widgets.message import QuestionView, ReplyView
@@ -664,6 +666,20 @@ async def test_help_begins_with_the_keys_of_every_day(chat):
         assert shown.index("Enter") < shown.index("F3") < shown.index("/help")
     listed = {keys for keys, _ in help_rows({})}
     assert {row.keys for row in keymap.rows({}, keymap.IN_THE_CHAT)} < listed
+
+
+@pytest.mark.parametrize("moves", [[], ["up", "up"]])
+async def test_a_search_that_is_left_at_once_marks_nothing(chat, moves):
+    async with chat(Script("One two three two.")) as c:
+        await c.ask("two and two")
+        await c.pilot.press("ctrl+f")
+        bar = c.app.screen.query_one(FindBar)
+        await c.until(lambda: bar.input.has_focus)
+        for key in ("t", "w", "o", *moves, "escape"):
+            c.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: not bar.display)
+        await c.until(lambda: not any(w.group == "find" for w in c.app.workers if w.is_running))
+        assert c.app.screen.get_selected_text() is None
 
 
 async def test_every_place_that_a_search_finds_is_marked_and_its_field_is_named(chat):

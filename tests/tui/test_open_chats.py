@@ -24,6 +24,20 @@ def quick_recorder(path):
     return ChatRecorder(Saver(path, interval=0.02), "demo")
 
 
+async def test_what_was_set_aside_for_an_edit_comes_back_where_the_chat_is_closed(chat):
+    async with chat(Script("One.")) as c:
+        await c.ask("first")
+        c.composer.insert("half a question")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.session.chat.editing is not None)
+        c.app.screen.actions.runner.offer("/close")
+        await c.until(lambda: not c.session.chat.conversation.turns)
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "half a question")
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "first")
+
+
 async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
     async with chat(Script(LONG, hold_at=2), Script("Second.")) as c:
         await c.ask_and_hold("first question")

@@ -360,3 +360,12 @@ async def test_what_is_typed_is_seen_below_all_that_a_low_terminal_can_show(chat
         assert "│ /s " in c.screen_text
         await c.pilot.press("up", "tab")
         await c.until(lambda: c.composer.text == "/schema ")
+
+
+async def test_suggestions_take_the_room_of_a_terminal_that_grows(chat):
+    async with chat(Script(LONG), size=(40, 12)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+t", "alt+left", "f2", "/")
+        await c.sees("1 to 1 of")
+        await c.pilot.resize_terminal(40, 24)
+        await c.sees("1 to 6 of")

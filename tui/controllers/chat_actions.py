@@ -172,8 +172,6 @@ class ChatActions:
             "branch": self.branches.branch,
             "chats": self.library.pick,
             "find": self._find,
-            "find_step": self.finder.step,
-            "find_leave": self.finder.close,
             "point": self._pointer.move,
             "open_pointed": self._pointer.open,
             "new": self.chats.new,

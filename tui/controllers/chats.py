@@ -76,7 +76,11 @@ class ChatSwitcher:
         self._restore_typed()
 
     def close(self) -> None:
-        """Close this chat; it stays in the list of chats. Up brings back what was typed in it."""
+        """Close this chat; it stays in the list of chats. Up brings back what was typed in it, also
+        before a question was changed.
+        """
+        self._composer.put_aside()
+        self._composer.put(self._session.chat.set_aside)
         self._composer.put_aside()
         self._session.close()
         self._restore_typed()

@@ -85,10 +85,10 @@ class CommandRunner:
 
     def _waiting(self, message: str, *, slow: bool) -> Behind:
         """Note a message of the chat that is shown. It takes the place of the question that is
-        edited, unless one sent before does.
+        edited, unless one that comes before it does.
         """
         chat, behind = self._session.chat, self._session.behind
-        taken = any(one.edited is chat.editing for one in behind)
+        taken = any(one.read and one.edited is chat.editing for one in behind)
         waiting = Behind(chat, message, None if taken else chat.editing, not slow, not slow)
         behind.append(waiting)
         return waiting

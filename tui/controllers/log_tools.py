@@ -154,6 +154,7 @@ class MessageFinder:
     def close(self) -> None:
         """Hide the search; the conversation stays where it is."""
         self._bar.display = False
+        self._screen.workers.cancel_group(self._screen, "find")
         self._screen.clear_selection()
         self._mark_all("")
         self._desk.widgets.composer.focus()
@@ -184,7 +185,11 @@ class MessageFinder:
             return
         self._bar.show_count(f"{self._at + 1} of {len(self._hits)}")
         turn, number = self._hits[self._at]
-        self._screen.run_worker(self._show(turn, self._words, number), group="find", exclusive=True)
+        words = self._words
+        # No coroutine until it runs: it may be cancelled before.
+        self._screen.run_worker(
+            lambda: self._show(turn, words, number), group="find", exclusive=True
+        )
 
     async def show_message(self, message: int, words: str) -> None:
         """Show a message of the open chat, on its branch, with the words of a search marked."""

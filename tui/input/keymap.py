@@ -116,9 +116,9 @@ def _chooses(screen: str, label: str, tooltip: str) -> Binding:
 
 
 _FIND = (
-    _key("find.close", "escape", "screen.command('find_leave')", "leave the search"),
-    _key("find.before", "up", "screen.command('find_step', -1)", "the place before"),
-    _key("find.after", "down", "screen.command('find_step', 1)", "the place after"),
+    _key("find.close", "escape", "leave", "leave the search"),
+    _key("find.before", "up", "step(-1)", "the place before"),
+    _key("find.after", "down", "step(1)", "the place after"),
 )
 _SCREENS = {
     "compare": (_close("compare", "close the comparison"),),

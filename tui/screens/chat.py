@@ -101,6 +101,7 @@ class ChatScreen(DrawnAheadScreen):
         """Phase of the last `check_action`: the footer may ask between two refreshes."""
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
+        self._suggested_last: Composer.Suggested | None = None
         figures = (widgets.stats, widgets.strip, widgets.details)
         self.status = StatusArea(session, figures, verifier, self._wake, expert=expert)
         self.paint_growth_of(widgets.log)
@@ -156,6 +157,7 @@ class ChatScreen(DrawnAheadScreen):
             sized = (widgets.title_bar, self._body, widgets.details, widgets.composer)
             self.app.stylesheet.update_nodes((*sized, widgets.stats))
         self.status.arrange()
+        self.call_after_refresh(self._show_suggestions)
         self._refresh_soon()
 
     # -- refreshing ----------------------------------------------------------------------------
@@ -317,10 +319,17 @@ class ChatScreen(DrawnAheadScreen):
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
-        bar = self._widgets.suggest_bar
+        self._suggested_last = event
+        self._show_suggestions()
+
+    def _show_suggestions(self) -> None:
+        """List what completes the word, so that in a low terminal too the composer is seen."""
+        event, bar = self._suggested_last, self._widgets.suggest_bar
+        if event is None:
+            return
         others = (part for part in self.children if part.display and part not in (bar, self._body))
         room = self.size.height - sum(part.outer_size.height for part in others)
-        bar.show(event.found, event.chosen, room)  # in a low terminal too, the composer is seen
+        bar.show(event.found, event.chosen, room)
 
     @on(SuggestBar.Picked)
     def _suggestion_picked(self, event: SuggestBar.Picked) -> None:
@@ -337,6 +346,14 @@ class ChatScreen(DrawnAheadScreen):
     @on(FindInput.Submitted)
     def _searched_on(self) -> None:
         self.actions.finder.step(-1)
+
+    @on(FindInput.Stepped)
+    def _search_stepped(self, event: FindInput.Stepped) -> None:
+        self.actions.finder.step(event.step)
+
+    @on(FindInput.Left)
+    def _search_left(self) -> None:
+        self.actions.finder.close()
 
     @on(ChatLog.OlderWanted)
     async def _older_wanted(self) -> None:

@@ -231,9 +231,26 @@ def _joined(line: Line) -> Content:
 
 
 class FindInput(Input):
-    """The words that are searched."""
+    """The words that are searched. Its keys are messages, which come behind those of its words."""
 
     BINDINGS = keymap.FIND
+
+    class Left(Message):
+        """The user leaves the search."""
+
+    @dataclass
+    class Stepped(Message):
+        """The user wants the hit before (-1) or after (1)."""
+
+        step: int
+
+    def action_step(self, step: int) -> None:
+        """Go to another hit."""
+        self.post_message(self.Stepped(step))
+
+    def action_leave(self) -> None:
+        """Back to the composer."""
+        self.post_message(self.Left())
 
 
 class FindBar(Horizontal):
