@@ -186,10 +186,12 @@ class MessageFinder:
         self._bar.show_count(f"{self._at + 1} of {len(self._hits)}")
         turn, number = self._hits[self._at]
         words = self._words
-        # No coroutine until it runs: it may be cancelled before.
-        self._screen.run_worker(
-            lambda: self._show(turn, words, number), group="find", exclusive=True
-        )
+
+        async def show() -> None:
+            await self._show(turn, words, number)
+
+        # Not a coroutine, which would never run where it is left before.
+        self._screen.run_worker(show, group="find", exclusive=True)
 
     async def show_message(self, message: int, words: str) -> None:
         """Show a message of the open chat, on its branch, with the words of a search marked."""
