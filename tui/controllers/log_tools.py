@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 from textual.style import Style
+from textual.worker import WorkType
 
 from localspec.chats.pictures import shown
 from localspec.chats.words import terms
@@ -191,7 +192,8 @@ class MessageFinder:
             await self._show(turn, words, number)
 
         # Not a coroutine, which would never run where it is left before.
-        self._screen.run_worker(show, group="find", exclusive=True)
+        work: WorkType[None] = show
+        self._screen.run_worker(work, group="find", exclusive=True)
 
     async def show_message(self, message: int, words: str) -> None:
         """Show a message of the open chat, on its branch, with the words of a search marked."""
