@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localspec.compiling import cxx, own_build
+from localspec.config import settings as config
 from localspec.core.errors import LocalspecError, NoKernelError
 from localspec.core.safe_text import safe_line
 from localspec.kernels import build
@@ -163,8 +164,11 @@ def _known() -> Proved:
     Raises:
         LocalspecError: they may not, or there is none.
     """
-    if os.environ.get("LOCALSPEC_KERNELS") == LLAMA:
+    given = os.environ.get("LOCALSPEC_KERNELS")
+    if given == LLAMA:
         raise LocalspecError("LOCALSPEC_KERNELS is llama")
+    if not given and config.settings().get("kernels") == LLAMA:
+        raise LocalspecError(f"{config.place('kernels')} is llama")
     return _ready(None, None, make=False)[1]
 
 

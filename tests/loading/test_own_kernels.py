@@ -137,6 +137,19 @@ def test_what_the_kernels_gain_is_said_only_where_it_was_measured_and_is_one(
     assert own_kernels.gain() == ""
 
 
+def test_what_the_settings_leave_out_is_not_there_unless_the_environment_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_kernels, "_ready", lambda *_, **__: (None, Proved({"avx2": ""}, {})))
+    monkeypatch.delenv("LOCALSPEC_KERNELS", raising=False)
+    assert own_kernels.without_making() is None
+    monkeypatch.setattr(own_kernels.config, "settings", lambda: {"kernels": "llama"})
+    assert own_kernels.without_making() == "llama"
+    assert "kernels in " in own_kernels.state()
+    monkeypatch.setenv("LOCALSPEC_KERNELS", "auto")
+    assert own_kernels.without_making() is None
+
+
 def test_a_machine_that_is_too_busy_to_tell_uses_ours() -> None:
     assert not Proved({"avx2": ""}, {}).slower
     assert not Proved({"avx2": ""}, {"1": 1.1, "4": 0.95}).slower
