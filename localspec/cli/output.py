@@ -186,9 +186,12 @@ def say_over(text: str) -> None:
 
 
 def _columns() -> int:
-    """The width of the terminal on stderr."""
-    with contextlib.suppress(ValueError, OSError):
-        return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(2).columns or 80
+    """The width of the terminal on stderr, which in a supervised process is not descriptor 2."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     return 80
 
 

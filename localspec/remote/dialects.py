@@ -22,7 +22,7 @@ class Dialect:
     sampling: Mapping[str, str] = field(default_factory=dict)
     """Fields of `Sampling` that it takes beyond OpenAI's, by their name there."""
     further: bool = False
-    """Whether it takes llama.cpp's further samplers, `localspec.core.sampler_settings.ROWS`."""
+    """Whether it takes llama.cpp's further samplers, `localspec.core.sampler_settings.FURTHER`."""
     no_top_k: int = 0
     """Its value of top_k for all tokens."""
     never_drafting: frozenset[str] = frozenset()

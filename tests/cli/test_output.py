@@ -87,11 +87,18 @@ def test_a_call_that_json_cannot_hold_is_reported_as_it_was_written() -> None:
     assert found["arguments"] == {"arguments": '{"x": 1e999}'}
 
 
-def test_a_line_of_progress_is_as_wide_as_the_terminal_of_stderr_whatever_stdout_is() -> None:
+@pytest.mark.parametrize("supervised", [False, True])
+@pytest.mark.parametrize("columns", ["", "no", "-5"])
+def test_a_line_of_progress_is_as_wide_as_the_terminal_of_stderr_whatever_stdout_is(
+    supervised: bool, columns: str
+) -> None:
     master, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (24, 120))
     told = "from localspec.cli.output import say_over; say_over('x' * 200)"
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    if supervised:
+        begun = "import os; from localspec.cli.containment import _divert; _divert(os.pipe()[1])"
+        told = f"{begun}; {told}"
+    environment = os.environ | {"COLUMNS": columns}
     with os.fdopen(master, "rb"), os.fdopen(terminal, "wb"):
         subprocess.run(
             [sys.executable, "-c", told],

@@ -1,5 +1,6 @@
 """The interface, driven by keys, over a fake engine."""
 
+import asyncio
 import threading
 import webbrowser
 
@@ -668,18 +669,33 @@ async def test_help_begins_with_the_keys_of_every_day(chat):
     assert {row.keys for row in keymap.rows({}, keymap.IN_THE_CHAT)} < listed
 
 
+@pytest.mark.parametrize("leave", ["escape", "ctrl+f"])
 @pytest.mark.parametrize("moves", [[], ["up", "up"]])
-async def test_a_search_that_is_left_at_once_marks_nothing(chat, moves):
+async def test_a_search_that_is_left_at_once_marks_nothing(chat, moves, leave):
     async with chat(Script("One two three two.")) as c:
         await c.ask("two and two")
         await c.pilot.press("ctrl+f")
         bar = c.app.screen.query_one(FindBar)
         await c.until(lambda: bar.input.has_focus)
-        for key in ("t", "w", "o", *moves, "escape"):
+        for key in ("t", "w", "o", *moves, leave):
             c.app.post_message(events.Key(key, key if len(key) == 1 else None))
         await c.until(lambda: not bar.display)
         await c.until(lambda: not any(w.group == "find" for w in c.app.workers if w.is_running))
         assert c.app.screen.get_selected_text() is None
+
+
+@pytest.mark.parametrize("turns", [1, 2, 4])
+async def test_a_search_that_is_left_while_it_goes_far_leaves_messages_on_the_screen(chat, turns):
+    async with chat(resume=Chat(started(), conversation(200)), size=(80, 15)) as c:
+        await c.sees("message number 199")
+        await c.pilot.press("ctrl+f", *"number 7")
+        await c.sees("1 of")
+        c.app.post_message(events.Key("down", None))  # from the last place to the first, far up
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        c.app.post_message(events.Key("escape", None))
+        await c.until(lambda: not c.app.screen.query_one(FindBar).display)
+        await c.sees("message number 7")
 
 
 async def test_every_place_that_a_search_finds_is_marked_and_its_field_is_named(chat):

@@ -80,8 +80,9 @@ class ChatSwitcher:
         before a question was changed.
         """
         self._composer.put_aside()
-        self._composer.put(self._session.chat.set_aside)
-        self._composer.put_aside()
+        if self._session.chat.editing is not None:
+            self._composer.put(self._session.chat.set_aside)
+            self._composer.put_aside()
         self._session.close()
         self._restore_typed()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from textual.content import Content
@@ -155,13 +155,14 @@ class MessageFinder:
     def close(self) -> None:
         """Hide the search; the conversation stays where it is."""
         self._bar.display = False
-        self._screen.workers.cancel_group(self._screen, "find")
         self._screen.clear_selection()
         self._mark_all("")
         self._desk.widgets.composer.focus()
 
     def search(self, words: str) -> None:
-        """Find all places, and go to the newest."""
+        """Find all places, and go to the newest; nothing where the search was left since."""
+        if not self._bar.display:
+            return
         self._words = words.strip()
         self._mark_all(self._words)
         pattern = re.compile(re.escape(self._words), re.IGNORECASE)
@@ -175,7 +176,7 @@ class MessageFinder:
 
     def step(self, step: int) -> None:
         """Go to the place before or after; after the last comes the first."""
-        if self._hits:
+        if self._hits and self._bar.display:
             self._at = (self._at + step) % len(self._hits)
             self._go()
 
@@ -189,7 +190,7 @@ class MessageFinder:
         words = self._words
 
         async def show() -> None:
-            await self._show(turn, words, number)
+            await self._show(turn, words, number, wanted=lambda: self._bar.display)
 
         # Not a coroutine, which would never run where it is left before.
         work: WorkType[None] = show
@@ -203,7 +204,12 @@ class MessageFinder:
         found = next((t for t in [words, *terms(words)] if _finds(t, shown(turn.text))), "")
         await self._show(turn, found, 0)
 
-    async def _show(self, turn: ChatTurn, words: str, number: int) -> None:
+    async def _show(
+        self, turn: ChatTurn, words: str, number: int, wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Show a message, and mark a place in it, if that is ``wanted`` still once it is there. A
+        message is shown to the end: half of it mounted, the conversation would stay empty.
+        """
         view = await self._desk.transcript.show_turn(turn)
         if self._bar.display:
             self._mark_all(self._words)  # what was not mounted before
@@ -219,7 +225,7 @@ class MessageFinder:
             for index, entry in enumerate(lines.entries)
             for match in re.finditer(re.escape(words), entry.text, re.IGNORECASE)
         ]
-        if places:  # marks of Markdown and thoughts are not on the screen
+        if places and wanted():  # marks of Markdown and thoughts are not on the screen
             self._mark(*places[min(number, len(places) - 1)])
 
     def _mark_all(self, words: str) -> None:
