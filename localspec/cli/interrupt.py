@@ -71,7 +71,7 @@ def passed_on(number: int) -> None:
     """Do what a signal does that the parent has passed on, unless it came by itself just before."""
     if time.monotonic() - _came.get(number, -math.inf) > _PASSED_ON_S:
         _passing.add(number)
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)  # handled at once, also within a wait
 
 
 def _note(number: int) -> float:

@@ -171,7 +171,7 @@ def test_bench_prints_the_rows_before_a_crash(files: Files, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_tune_prints_the_passes_before_a_crash(files: Files, tmp_path: Path) -> None:
     asked = ["tune", str(files.target), "-d", str(files.draft), "--threads", "1"]
-    moment = crashing(tmp_path, "localspec.cli.tune:_Passes.__call__", call=2)
+    moment = crashing(tmp_path, "localspec.cli.working:Working.tell", call=3)
     done = run([*asked, "--json"], moment)
     assert done.returncode == 1
     found = json.loads(done.stdout)

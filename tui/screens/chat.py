@@ -156,8 +156,9 @@ class ChatScreen(DrawnAheadScreen):
             # Only these have styles that depend on the size; updating every message is slow.
             sized = (widgets.title_bar, self._body, widgets.details, widgets.composer)
             self.app.stylesheet.update_nodes((*sized, widgets.stats))
+            if widgets.suggest_bar.display:
+                self.call_after_refresh(self._show_suggestions)
         self.status.arrange()
-        self.call_after_refresh(self._show_suggestions)
         self._refresh_soon()
 
     # -- refreshing ----------------------------------------------------------------------------
