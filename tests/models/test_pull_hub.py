@@ -561,7 +561,8 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
     monkeypatch.setattr(file_fetcher.FileFetcher, "_end", real)
     path, progress = obtained(hub, data)
     assert path.read_bytes() == data
-    assert progress.fetched <= lacking
+    # A connection that is slow on a busy machine is replaced, and what it still gets counts twice.
+    assert progress.fetched <= lacking + 0.05 * len(data)
 
 
 @pytest.mark.usefixtures("small")
