@@ -87,7 +87,7 @@ class Servers:
 
     @classmethod
     def named(cls, url: str | None, plain_url: str | None, model: str | None) -> Servers | None:
-        """Those of the flags; None without any.
+        """The servers that the flags name; None without any.
 
         Raises:
             UsageError: the plain one alone.

@@ -215,4 +215,4 @@ FURTHER: tuple[SettingSpec[Any], ...] = (
     *(TOP_N_SIGMA, TYPICAL_P, XTC_PROBABILITY, XTC_THRESHOLD, DYNATEMP_RANGE, DYNATEMP_EXPONENT),
     *(MIROSTAT, MIROSTAT_TAU, MIROSTAT_ETA, SAMPLERS),
 )
-"""Those of samplers that few need, in the order of the help text."""
+"""Settings of samplers that few need, in the order of the help text."""

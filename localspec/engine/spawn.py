@@ -46,8 +46,8 @@ async def spawn(log_path: Path, runtime: str | None, interval: float | None = No
 async def started(
     arguments: Sequence[str], log_path: Path, what: str, *, mode: str, limit: int
 ) -> Process:
-    """A module with arguments as a process that answers in lines of ``limit`` bytes at most; what
-    it says besides goes to a log, opened in ``mode``. ``what`` it is stands in the error.
+    """A module with arguments, started as a process that answers in lines of at most ``limit``
+    bytes. Its stderr goes to a log, opened in ``mode``; errors call the process ``what``.
 
     Raises:
         EngineError: it could not be started.

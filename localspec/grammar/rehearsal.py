@@ -49,7 +49,7 @@ GRAMMAR_MEMORY = 256 << 20
 SECONDS = 2.0
 """Seconds of computing for one grammar."""
 _NICENESS = 5
-"""Of the process: replies that are running come first."""
+"""The niceness of the process: replies that are running come first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ ROUTES: tuple[Endpoints, ...] = (
     ollama_models.endpoints,
     page.endpoints,
 )
-"""Of each module that has some."""
+"""The endpoints of each module that has some."""
 SHAPES: Mapping[str, ErrorShape] = {
     **dict.fromkeys(completions.PATHS, completions.SHAPE),
     infill.PATH: infill.SHAPE,

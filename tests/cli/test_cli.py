@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import gguf_tools
+import psutil
 import pytest
 from command_runs import one_line, pair
 from conftest import Files
@@ -20,6 +21,7 @@ from conftest import Files
 from localspec import cli
 from localspec.config import settings as config
 from localspec.core.errors import LocalspecError
+from localspec.core.files import paths
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -342,9 +344,18 @@ def test_ctrl_c_ends_a_plain_chat_that_waits_for_a_line(files: Files) -> None:
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=100) == 130
+        try:
+            assert process.wait(timeout=100) == 130
+        except subprocess.TimeoutExpired:
+            for child in psutil.Process(process.pid).children():
+                child.send_signal(signal.SIGABRT)  # its stack is in the native log then
+            raise AssertionError(process.communicate(), _native_log()) from None
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
+
+
+def _native_log() -> str:
+    return (paths.state_dir() / "native.log").read_text(encoding="utf-8", errors="replace")
 
 
 def test_plain_chat_survives_a_message_that_is_too_long(files: Files) -> None:

@@ -98,7 +98,9 @@ class Suffix(LookupDrafter):
     def _copied(
         self, ask: Ask, passage: Passage, k: int
     ) -> tuple[list[int], list[float], list[int]]:
-        """As `_guess`, copied from a passage and from those that continue where it ends."""
+        """A guess of `_guess` that is copied from a passage, and from those that continue where it
+        ends.
+        """
         assert ask.recalls is not None
         tokens: list[int] = []
         confidences: list[float] = []

@@ -424,7 +424,7 @@ class MessagesBody(GenerationBody, kw_only=True):
     stop_sequences: Stop | Stops | None = None
 
     def ignored(self, given: dict[str, Any]) -> list[str]:
-        """As of `CountBody`, which reads the tools."""
+        """Tools that run on Anthropic's servers too."""
         return [*of_others(given, *_OWN_TOOLS), *super().ignored(given)]
 
     def reply(

@@ -38,9 +38,9 @@ class Answer(ABC, Generic[A]):
     """The answer to one request, in the shape of an API."""
 
     shape: ErrorShape = OPENAI
-    """Of an error that ends a stream."""
+    """The shape of an error that ends a stream."""
     media_type = EVENTS
-    """Of a stream."""
+    """The media type of a stream."""
     filler = COMMENT
     """Bytes that a reader of the stream skips, to keep the connection open."""
     tells_origins = True
