@@ -154,6 +154,7 @@ def speed_finding(
     lost = bool(verified) and _cost_time(drafted, plain)
     if not busy and (lost or not verified) and plain_rate >= _QUICK and rate >= plain_rate / 2:
         text += "; its passes are too short here to tell what drafts do for large models"
+        details["conclusive"] = False
         return Finding("speed", "note", text, details=details)
     fix = _WHEN_QUIET if busy else "localspec tune demo"
     if not verified:

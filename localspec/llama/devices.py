@@ -15,6 +15,7 @@ from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.library import c_api, ggml_function
 
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _NVIDIA = Path("/sys/module/nvidia/version")
 _OFFLOADING = ("cuda", "metal", "vulkan", "rocm", "sycl")
 _TYPES = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}
@@ -149,8 +150,15 @@ def driver() -> str:
 
 
 def physical_cores() -> int:
-    """Physical cores that this process may run on; at least 1."""
+    """Physical cores that this process may run on, within a container's share (cgroup v2) of their
+    time; at least 1.
+    """
     cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = min(cores, len(os.sched_getaffinity(0)))
-    return max(1, cores)
+    try:
+        quota, period = map(int, _CPU_LIMIT.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return max(1, cores)  # no container, or "max": no limit
+    # Threads beyond it would all stop for the rest of each period, in the middle of a pass.
+    return max(1, min(cores, quota // period))

@@ -26,6 +26,8 @@ from localspec.models.memory.machine import Memory
 _GROUP = "Memory"
 _MIB = 1 << 20
 _BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
+_COPIES = ("_REPACK", "_LOCALSPEC")
+"""Buffers of weights in the order of llama.cpp's kernels, and of ours."""
 _SPLITS = re.compile(r"graph.*splits = (\d+)")
 _SPLITS_AT_MOST = 2
 _TOLERATED = 0.10
@@ -94,7 +96,7 @@ def _allocated(lines: Iterable[str], *, on_gpu: bool) -> int:
     total = 0.0
     for line in lines:
         if found := _BUFFER.search(line):
-            if "REPACK" in found[1]:
+            if found[1].endswith(_COPIES):
                 continue  # copies of mapped weights, whose pages the system may drop
             host = found[1].startswith("CPU") or found[1].endswith("_Host")
             total += float(found[3]) * _MIB if host is not on_gpu else 0.0

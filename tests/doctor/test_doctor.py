@@ -281,6 +281,8 @@ def test_a_device_that_answers_thousands_of_tokens_a_second_gets_no_advice(
     plain = [stats(0, 0, emitted / 1800)] * 3
     found = pair.speed_finding([stats(verified, verified, seconds * emitted / 1800)] * 3, plain, 16)
     assert (found.status, found.fix) == ("note", None)
+    assert found.details is not None
+    assert found.details["conclusive"] is False
     assert found.text.endswith("too short here to tell what drafts do for large models")
     slow = pair.speed_finding([stats(40, 39, 3 * emitted / 1800)] * 3, plain, 16)
     assert slow.fix == "localspec tune demo"

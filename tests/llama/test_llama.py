@@ -31,6 +31,7 @@ from localspec.llama import devices, library, threads, timing
 from localspec.llama import state as states
 from localspec.llama.batch import StopFlag
 from localspec.llama.context import Context
+from localspec.llama.devices import physical_cores
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
@@ -499,6 +500,22 @@ def test_devices_are_listed_with_free_memory() -> None:
     assert any(d.kind == "cpu" and 0 < d.free <= d.total for d in found)
     assert devices.physical_cores() >= 1
     assert library.version() == "0.3.36"
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [("max 100000", 16), ("350000 100000", 3), ("50000 100000", 1), ("9900000 100000", 16)],
+)
+def test_no_more_cores_are_used_than_a_container_has_the_time_of(
+    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpu.max"
+    monkeypatch.setattr(devices, "_CPU_LIMIT", file)
+    monkeypatch.setattr("psutil.cpu_count", lambda **_: 16)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(32)), raising=False)
+    assert physical_cores() == 16  # no such file
+    file.write_text(f"{limit}\n", encoding="ascii")
+    assert physical_cores() == cores
 
 
 def test_a_log_that_cannot_be_written_is_silent(

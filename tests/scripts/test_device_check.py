@@ -94,6 +94,8 @@ def test_what_llama_cpp_allocates_is_added_up_by_place() -> None:
     lines = [
         "load_tensors:      Vulkan0 model buffer size =     3.00 MiB",
         "load_tensors:   CPU_Mapped model buffer size =     1.00 MiB",
+        "load_tensors:   CPU_REPACK model buffer size =     1.00 MiB",
+        "load_tensors: CPU_LOCALSPEC model buffer size =     1.00 MiB",
         "llama_kv_cache:    Vulkan0 KV buffer size =     2.00 MiB",
         "sched_reserve: Vulkan_Host compute buffer size =     0.50 MiB",
         "sched_reserve: Vulkan0 compute buffer size =     4.00 MiB",
