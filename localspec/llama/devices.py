@@ -75,6 +75,13 @@ def free_accelerators() -> list[Device]:
     return [d for d in found if d.kind == "gpu"] or found
 
 
+def cards_are_full() -> bool:
+    """Whether other programs have all memory of all cards: CUDA cannot begin there, so llama.cpp
+    knows no size of theirs, and aborts where anything is placed on one.
+    """
+    return backend() in {"cuda", "rocm"} and all(d.total == 0 for d in free_accelerators())
+
+
 accelerators = functools.cache(free_accelerators)
 """The devices of the first call, for what does not depend on free memory."""
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 # llama.cpp forks a debugger to print a stack when it aborts; that takes seconds and floods the
 # terminal. It reads the variable when it is loaded.
@@ -121,6 +121,14 @@ def log_to(path: Path) -> None:
         old.close()
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+
+
+def errors_to(stream: TextIO) -> None:
+    """Write llama.cpp's errors to a stream too, from now on."""
+    start()
+    handler = logging.StreamHandler(stream)
+    handler.setLevel(logging.ERROR)
+    logger.addHandler(handler)
 
 
 def errors() -> list[str]:

@@ -18,6 +18,7 @@ from localspec.core.errors import (
 )
 from localspec.core.processes.activity import doing
 from localspec.llama import library
+from localspec.llama.devices import cards_are_full
 from localspec.llama.library import c_api, ggml_function, load_backends
 from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata
@@ -97,6 +98,27 @@ def load(path: Path, params: Any) -> Any:
         return None
     params.kv_overrides = _overrides(spared)
     return c_api.llama_model_load_from_file(os.fsencode(path), params)
+
+
+def devices_for(remote: RemoteDevices | None, *, offloads: bool) -> Any:
+    """The devices that a model is loaded for: those of workers before this machine's own; none
+    where it has no layers on any, so that nothing of a GPU is taken. None: llama.cpp's choice.
+
+    The array must outlive the loading.
+
+    Raises:
+        OutOfMemoryError: there is no room on any card.
+    """
+    if not offloads:
+        return (ctypes.c_void_p * 1)()
+    if remote is not None:
+        return remote.array
+    if cards_are_full():
+        raise OutOfMemoryError(
+            "the GPU has no memory left; close other programs that use it, or compute on the "
+            "processor with --gpu-layers 0"
+        )
+    return None
 
 
 def experts_on_host(layers: int) -> Any:

@@ -13,7 +13,7 @@ from localspec.core.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
-from localspec.llama.load_file import check_file, experts_on_host, load, load_error
+from localspec.llama.load_file import check_file, devices_for, experts_on_host, load, load_error
 from localspec.llama.remote import RemoteDevices
 
 _MIB = 1 << 20
@@ -70,7 +70,7 @@ def dry_run(
 
     Raises:
         ModelNotFoundError, ModelFileError, UnsupportedModelError: as loading it would.
-        OutOfMemoryError: llama.cpp makes no such context.
+        OutOfMemoryError: llama.cpp makes no such context, or there is no room on any card.
     """
     check_file(path)
     library.start()
@@ -80,9 +80,8 @@ def dry_run(
     params.n_gpu_layers = gpu_layers
     overrides = experts_on_host(host_experts)
     params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
-    if remote is not None:
-        devices = remote.array
-        params.devices = ctypes.cast(devices, ctypes.c_void_p)
+    devices = devices_for(remote, offloads=gpu_layers != 0)
+    params.devices = ctypes.cast(devices, ctypes.c_void_p)
     library.forget_errors()
     waits = contextlib.nullcontext() if remote is None else remote.watch.waiting()
     with library.listening() as lines, waits:

@@ -24,6 +24,7 @@ from localspec.llama.library import c_api
 from localspec.llama.load_file import (
     LoadProgress,
     check_file,
+    devices_for,
     experts_on_host,
     is_extra,
     load,
@@ -97,9 +98,8 @@ class Model(Vocabulary):
         params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         self.remote = remote if self.offloads else None
         """The workers that have layers, if any."""
-        if self.remote is not None:
-            devices = self.remote.array
-            params.devices = ctypes.cast(devices, ctypes.c_void_p)
+        devices = devices_for(self.remote, offloads=self.offloads)
+        params.devices = ctypes.cast(devices, ctypes.c_void_p)
         progress = LoadProgress(on_progress, cancelled, self.remote)
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback

@@ -27,11 +27,12 @@ import numpy as np
 
 from localspec.core.errors import DecodeError, LocalspecError
 from localspec.core.files.paths import DEMO_DIR
+from localspec.core.processes import crash
 from localspec.core.values import Logits, Tokens
 from localspec.kernels.formats import FORMATS
-from localspec.llama import numpy_llama, own_kernels
+from localspec.llama import library, numpy_llama, own_kernels
 from localspec.llama.context import Context
-from localspec.llama.devices import backend
+from localspec.llama.devices import backend, cards_are_full
 from localspec.llama.model import Model
 from localspec.models.gguf.llama_shape import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
@@ -207,9 +208,13 @@ def report(limit: int = SILENCE_S, **fields: str | float) -> None:
 def main(arguments: list[str]) -> int:
     """Prove every case on the processor, and on the device that this build offloads to."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is an answer here
+    library.errors_to(sys.stderr)  # the parent tells a lack of memory from a fault
     extra_buffers = PLAIN_BUFFERS not in arguments
     places: dict[str, int | None] = {"the processor": 0}
     device = backend()
+    if cards_are_full():
+        sys.stderr.write(f"{crash.OUT_OF_MEMORY}\n")
+        return 1
     if device != "cpu":
         places[device] = None
     own = OWN_KERNELS in arguments

@@ -29,6 +29,7 @@ from localspec.compiling.own_build import processor, rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.files import paths, whole_file
+from localspec.core.processes import crash
 from localspec.core.processes.children import command
 
 PROOF = "localspec.llama.proof"
@@ -133,6 +134,12 @@ def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
         return ""
     if status == _WRONG and "wrong" in last:
         return str(last["wrong"])
+    short = crash.OUT_OF_MEMORY in {crash.device_failure(stderr), stderr.strip()}
+    if short:  # no fault of the build
+        raise LocalspecError(
+            f"cannot check that llama.cpp computes right here: {crash.OUT_OF_MEMORY}; close other "
+            "programs that use it, or hide it with CUDA_VISIBLE_DEVICES=-1"
+        )
     if status == -signal.SIGALRM:
         return f"no answer for {last.get('limit', 60)} s, {_place(reports)}"
     if status < 0 and -status not in _FROM_OUTSIDE:

@@ -240,6 +240,20 @@ def test_doctor_names_what_a_build_is_for_and_that_it_finds_no_device(
     assert (found["gpu"].details or {})["built_for"] == "cuda"
 
 
+def test_doctor_says_that_a_card_has_no_memory_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    from localspec.llama import devices
+
+    card = devices.Device("CUDA0", "NVIDIA H200", "gpu", 0, 0)
+    monkeypatch.setattr(devices, "backend", lambda: "cuda")
+    monkeypatch.setattr(devices, "devices", lambda: [card])
+    found = {finding.topic: finding for finding in backend.check()}
+    assert "other programs have all of its memory" in found["device"].text
+    assert (found["device"].status, found["device"].fix) == (
+        "note",
+        "close them; `nvidia-smi` lists them",
+    )
+
+
 def test_an_idle_gpu_of_another_maker_is_offered_vulkan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

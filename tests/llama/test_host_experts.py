@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from moe_files import ARCHITECTURES, write_moe
 
-from localspec.llama import library
+from localspec.core.errors import OutOfMemoryError
+from localspec.llama import library, load_file
 from localspec.llama.context import Context
-from localspec.llama.load_file import experts_on_host
+from localspec.llama.load_file import devices_for, experts_on_host
 from localspec.llama.model import Model
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import sizes_of
@@ -53,3 +54,14 @@ def test_overrides_end_with_an_entry_without_a_pattern() -> None:
     first, last = experts_on_host(1)
     assert first.pattern.startswith(rb"^blk\.0\.ffn_")
     assert last.pattern is None
+
+
+def test_a_model_without_layers_on_a_card_is_loaded_for_no_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(load_file, "cards_are_full", lambda: True)
+    assert [*devices_for(None, offloads=False)] == [None]
+    with pytest.raises(OutOfMemoryError, match="the GPU has no memory left"):
+        devices_for(None, offloads=True)
+    monkeypatch.setattr(load_file, "cards_are_full", lambda: False)
+    assert devices_for(None, offloads=True) is None

@@ -147,6 +147,23 @@ def test_a_proof_that_was_not_made_says_nothing_about_the_build(program: str) ->
         prover(program).soundness()
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        # llama.cpp's words in a pass on a card that another program fills, then its abort
+        "import os, sys; sys.stderr.write('CUDA error: out of memory'); os.abort()",
+        # the proof's, where nothing fits
+        "import sys; sys.exit('the GPU ran out of memory')",
+    ],
+)
+def test_a_card_that_others_fill_is_no_fault_of_the_build(
+    own_environment: Path, program: str
+) -> None:
+    with pytest.raises(LocalspecError, match="the GPU ran out of memory; close other programs"):
+        soundness.proved(prover(program))
+    assert soundness.recorded() is None
+
+
 def test_the_result_of_a_proof_is_saved(own_environment: Path) -> None:
     first = soundness.proved(prover(BROKEN, "SIGILL", "repacked"))
     never = Prover(("/no/such/program",), {})

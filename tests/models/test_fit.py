@@ -28,7 +28,7 @@ from localspec.models.memory import fit as fitting
 from localspec.models.memory import machine as memories
 from localspec.models.memory.fit import fit_files, verdict
 from localspec.models.memory.layers import BATCH, place, within
-from localspec.models.memory.machine import Gpu, Memory
+from localspec.models.memory.machine import MIB, Gpu, Memory
 from localspec.models.memory.planner import Fit, Wishes, plan, step_down
 from localspec.models.memory.report import describe, needs, table
 
@@ -171,6 +171,22 @@ def test_devices_become_memory(
     apple = found[0][0] == "MTL0"
     assert (seen.shared, seen.host_free) == (shared, (9 if apple else 7) * GB)
     assert seen.free_now == (7 * GB if apple else None)
+
+
+def test_a_card_that_others_fill_has_room_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = [devices.Device("CUDA0", "x", "gpu", 0, 0), devices.Device("CPU", "x", "cpu", 9, 9)]
+    monkeypatch.setattr(devices, "devices", lambda: full)
+    monkeypatch.setattr(devices, "backend", lambda: "cuda")
+    monkeypatch.setattr(memories, "host_only", lambda: Memory((), 7 * GB, 9 * GB))
+    seen = memories.read_memory()
+    assert (seen.gpu_usable, seen.host_free, seen.shared) == (0, 7 * GB, False)
+
+
+def test_the_kernels_of_cuda_find_room_on_a_card_that_is_nearly_full() -> None:
+    left = 350 * MIB  # of these, llama.cpp aborted in its first pass
+    assert Gpu("CUDA0", "x", left, 24 * GB).usable < 100 * MIB
+    assert Gpu("MTL0", "x", left, 24 * GB).usable > 300 * MIB
+    assert Gpu("CUDA0", "x", 200 * MIB, 24 * GB).usable == 0
 
 
 def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(

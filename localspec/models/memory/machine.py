@@ -10,6 +10,10 @@ import psutil
 MIB = 1 << 20
 _GPU_MARGIN = 768 * MIB
 """Bytes that stay free on a GPU for its driver, libraries and the screen."""
+_KERNELS = 256 * MIB
+"""Bytes that CUDA takes for kernels and its libraries when a pass first uses them: 0.2 GB beside a
+proof's models on an H200, where it aborts the process if they are not there."""
+_LOADS_KERNELS = ("cuda", "rocm")
 _HOST_MARGIN = 512 * MIB
 _SAMPLE_S = 0.05
 _CGROUP = Path("/sys/fs/cgroup")
@@ -33,7 +37,10 @@ class Gpu:
     @property
     def usable(self) -> int:
         """Bytes to plan with: the free ones less a margin, which is smaller on small cards."""
-        usable = max(0, self.free - min(_GPU_MARGIN, self.free // 8))
+        margin = min(_GPU_MARGIN, self.free // 8)
+        if self.name.lower().startswith(_LOADS_KERNELS):
+            margin = max(margin, _KERNELS)
+        usable = max(0, self.free - margin)
         return usable if self.cap is None else min(usable, self.cap)
 
 
@@ -132,12 +139,14 @@ def read_memory() -> Memory:
     Raises:
         ImportError, OSError, RuntimeError: llama.cpp cannot be loaded.
     """
-    from localspec.llama.devices import backend, free_accelerators
+    from localspec.llama.devices import backend, cards_are_full, free_accelerators
 
     host = host_only()
     if backend() == "cpu":
         return host
     chosen = free_accelerators()
+    if cards_are_full():
+        return replace(host, gpus=tuple(Gpu(d.name, d.description, 0, 0) for d in chosen))
     silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs report none
     apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
     # Metal itself says how much of the memory it recommends to use, whatever is free right now.
