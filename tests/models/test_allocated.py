@@ -198,7 +198,7 @@ def test_refused_layers_are_fewer_the_second_time(
 ) -> None:
     from localspec.loading import resources
 
-    tiny = Memory((Gpu("CUDA0", "a card", 30_000_000, 10**9),), 60 * GB, 70 * GB)
+    tiny = Memory((Gpu("Vulkan0", "a card", 30_000_000, 10**9),), 60 * GB, 70 * GB)
     monkeypatch.setattr(fitting, "read_memory", lambda: tiny)
     real, asked = resources.Model, []
 
