@@ -73,7 +73,8 @@ class PassShapes:
         self._context = context
         self._observed = ObservedTimes() if times is None else None
         self._times: PassTimes = times or self._observed or EveryPassEqual()
-        self._pads_alone = pads_alone(context, hidden=hidden)
+        self.pads_alone = pads_alone(context, hidden=hidden)
+        """See `pads_alone`."""
         # Rows of idle sequences are removed like padding.
         self._fills = context.cuts_anywhere and not hidden
 
@@ -87,7 +88,7 @@ class PassShapes:
         needed = self._needed(work)
         if len(work) == 1:
             (one,) = work
-            if self._pads_alone and not unread and one.draft.is_chain and self._has_room(one):
+            if self.pads_alone and not unread and one.draft.is_chain and self._has_room(one):
                 needed[one.seq] = max(needed[one.seq], one.rows)
             return needed
         sequence = {context.stream(seq): seq for seq in range(context.sequences)}
@@ -99,7 +100,7 @@ class PassShapes:
         """Whether sequences can change streams: their states are all that there is of them, and
         are not on another machine.
         """
-        return self._pads_alone and self._context.model.remote is None
+        return self.pads_alone and self._context.model.remote is None
 
     def seconds(self, rows: Mapping[int, int]) -> float:
         """Seconds of a pass with at least ``rows`` of each stream, in the best shape."""

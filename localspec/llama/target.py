@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from localspec.core.adapter_list import Blend
 from localspec.core.errors import LocalspecError, PassRefusedError
 from localspec.core.media_rows import has_rows, runs
 from localspec.core.target import Work
-from localspec.core.values import Logits, Scores, Tokens
+from localspec.core.values import Logits, Scores, Tokens, chain_parents, no_draft
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
@@ -185,6 +188,7 @@ class LlamaTarget(TargetSequences):
         """
         if not work:
             return []
+        asked, work = work, [self._widened(w, len(work)) for w in work]
         for w in work:
             unread = len(self._known[w.seq].unread)
             most = 0 if len(work) > 1 else self._context.n_batch - 1
@@ -210,7 +214,23 @@ class LlamaTarget(TargetSequences):
             for w, rows in zip(group, passed, strict=True):
                 found[w.seq] = rows if len(groups) == 1 else rows.copy()
             shape |= own
-        return [Scores(found[w.seq], w.padding(shape.get(w.seq, 0))) for w in work]
+        return [
+            Scores(found[w.seq][: 1 + len(w.draft)], w.padding(shape.get(w.seq, 0))) for w in asked
+        ]
+
+    def _widened(self, work: Work, sequences: int) -> Work:
+        """A plain pass that is to have more rows, where rows of padding could not be removed or are
+        not computed: with tokens instead that are taken back like a rejected draft.
+        """
+        more, context = work.rows - 1, self._context
+        if len(work.draft) or more <= 0 or (sequences == 1 and self._shapes.pads_alone):
+            return work
+        room = context.capacity - context.length(work.seq) - len(self._known[work.seq].unread)
+        if more > self.deepest(sequences) or work.rows > room:
+            return work
+        tokens = np.full(more, work.pending, np.int32)
+        filler = no_draft(work.draft.source)
+        return replace(work, draft=replace(filler, tokens=tokens, parents=chain_parents(more)))
 
     def _alike(self, work: Sequence[Work]) -> list[Sequence[Work]]:
         """The work in lists of the same adapters: a pass has one blend of them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from localspec.core.drafter_registry import Branching
 from localspec.core.events import Speculation
@@ -62,6 +63,8 @@ class Controller:
         """Length of the prompt that is being read, and whether drafters read it too."""
         self._wide = Look(TRIAL, 0, TRIAL, longest=NO_LIMIT)
         """When passes over several tokens are looked at without a draft."""
+        self._plain = Look(1, 0, 1)
+        """When a pass over one token is looked at although drafts pay."""
         self._round = 0
         self._requests = 1
 
@@ -102,9 +105,13 @@ class Controller:
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
         factors = row_factors([r.chances for r in own])
+        plain, wide = self._looks_at_a_plain_pass(), self._looks_at_wide_passes()
         options = [self._options.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
         plans = iter([self._plan(*each, own) for each in zip(own, options, factors, strict=True)])
-        return [PLAIN if s.other_policy else next(plans) for s in states]
+        found = [PLAIN if s.other_policy else next(plans) for s in states]
+        if plain:
+            return [DraftPlan(tuple(s for s in plan.steps if s.probe)) for plan in found]
+        return [replace(plan, widths=WIDE) for plan in found] if wide else found
 
     def _running(self, state: RequestState) -> Reply:
         """The reply of a request, which begins with the first round that is planned."""
@@ -129,7 +136,19 @@ class Controller:
         self._options.planned(reply, self._round)
         pads = self._requests == 1 and self._round % UNPADDED > 0
         widths = self._prices.widths if pads else ()
-        return DraftPlan(reply.decision.steps, WIDE if self._looks_at_wide_passes() else widths)
+        return DraftPlan(reply.decision.steps, widths)
+
+    def _looks_at_a_plain_pass(self) -> bool:
+        """Whether nothing is drafted in this round, to see what a plain pass takes: where that is
+        known only by quicker ones over several tokens, since every round drafts.
+        """
+        look = self._plain
+        if not self.costs.presumed:
+            look.used(self._round)
+        elif self._requests == 1 and look.due(self._round):
+            look.look(self._round)
+            return True
+        return False
 
     def _looks_at_wide_passes(self) -> bool:
         """Whether this pass has four rows at least, to see what these cost: where they are believed
@@ -140,9 +159,8 @@ class Controller:
             look.used(self._round)
             look.begin(self._round)
             return False
-        price = float(self._prices.unpadded[len(WIDE) - 1]) - 1
-        due = self._prices.pads and self._requests == 1 and look.due(self._round)
-        if not due or price > look.chance * session.left:
+        price = (float(self._prices.unpadded[len(WIDE) - 1]) - 1) * self._requests
+        if not look.due(self._round) or price > look.chance * session.left:
             return False
         session.spend(price)
         look.look(self._round)

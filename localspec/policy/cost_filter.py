@@ -153,8 +153,8 @@ class CostFilter:
         p, square, own = self._p, surprise**2, parts[-1]
         near = self._made - NEAR
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
+        p[0, 0] += square
         if whole:
-            p[0, 0] += square
             for draft in self._drafts:
                 p[draft, draft] += square
         if kind is Kind.SEVERAL:

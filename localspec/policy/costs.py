@@ -79,6 +79,9 @@ class Costs:
         """Logarithms of plain passes that were as expected, over what was measured before."""
         self._seen: dict[int, int] = {}
         """Width -> passes in this process."""
+        self.presumed = False
+        """Whether a pass over several tokens was quicker than a plain one is believed to be, and no
+        plain one was seen since: it is taken to last no longer than the quickest."""
 
     def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
@@ -116,11 +119,13 @@ class Costs:
         if not self._known:
             offsets, steep = self._filter, math.exp(self._filter[CostFilter.STEEPNESS])
             own = {n: s * math.exp(offsets[self._states[n]]) for n, s in self._base.items()}
+            own = {n: s * steep if n > 1 else s for n, s in own.items()}
             one = own.get(1, 0.0)
+            if self.presumed and one > 0:
+                one = own[1] = min(own.values())
             for n in sorted(own):
                 several = one > 0 and n > 1
-                steeper = min(max(own[n] * steep, one), _STEEPEST * n * one)
-                self._known[n] = steeper if several else own[n]
+                self._known[n] = min(max(own[n], one), _STEEPEST * n * one) if several else own[n]
         return dict(self._known)
 
     def draft(self, source: str) -> float:
@@ -142,13 +147,15 @@ class Costs:
         one = min(self._base)
         return self._filter.deviation(self._parts(nearest), self._parts(one))
 
-    def measured_share(self, width: int) -> float:
-        """What was measured of the extra time of so wide a pass, as a share of that believed now;
-        1 at most.
+    def measured_share(self, requests: int = 1) -> float:
+        """What was measured of the extra time of passes over four tokens of each of so many
+        requests, as a share of that believed now; 1 at most, and where so wide ones were not.
         """
-        known = list(self._sweep)
-        one, wide = np.interp([1, width], known, list(self._sweep.values()))
-        extra = self.verify(width) / self.verify(1) - 1
+        known, width = list(self._sweep), 4 * requests
+        if width > known[-1]:
+            return 1.0
+        one, wide = np.interp([requests, width], known, list(self._sweep.values()))
+        extra = self.verify(width) / self.verify(requests) - 1
         return min(1.0, float(wide / one - 1) / extra) if extra > 0 else 1.0
 
     def draft_doubt(self, source: str) -> float:
@@ -182,11 +189,16 @@ class Costs:
         longer = math.log(seconds / self._base[width])
         if width > 1:
             self._observe(Kind.SEVERAL, self._parts(width), longer)
+            if seconds < math.exp(-FARTHER) * self.verify(1):
+                self.presumed = True
+                self._now.clear()
+                self._known.clear()
             return
         # Plain passes are many, and a round of them must cost next to nothing: those that take as
         # long as expected count together.
         self._waiting.append(longer)
-        usual = abs(math.log(seconds / self.verify(1))) < FARTHER
+        usual = not self.presumed and abs(math.log(seconds / self.verify(1))) < FARTHER
+        self.presumed = False
         if not usual or len(self._waiting) >= NEAR:
             self._observe_waiting()
 

@@ -160,7 +160,7 @@ class PriceList:
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests
         seconds = self.costs.passes(requests * zero_to(self._k_max + 1)[1:])
         self.curve = self.unpadded = seconds / seconds[0]
-        self.doubt, self.measured_share = self.costs.doubt(4), self.costs.measured_share(4)
+        self.doubt, self.measured_share = self.costs.doubt(4), self.costs.measured_share(requests)
         self.widths = quickest(seconds) if self.pads and requests == 1 else ()
         if self.widths:
             self.curve = self.curve[np.array(self.widths) - 1]

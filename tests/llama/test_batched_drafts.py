@@ -14,6 +14,7 @@ from head_pairs import Pair
 from localspec.core.errors import PassRefusedError
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
@@ -28,6 +29,7 @@ from localspec.llama.pass_layout import EveryPassEqual, padded, seconds
 from localspec.llama.strict import StrictContext
 from localspec.llama.target import LlamaTarget
 from localspec.policy import Plain
+from localspec.policy.controller import WIDE
 from localspec.testing import Fixed
 
 N_SEQ = 4
@@ -120,6 +122,38 @@ def test_replies_in_a_batch_are_those_of_plain_decoding_alone(model: Model, time
         assert request.error is None
         assert request.tokens == text[: len(request.tokens)]
     assert sum(r.tally.accepted for r in requests) > 0
+
+
+class Looking(Fixed):
+    """Widens every second plain pass to four rows of each request."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.widths: set[int] = set()
+
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return [DraftPlan((), WIDE if s.emitted % 2 else ()) for s in states]
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        self.widths |= {o.width for o in outcomes}
+
+
+def test_a_plain_pass_over_several_that_is_widened_changes_no_token(model: Model) -> None:
+    prompts = PROMPTS[:2]
+    right = [alone(model, prompt) for prompt in prompts]
+    made, policy = context(model), Looking()
+    target = LlamaTarget(made)
+    widened = target.deepest(len(prompts)) >= 3  # not a recurrent state of several sequences
+    requests = [begin(target, prompt, seq, TOKENS) for seq, prompt in enumerate(prompts)]
+    while requests[0].running:
+        decode_round([r for r in requests if r.running], target, Off(), policy)
+        for seq in range(2):
+            target.audit(seq)
+    made.close()
+    for request, text in zip(requests, right, strict=True):
+        assert request.error is None
+        assert request.tokens == text[: len(request.tokens)]
+    assert policy.widths == ({1, 4} if widened else {1})
 
 
 def test_a_request_whose_context_is_full_ends_alone(model: Model) -> None:

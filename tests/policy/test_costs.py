@@ -59,6 +59,33 @@ def test_a_machine_that_gets_slower_leaves_the_shape_of_the_curve() -> None:
     assert costs.verify(4) / costs.verify(1) == pytest.approx(2.0, rel=0.05)
 
 
+@pytest.mark.parametrize("times", [1.5, 3.0, 8.0])
+def test_a_machine_that_was_slow_while_every_round_drafted_is_as_fast_as_before(
+    times: float,
+) -> None:
+    """No plain pass shows it: what passes over several tokens and drafts have in common does."""
+    costs = Costs({1: 1.0, 4: 2.0}, {"model": 0.1})
+    for slow in (1.0, times, 1.0):
+        for _ in range(40):
+            costs.passed(4, 2.0 * slow)
+            costs.drafted("model", 3, 0.3 * slow)
+        assert costs.verify(1) == pytest.approx(slow, rel=0.1)
+        assert costs.verify(4) == pytest.approx(2.0 * slow, rel=0.1)
+
+
+def test_a_plain_pass_lasts_no_longer_than_a_wider_one_that_was_seen_since() -> None:
+    costs = Costs({1: 1.0, 4: 2.0})
+    for _ in range(9):
+        costs.passed(1, 5.0)
+    costs.passed(4, 2.0)
+    costs.passed(4, 2.0)
+    assert costs.presumed
+    assert costs.verify(1) <= 2.1
+    costs.passed(1, 1.0)
+    assert not costs.presumed
+    assert costs.verify(1) == pytest.approx(1.0, rel=0.1)
+
+
 def test_a_curve_that_was_measured_wrongly_is_put_right_by_use() -> None:
     costs = Costs({1: 1.0, 4: 1.0})
     for _ in range(300):
