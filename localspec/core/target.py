@@ -21,7 +21,8 @@ class Work:
     draft: Draft
     """Tokens that may follow it; empty for plain decoding."""
     rows: int = 0
-    """Rows to which the pass is padded, where the target can: a wider pass may be quicker."""
+    """Rows to which the pass is padded, where the target can: a wider pass may be quicker. One
+    without a draft has them in any case, if there is room, so that it shows what they cost."""
 
     def padding(self, rows: int) -> int:
         """How many of the ``rows`` of the pass were added as padding."""

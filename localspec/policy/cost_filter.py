@@ -149,7 +149,10 @@ class CostFilter:
         self._noise[kind] = max(noise, NOISE**2)
 
     def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
-        """Make uncertain what could explain a surprise: not the machine, if others were usual."""
+        """Make uncertain what could explain a surprise: the machine, and what is the kind's own, if
+        not all else is unusual too. That others were usual just before does not clear the machine:
+        where every round drafts, whatever changes is seen on one kind first.
+        """
         p, square, own = self._p, surprise**2, parts[-1]
         near = self._made - NEAR
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
