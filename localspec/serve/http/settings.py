@@ -34,8 +34,9 @@ class Limits:
     """Bytes of all bodies together, from their arrival to the end of their answers; the first 64 KB
     of each are not counted."""
     answers_bytes: int = 256 << 20
-    """Bytes of all whole answers together, and of the prompts that they repeat, until their clients
-    have read them; those of up to 64 KB are not counted."""
+    """Bytes of all answers together, and of the prompts that they repeat, until their clients have
+    read them; those of up to 64 KB are not counted, and of a stream what is made and not read
+    beyond so much."""
     header_seconds: float = 15.0
     """Most seconds from the connection, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60.0
