@@ -1,9 +1,9 @@
 """Frozen dataclasses to plain JSON values and back, checked strictly against their type hints.
 
 Missing fields take their default; unknown fields, wrong types, whole numbers of more than 64 bits
-and NaN are refused with a line that names the place. Infinities travel as the strings "inf" and
-"-inf", since JSON has no word for them, and bytes as base64. Of each type a decoder is made once: a
-server decodes in every request.
+and NaN are refused with a line that names the place; such numbers are not encoded either.
+Infinities travel as the strings "inf" and "-inf", since JSON has no word for them, and bytes as
+base64. Of each type a decoder is made once: a server decodes in every request.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ T = TypeVar("T")
 _NONFINITE = {"inf": math.inf, "-inf": -math.inf}
 _WHOLE = 1 << 64
 """Whole numbers are less than this: what is counted with others could be no float."""
+_TOO_MANY_BITS = "a whole number of more than 64 bits"
 _Where = tuple[Any, ...]
 """A place: the one that it is in, and its own part of the name; () is none."""
 _Decoder = Callable[[object, _Where], Any]
@@ -38,8 +39,10 @@ def encode(value: object, *, sparse: bool = False) -> Any:
     dataclasses that have their default are left out.
     """
     kind = type(value)
-    if value is None or kind is str or kind is int or kind is bool:
+    if value is None or kind is str or kind is bool:
         return value
+    if kind is int:
+        return _encoded_whole(value)
     if dataclasses.is_dataclass(kind):
         fields = ((name, getattr(value, name), default) for name, default in _fields(kind))
         return {
@@ -61,9 +64,17 @@ def _encoded_scalar(value: object) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, float):
         return _encoded_float(value)
-    if isinstance(value, int | str):  # a kind of these
+    if isinstance(value, int):  # a kind of these
+        return _encoded_whole(value)
+    if isinstance(value, str):
         return value
     raise CodecError(f"{type(value).__name__} cannot be sent")
+
+
+def _encoded_whole(value: Any) -> int:
+    if not -_WHOLE <= value < _WHOLE:
+        raise CodecError(_TOO_MANY_BITS)
+    return int(value)
 
 
 def _encoded_float(value: float) -> float | str:
@@ -180,7 +191,7 @@ def _whole(data: object, where: _Where) -> int:
     if type(data) is not int:
         raise _refuse(where, "int", data)
     if not -_WHOLE <= data < _WHOLE:
-        raise _wrong(where, "a whole number of more than 64 bits")
+        raise _wrong(where, _TOO_MANY_BITS)
     return data
 
 

@@ -14,6 +14,7 @@ from waiting import until_so
 
 from localspec.core.errors import (
     ContextError,
+    DefectError,
     EngineError,
     Interrupted,
     ModelNotFoundError,
@@ -147,7 +148,7 @@ async def test_an_error_of_the_core_arrives_as_itself_and_the_next_reply_works(c
 
 
 async def test_a_bug_is_one_line_here_and_a_traceback_in_the_log(client, tmp_path):
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(DefectError) as caught:
         await ask(client, "bug")
     assert "KeyError" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -277,8 +278,9 @@ def test_a_garbage_line_is_answered_and_survived(tmp_path):
             child.stdin.write(line)
             child.stdin.flush()
             answer = next_of(child, "failed")
-            assert answer["error"] == "EngineError"
-            assert answer["id"] == (3 if b"reply" in line else None)
+            known = b"reply" in line
+            assert answer["error"] == ("UsageError" if known else "DefectError")
+            assert answer["id"] == (3 if known else None)
         child.stdin.write(
             b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )

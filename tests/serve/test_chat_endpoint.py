@@ -8,7 +8,13 @@ import pytest
 from fake_serving import FakeEngine
 from waiting import until_so
 
-from localspec.core.errors import ContextError, DecodeError, EngineError, QueueFullError
+from localspec.core.errors import (
+    ContextError,
+    DecodeError,
+    DefectError,
+    EngineError,
+    QueueFullError,
+)
 from localspec.core.events import Reading, Token
 from localspec.core.sampling_params import Sampling
 
@@ -346,6 +352,7 @@ async def test_an_alias_is_a_name_of_the_model(make_world):
         (ContextError("the prompt has 900 tokens"), 400, "context_length_exceeded"),
         (QueueFullError("128 requests are waiting already"), 429, "queue_full"),
         (EngineError("signal 6; its log is /home/me/engine.log"), 503, "engine_stopped"),
+        (DefectError("internal error, KeyError: 1; see /home/me/x.log"), 500, "request_failed"),
         (DecodeError("llama_decode: /home/me/x.gguf"), 500, "decode_failed"),
     ],
 )
@@ -360,6 +367,7 @@ async def test_errors_of_the_engine_have_their_status_and_no_path(
     assert "/home" not in answer.text
     if status in {429, 503}:
         assert int(answer.headers["retry-after"]) >= 1
+    assert (str(error) in world.notices) is (status == 500)
 
 
 async def test_one_line_is_logged_for_each_request(world):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from localspec.core.errors import (
     ContextError,
     DecodeError,
+    DefectError,
     EngineError,
     Interrupted,
     LocalspecError,
@@ -156,6 +157,12 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
         HTTPStatus.SERVICE_UNAVAILABLE,
         "the model cannot be loaded; the server's log has the reason",
         "not_loaded",
+    ),
+    (
+        DefectError,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the engine failed at this request; the server's log has the reason",
+        "request_failed",
     ),
     (
         (EngineError, Interrupted),

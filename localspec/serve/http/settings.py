@@ -12,6 +12,8 @@ from localspec.core.errors import UsageError
 from localspec.core.sampling_params import Sampling
 
 DEFAULT_PORT = 8080
+_ANY = 1 << 40
+"""More tokens than any context has."""
 _SHORTEST_KEY = 8
 """Characters of an API key at least: a shorter one is guessed."""
 
@@ -147,10 +149,11 @@ class ServeSettings:
     """Path in front of all others, such as ``/llm``, where a proxy does not remove it."""
 
     def most_tokens(self, asked: int | None) -> int | None:
-        """The most tokens of a reply to a request that asks for so many; None: no limit."""
-        if asked is None or self.max_tokens is None:
-            return self.max_tokens if asked is None else asked
-        return min(asked, self.max_tokens)
+        """The most tokens of a reply to a request that asks for so many; None: no limit. Numbers of
+        any size are taken: the context ends the reply.
+        """
+        limits = [most for most in (asked, self.max_tokens) if most is not None]
+        return min(*limits, _ANY) if limits else None
 
 
 def require_key_for(host: str) -> None:
