@@ -1,9 +1,9 @@
 """Frozen dataclasses to plain JSON values and back, checked strictly against their type hints.
 
 Missing fields take their default; unknown fields, wrong types, whole numbers of more than 64 bits
-and NaN are refused with a line that names the place; such numbers are not encoded either.
-Infinities travel as the strings "inf" and "-inf", since JSON has no word for them, and bytes as
-base64. Of each type a decoder is made once: a server decodes in every request.
+and NaN are refused with a line that names the place. Infinities travel as the strings "inf" and
+"-inf", since JSON has no word for them, and bytes as base64. Of each type a decoder is made once: a
+server decodes in every request.
 """
 
 from __future__ import annotations
@@ -34,30 +34,33 @@ class CodecError(ValueError):
     """A value that does not have the promised shape."""
 
 
-def encode(value: object, *, sparse: bool = False) -> Any:
+def encode(value: object, *, sparse: bool = False, bounded: bool = False) -> Any:
     """A JSON value for a dataclass, or for what a dataclass may hold. With ``sparse``, fields of
-    dataclasses that have their default are left out.
+    dataclasses that have their default are left out; with ``bounded``, whole numbers that `decode`
+    would refuse are refused here.
     """
     kind = type(value)
     if value is None or kind is str or kind is bool:
         return value
     if kind is int:
-        return _encoded_whole(value)
+        return _encoded_whole(value, bounded=bounded)
     if dataclasses.is_dataclass(kind):
         fields = ((name, getattr(value, name), default) for name, default in _fields(kind))
         return {
-            name: encode(item, sparse=sparse)
+            name: encode(item, sparse=sparse, bounded=bounded)
             for name, item, default in fields
             if not (sparse and type(item) is type(default) and item == default)
         }
     if isinstance(value, Mapping):
-        return {str(key): encode(item, sparse=sparse) for key, item in value.items()}
+        return {
+            str(key): encode(item, sparse=sparse, bounded=bounded) for key, item in value.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, bytes | str):
-        return [encode(item, sparse=sparse) for item in value]
-    return _encoded_scalar(value)
+        return [encode(item, sparse=sparse, bounded=bounded) for item in value]
+    return _encoded_scalar(value, bounded=bounded)
 
 
-def _encoded_scalar(value: object) -> Any:
+def _encoded_scalar(value: object, *, bounded: bool) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, bytes):
@@ -65,16 +68,16 @@ def _encoded_scalar(value: object) -> Any:
     if isinstance(value, float):
         return _encoded_float(value)
     if isinstance(value, int):  # a kind of these
-        return _encoded_whole(value)
+        return _encoded_whole(value, bounded=bounded)
     if isinstance(value, str):
         return value
     raise CodecError(f"{type(value).__name__} cannot be sent")
 
 
-def _encoded_whole(value: Any) -> int:
-    if not -_WHOLE <= value < _WHOLE:
+def _encoded_whole(value: Any, *, bounded: bool) -> Any:
+    if bounded and not -_WHOLE <= value < _WHOLE:
         raise CodecError(_TOO_MANY_BITS)
-    return int(value)
+    return value
 
 
 def _encoded_float(value: float) -> float | str:

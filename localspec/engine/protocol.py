@@ -65,6 +65,7 @@ ids and should not repeat them. A line that is not a command is answered by ``fa
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -74,9 +75,11 @@ from localspec.core.errors import DefectError, EngineError, LocalspecError, Usag
 from localspec.engine.messages import (
     Command,
     EngineEvent,
+    ExamineCommand,
     FailedEvent,
     ReplyCommand,
     ReplyEvents,
+    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
@@ -99,7 +102,7 @@ def encode(message: Command | EngineEvent) -> bytes:
     """One line for a message, newline included.
 
     Raises:
-        UsageError: a command holds what cannot be sent, such as a number of more than 64 bits.
+        UsageError: a request holds what cannot be sent, such as a number of more than 64 bits.
         CodecError: another message does.
     """
     if isinstance(message, ReplyEvents):
@@ -107,11 +110,13 @@ def encode(message: Command | EngineEvent) -> bytes:
     elif isinstance(message, TokenizedEvent):
         data = {"id": message.id, "tokenized": packed_text(message.tokenized)}
     else:
+        asks = isinstance(message, ReplyCommand | ExamineCommand | TokenizeCommand)
+        sparse = isinstance(message, ReplyCommand)
         try:
-            data = codec.encode(message, sparse=isinstance(message, ReplyCommand))
+            data = codec.encode(message, sparse=sparse, bounded=asks)
         except codec.CodecError as error:
-            if message.type in _COMMANDS:
-                raise UsageError(f"the request cannot be sent: it has {error}") from None
+            if asks:
+                raise UsageError(f"the request cannot be sent: {error}") from None
             raise
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
     line = _ENCODER.encode({"type": message.type, **data})
@@ -167,7 +172,9 @@ class BadCommandError(Exception):
     def __init__(self, error: LocalspecError, id: object = None) -> None:  # noqa: A002 - the field
         super().__init__(str(error))
         self.error = error
-        self.id = id if type(id) is int else None
+        self.id: int | None = None
+        with contextlib.suppress(codec.CodecError):  # else it could not be sent back either
+            self.id = codec.decode(int, id)
 
 
 def _parse(line: bytes, kinds: Mapping[str, type[Any]]) -> tuple[dict[str, Any], type[Any]]:

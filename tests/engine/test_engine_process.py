@@ -274,13 +274,17 @@ def finished(child):
 def test_a_garbage_line_is_answered_and_survived(tmp_path):
     with start_child(tmp_path) as child:
         next_of(child, "opened")
-        for line in (b"nonsense\n", b"\n", b'{"type":"reply","id":3}\n', b"x" * 17_000_000 + b"\n"):
-            child.stdin.write(line)
+        for line, error, number in (
+            (b"nonsense", "DefectError", None),
+            (b"", "DefectError", None),
+            (b'{"type":"reply","id":3}', "UsageError", 3),
+            (b'{"type":"reply","id":99999999999999999999}', "UsageError", None),
+            (b"x" * 17_000_000, "DefectError", None),
+        ):
+            child.stdin.write(line + b"\n")
             child.stdin.flush()
             answer = next_of(child, "failed")
-            known = b"reply" in line
-            assert answer["error"] == ("UsageError" if known else "DefectError")
-            assert answer["id"] == (3 if known else None)
+            assert (answer["error"], answer["id"]) == (error, number)
         child.stdin.write(
             b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )

@@ -298,7 +298,7 @@ def test_what_the_engine_could_not_read_is_not_sent_and_the_users_error(number):
         ReplyCommand(1, ReplyRequest(prompt_tokens=(number,))),
         ExamineCommand(1, ReplyRequest(prompt="x"), (number,)),
     ):
-        with pytest.raises(UsageError, match="cannot be sent: it has a whole number of more than"):
+        with pytest.raises(UsageError, match="cannot be sent: a whole number of more than"):
             protocol.encode(command)
 
 

@@ -165,6 +165,7 @@ BEYOND_SCHEMAS = (
     "the picture is not in base64",
     "the picture is empty",
     "has no place in a raw prompt",
+    "stop texts",  # of two fields together
 )
 """What answers say to requests that fit their schema: no schema has these rules."""
 
