@@ -139,11 +139,11 @@ class Controller:
         return DraftPlan(reply.decision.steps, widths)
 
     def _looks_at_a_plain_pass(self) -> bool:
-        """Whether nothing is drafted in this round, to see what a plain pass takes: where that is
-        known only by quicker ones over several tokens, since every round drafts.
+        """Whether nothing is drafted in this round, to see what a plain pass takes: where one over
+        several tokens was quicker than that is believed to be, and every round has drafted since.
         """
         look = self._plain
-        if not self.costs.presumed:
+        if not self.costs.stale:
             look.used(self._round)
         elif self._requests == 1 and look.due(self._round):
             look.look(self._round)

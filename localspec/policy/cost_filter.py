@@ -92,6 +92,10 @@ class CostFilter:
         np.add.at(c, minus, -1.0)
         return math.sqrt(max(0.0, float(c @ self._p @ c)))
 
+    def far(self, kind: Kind) -> float:
+        """Logarithm from which on one observation differs by more than this kind's noise."""
+        return max(FAR * math.sqrt(self._noise[kind]), FARTHER)
+
     def observe(self, kind: Kind, parts: list[int], seen: float, count: int = 1) -> None:
         """``seen``, or the mean of so many: the logarithm of a time over what was measured."""
         self._made += count

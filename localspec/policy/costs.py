@@ -79,9 +79,9 @@ class Costs:
         """Logarithms of plain passes that were as expected, over what was measured before."""
         self._seen: dict[int, int] = {}
         """Width -> passes in this process."""
-        self.presumed = False
+        self.stale = False
         """Whether a pass over several tokens was quicker than a plain one is believed to be, and no
-        plain one was seen since: it is taken to last no longer than the quickest."""
+        plain one was seen since."""
 
     def _know(self, width: int, seconds: float) -> None:
         self._base[width] = seconds
@@ -119,13 +119,11 @@ class Costs:
         if not self._known:
             offsets, steep = self._filter, math.exp(self._filter[CostFilter.STEEPNESS])
             own = {n: s * math.exp(offsets[self._states[n]]) for n, s in self._base.items()}
-            own = {n: s * steep if n > 1 else s for n, s in own.items()}
             one = own.get(1, 0.0)
-            if self.presumed and one > 0:
-                one = own[1] = min(own.values())
             for n in sorted(own):
                 several = one > 0 and n > 1
-                self._known[n] = min(max(own[n], one), _STEEPEST * n * one) if several else own[n]
+                steeper = min(max(own[n] * steep, one), _STEEPEST * n * one)
+                self._known[n] = steeper if several else own[n]
         return dict(self._known)
 
     def draft(self, source: str) -> float:
@@ -189,16 +187,14 @@ class Costs:
         longer = math.log(seconds / self._base[width])
         if width > 1:
             self._observe(Kind.SEVERAL, self._parts(width), longer)
-            if seconds < math.exp(-FARTHER) * self.verify(1):
-                self.presumed = True
-                self._now.clear()
-                self._known.clear()
+            if seconds < math.exp(-self._filter.far(Kind.SEVERAL)) * self.verify(1):
+                self.stale = True
             return
         # Plain passes are many, and a round of them must cost next to nothing: those that take as
         # long as expected count together.
         self._waiting.append(longer)
-        usual = not self.presumed and abs(math.log(seconds / self.verify(1))) < FARTHER
-        self.presumed = False
+        usual = not self.stale and abs(math.log(seconds / self.verify(1))) < FARTHER
+        self.stale = False
         if not usual or len(self._waiting) >= NEAR:
             self._observe_waiting()
 
