@@ -210,6 +210,14 @@ def test_a_place_that_takes_too_long_to_be_followed_to_is_refused(
         look(scheduler, LATE, CHEAP, Interrupt())
 
 
+def test_a_place_behind_a_token_that_its_grammar_forbids_is_a_mistake_of_who_asks(
+    scheduler, desk
+) -> None:
+    with pytest.raises(UsageError, match="token 3 is none"):
+        look(scheduler, "bczde", CHEAP, Interrupt())
+    assert look(scheduler, "bcdz", CHEAP, Interrupt()).chosen.p == 0.0
+
+
 def test_matchers_have_a_budget_of_memory_and_give_it_back(desk) -> None:
     made = grammars.Grammars(Spelled())
     first = made.constraint(CHEAP, [1], None)
