@@ -26,6 +26,10 @@ and to its group.
 PASSED_AS: dict[int, int] = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
 """The signals by which a supervising parent passes on those that it was sent, which may have been
 sent to the group, and so to this process too."""
+NUDGE: int = signal.SIGURG
+"""The signal by which that parent wakes the main thread where it waits. Python handles signals in
+that thread alone, which learns nothing of one that another thread took. Without a handler it is
+ignored, so it may come at any time."""
 _PASSED_ON_S = 5.0
 """Seconds after a signal within which the same one, passed on, is not another one: the parent may
 have to wait for a processor that long."""
@@ -60,6 +64,7 @@ def expect_passed_on() -> None:
     """
     global _supervised  # noqa: PLW0603 - a process has one parent
     _supervised = True
+    signal.signal(NUDGE, lambda _number, _frame: None)
     _handle_passed_on(signal.SIGINT)
 
 
