@@ -155,6 +155,18 @@ def test_links_can_be_clicked_and_only_say_so_in_their_style():
     assert address == "https://example.org/a'b"  # for terminals that open links (OSC 8)
 
 
+@pytest.mark.parametrize("text", ["*" * 10_000 + "a" + "*" * 10_000, "![" * 4_000 + "](b)" * 4_000])
+def test_emphasis_and_links_are_nested_as_deep_as_the_text_says(text):
+    [line, _] = typeset(text)
+    assert len(line.content.spans) < 100
+
+
+def test_emphasis_in_emphasis_of_another_kind_has_both_styles():
+    [line, _] = typeset("*a **b *c* ~~d~~** e*")
+    spans = {(line.text[span.start : span.end], span.style) for span in line.content.spans}
+    assert spans == {("a b c d e", "italic"), ("b c d", "bold"), ("d", "strike")}
+
+
 def test_code_of_an_unknown_language_is_shown_without_colours():
     [line, _] = typeset("```nolanguage\nx = 1\n```")
     assert line.text == "x = 1"

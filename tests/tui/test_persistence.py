@@ -406,6 +406,15 @@ async def test_the_preview_of_a_chat_is_typeset_and_fills_its_room(chat, recorde
         assert shown.index("• one") < shown.index("• two") < shown.index("Last.")
 
 
+async def test_emphasis_without_end_is_shown_in_its_chat_and_in_the_preview(chat, recorder):
+    reply = "*" * 9_990 + "deep" + "*" * 9_990
+    async with chat(Script(reply), recorder=recorder, size=(120, 35)) as c:
+        await c.ask("Say it")
+        await c.until(lambda: "*" not in c.screen_text and "deep" in c.screen_text)
+        await c.pilot.press("ctrl+l")
+        await c.until(lambda: "deep" in c.screen_text and "2 messages" in c.screen_text)
+
+
 async def test_a_chat_in_which_nothing_was_said_is_not_exported(chat, recorder, tmp_path):
     async with chat(recorder=recorder) as c:
         await c.type(f"/export {tmp_path / 'x.md'}")
