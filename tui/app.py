@@ -183,6 +183,13 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             suspend = self.action_suspend_process
             yield SystemCommand("Suspend", keymap.BY_ID["app.suspend"].tooltip, suspend)
 
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from tui.screens.palette import Palette  # not needed for the first frame
+
+        if not Palette.is_open(self):
+            self.push_screen(Palette(id="--command-palette"))
+
     async def on_load(self) -> None:
         """Listen to signals that end the interface, before the terminal becomes full screen: a
         process that one of them ended at once would leave it so.
