@@ -203,6 +203,13 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """Listen to the saver."""
         sys.setswitchinterval(_GIVE_WAY_SECONDS)
         self.session.chat.recorder.listen()
+        self.app_resume_signal.subscribe(self, self._resumed)
+
+    def _resumed(self, _: object) -> None:
+        """Draw all again after the shell had the terminal, which may have the size that is known:
+        screens take each size once.
+        """
+        self.screen.refresh()
 
     def action_change_theme(self) -> None:
         """Choose a theme; the chat has the colours of the one under the cursor meanwhile."""
