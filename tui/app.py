@@ -187,7 +187,7 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """Show the palette."""
         from tui.screens.palette import Palette  # not needed for the first frame
 
-        if not Palette.is_open(self):
+        if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
     async def on_load(self) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
@@ -41,6 +42,8 @@ _LANGUAGE = re.compile(
 )
 _LONGEST_HIGHLIGHTED = 200_000
 """Characters of code that get colours; more would take seconds."""
+_COLOURING_SECONDS = 2.0
+"""Of computing, for a block of code: the rules of some languages take quadratic time."""
 
 Theme = type[HighlightTheme]
 
@@ -223,8 +226,11 @@ class _Setter:
         lexer = _lexer(language)
         spans: list[Span] = []
         start = 0
+        until = time.thread_time() + _COLOURING_SECONDS
         for kind, text in lexer.get_tokens(code) if lexer is not None else ():
             self._rest()
+            if time.thread_time() > until:
+                break  # the rest is shown without colours
             end = min(start + len(text), len(code))
             if style := _code_style(self._theme, kind):
                 spans.append(Span(start, end, style))
