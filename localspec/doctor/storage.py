@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
-from localspec.core.files import paths
+from localspec.core.files import closed, paths
 from localspec.core.units import size_text
 from localspec.doctor.findings import Finding
 from localspec.models.catalog.catalog import catalog
@@ -38,12 +38,13 @@ def check() -> Generator[Finding, None, bool]:
 
 def _folder(name: str, folder: Path) -> Finding:
     try:
-        paths.make(folder)
+        closed.require(paths.make(folder))
         if not os.access(folder, os.W_OK | os.X_OK):
             return Finding(name, "broken", f"{folder} is not writable", _WRITABLE)
         free = shutil.disk_usage(folder).free
     except LocalspecError as error:
-        return Finding(name, "broken", str(error).split(";")[0], _WRITABLE)
+        text, _, fix = str(error).partition("; ")
+        return Finding(name, "broken", text, fix or _WRITABLE)
     except OSError as error:
         return Finding(name, "broken", f"cannot use {folder}: {error.strerror}", _WRITABLE)
     text = f"{folder} ({size_text(free)} free on its disk)"
@@ -55,7 +56,8 @@ def _settings() -> Finding:
     try:
         count, unknown = len(settings.settings()), settings.unknown()
     except LocalspecError as error:
-        return Finding("settings", "broken", str(error), f"correct or delete {path}")
+        text, _, fix = str(error).partition("; forbid it: ")
+        return Finding("settings", "broken", text, fix or f"correct or delete {path}")
     if not count:
         return Finding("settings", "ok", f"none in {path}: defaults are used")
     if unknown:

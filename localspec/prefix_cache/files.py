@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localspec.core.files import paths
+from localspec.core.files import closed, paths
 from localspec.prefix_cache.file_format import (
     DIGEST,
     DamagedError,
@@ -53,8 +53,10 @@ class KvStore:
     def saved(self, owner: str = "") -> tuple[list[Saved], list[Path]]:
         """The owner's states, the least recently used first; and damaged files, which are removed.
 
-        States of another format are removed as well.
+        States of another format are removed as well. Nothing is read where others may write.
         """
+        if not closed.is_closed(self._folder(owner)):
+            return [], []
         found, damaged, known = [], [], {}
         for path in sorted(self._folder(owner).glob("*.state"), key=_used):
             try:

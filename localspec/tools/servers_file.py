@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.files import paths, private, whole_file
+from localspec.core.files import checked, closed, paths, private, whole_file
 
 _LARGEST = 1 << 20
 """Bytes of the file."""
@@ -71,13 +71,7 @@ def servers() -> tuple[ServerSpec, ...]:
     """
     file = path()
     try:
-        with file.open("rb") as stream:
-            if private.open_to_others(str(file), os.fstat(stream.fileno())):
-                raise UsageError(
-                    f"{file} names programs to run, and others may write to it; "
-                    f"chmod 600 {file} ends that"
-                )
-            raw = stream.read(_LARGEST + 1)
+        raw = closed.content(file, _LARGEST + 1)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -245,7 +239,7 @@ def _mine() -> tuple[Mapping[str, Any], str]:
         UsageError: it cannot be read.
     """
     try:
-        return _whole(path().read_bytes())
+        return _whole(closed.content(path(), _LARGEST + 1))
     except FileNotFoundError:
         return {}, _FORMS[0]
     except OSError as error:
@@ -265,7 +259,7 @@ def take_over() -> tuple[list[str], list[str]]:
     added, refused = [], []
     for program, file in elsewhere().items():
         try:
-            entries = _table(file.read_bytes()[:_LARGEST])
+            entries = _table(checked.content(file, _LARGEST))
         except (OSError, UsageError) as error:
             refused.append(f"{program}: {error}")
             continue

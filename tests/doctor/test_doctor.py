@@ -387,6 +387,21 @@ def test_a_read_only_folder_is_a_finding(tmp_path: Path) -> None:
     assert by_topic()["state"].status == "broken"
 
 
+def test_a_folder_that_others_may_write_to_is_a_finding_with_its_remedy() -> None:
+    for name in ("config", "cache"):
+        (home() / name).mkdir(parents=True, mode=0o700)
+    (home() / "config").chmod(0o777)
+    (home() / "config" / "config.toml").write_text("seed = 3\n")
+    found = storage_findings()
+    assert "chmod 700" in (found["config"].fix or "")
+    assert (found["settings"].status, found["cache"].status) == ("broken", "ok")
+    assert found["settings"].fix == f"chmod go-w '{home() / 'config'}'"
+
+
+def storage_findings() -> dict[str, Finding]:
+    return {finding.topic: finding for finding in storage.check()}
+
+
 def test_an_unknown_setting_is_named(demo: Path) -> None:
     folder = home() / "config"
     folder.mkdir(parents=True)

@@ -85,7 +85,7 @@ def test_a_name_that_could_be_mistaken_is_refused(home, name):
 
 def test_a_file_that_others_may_write_to_is_refused_since_it_names_programs(home):
     write(home, {"git": {"command": "uvx"}}).chmod(0o666)
-    with pytest.raises(UsageError, match="others may write to it"):
+    with pytest.raises(UsageError, match="others may write to "):
         servers_file.servers()
 
 

@@ -1,10 +1,8 @@
 """The one door to native code of ours: libraries that were compiled here are stored and opened.
 
 A library is code with the user's rights. It is opened only where nobody else could have written or
-exchanged it: the file and every folder above it belong to the user, to root, or to the owner of
-this very code, and nobody else may write to them. Every folder is checked, from the root on, so
-that no other user can exchange anything between the check and the opening either. Beside the file
-stands its SHA-256 digest from when it was stored, which finds damage and what was stored in part.
+exchanged it (`localspec.core.files.closed`). Beside the file stands its SHA-256 digest from when it
+was stored, which finds damage and what was stored in part.
 """
 
 from __future__ import annotations
@@ -16,13 +14,12 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.core.files import private
+from localspec.core.files import closed, private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
@@ -173,26 +170,14 @@ def require_closed(folder: Path, *files: Path) -> None:
         LocalspecError: it, or one that it is in, belongs to another user or is open to others.
     """
     folder = Path(os.path.realpath(folder))
-    for place in (*reversed(folder.parents), folder):
-        try:
-            found = place.lstat()
-        except OSError as error:
-            raise LocalspecError(f"{place}: {error.strerror or error}") from None
-        if not stat.S_ISDIR(found.st_mode):
-            raise LocalspecError(f"{place} is no folder")
-        # In a folder such as /tmp, nobody can exchange what belongs to others.
-        if place == folder or not found.st_mode & stat.S_ISVTX:
-            _require_closed(place, found)
-        _require_owner(place, found)
-    for file in files:
-        try:
-            found = file.lstat()
-        except OSError as error:
-            raise LocalspecError(f"{file}: {error.strerror or error}") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise LocalspecError(f"{file} is no file of ours; delete it and start again")
-        _require_closed(file, found)
-        _require_owner(file, found)
+    try:
+        closed.require(folder)
+        if not folder.is_dir():
+            raise LocalspecError(f"{folder} is no folder")
+        for file in files:
+            closed.require_file(file, file.lstat())
+    except OSError as error:
+        raise LocalspecError(f"{error.filename}: {error.strerror or error}") from None
 
 
 def closed_libraries(folder: Path) -> Path:
@@ -226,32 +211,10 @@ def _read(place: Path, largest: int) -> bytes:
         raise
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+        if found.st_size > largest:
             raise LocalspecError(f"{place} is no file of ours; delete it and start again")
-        _require_closed(place, found)
-        _require_owner(place, found)
+        closed.require_file(place, found)
         return file.read()
-
-
-def _require_owner(place: Path, found: os.stat_result) -> None:
-    if hasattr(os, "geteuid") and found.st_uid not in _owners():
-        raise LocalspecError(
-            f"{place} belongs to another user, who could exchange native code in it: it is not "
-            "loaded; use a folder of your own (LOCALSPEC_HOME)"
-        )
-
-
-def _require_closed(place: Path, found: os.stat_result) -> None:
-    if private.open_to_others(place, found):
-        raise LocalspecError(
-            f"others may write to {place}, and native code in it is not loaded; "
-            f"forbid it: chmod go-w '{place}'"
-        )
-
-
-def _owners() -> frozenset[int]:
-    """Root, this user, and whoever owns this file: their code runs here in any case."""
-    return frozenset({0, os.geteuid(), Path(__file__).stat().st_uid})
 
 
 def _record(path: Path) -> Path:
