@@ -52,8 +52,10 @@ def parsed(path: Path) -> Any:
     return json.loads(content(path, _LARGEST_JSON))
 
 
-def require(path: Path) -> None:
+def require(path: Path, *, missing: bool = False) -> None:
     """Refuse a file or folder that somebody else could write to or exchange.
+
+    With ``missing`` it need not be there; then nobody else may be able to make it.
 
     Raises:
         LocalspecError: it, or a folder or link on the way, belongs to another user or is open to
@@ -61,7 +63,13 @@ def require(path: Path) -> None:
         OSError: it cannot be looked at.
     """
     for place, last in _way(path):
-        found = place.lstat()
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            if not missing:
+                raise
+            require(place.parent)
+            return
         # In a folder such as /tmp, nobody can exchange what belongs to others.
         sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX and not last
         if not stat.S_ISLNK(found.st_mode) and not sticky:
@@ -124,10 +132,9 @@ def _require_owner(place: Path, found: os.stat_result) -> None:
 
 def _require_shut(place: Path, found: os.stat_result) -> None:
     if private.open_to_others(place, found):
-        raise LocalspecError(
-            f"others may write to {place}, and nothing in it is used; "
-            f"forbid it: chmod go-w '{place}'"
-        )
+        shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX  # as /tmp has to be
+        remedy = "use a folder of your own" if shared else f"forbid it: chmod go-w '{place}'"
+        raise LocalspecError(f"others may write to {place}, and nothing in it is used; {remedy}")
 
 
 def _owners() -> frozenset[int]:

@@ -15,11 +15,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.core.files import closed, private
+from localspec.core.files import closed, elf, private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
@@ -183,17 +183,61 @@ def require_closed(folder: Path, *files: Path) -> None:
 def closed_libraries(folder: Path) -> Path:
     """The place of a folder of libraries that were not stored here, links resolved.
 
+    What the libraries have the system load from folders that they name themselves (ELF's RUNPATH,
+    as CMake's build trees and builds for CUDA have) is checked likewise.
+
     Raises:
         LocalspecError: somebody else could write or exchange it or a library in it, or where a link
-            in it leads.
+            in it leads, or put one where a library has others looked for.
     """
     place = Path(os.path.realpath(folder))
     require_closed(place)
-    for found in sorted(place.iterdir()):
-        if _LIBRARY.search(found.name):
-            file = Path(os.path.realpath(found))
-            require_closed(file.parent, file)
+    ahead = [found for found in place.iterdir() if _LIBRARY.search(found.name)]
+    known = set[Path]()
+    while ahead:
+        found = ahead.pop()
+        file = Path(os.path.realpath(found))
+        require_closed(file.parent, file)
+        if found not in known:
+            known.add(found)
+            ahead.extend(_searched(found, file))
     return place
+
+
+def _searched(found: Path, file: Path) -> Iterator[Path]:
+    """Libraries that one has the system load from folders which it names, each of them closed.
+
+    ``file`` is the library that ``found`` leads to; $ORIGIN is the folder of either.
+
+    Raises:
+        LocalspecError: somebody else could put one there.
+    """
+    wants = elf.searched(file)
+    by_path = [(str(Path(name).parent), [Path(name).name]) for name in wants.names if "/" in name]
+    for way, names in [*((way, wants.names) for way in wants.folders), *by_path]:
+        for origin in {found.parent, file.parent}:
+            place = way.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(origin))
+            folder = Path(os.path.realpath(place))
+            if folder.is_relative_to("/usr"):  # as all that the system looks through by itself
+                continue
+            there = [folder / name for name in names if (folder / name).exists()]
+            if why := _not_to_be_searched(place, there):
+                where = way or "the working directory"
+                raise LocalspecError(f"{file} has libraries looked for in {where}: {why}")
+            yield from there
+
+
+def _not_to_be_searched(place: str, there: Sequence[Path]) -> str:
+    """Why a folder must not be looked through, with the libraries that are there; "" if it may."""
+    if "$" in place:
+        return "localspec does not know which folder that is"
+    if there and not Path(place).is_absolute():
+        return f"{there[0].name} is in the working directory, or below it"
+    try:
+        closed.require(Path(place), missing=True)
+    except (OSError, LocalspecError) as error:
+        return str(error)
+    return ""
 
 
 def _read(place: Path, largest: int) -> bytes:
