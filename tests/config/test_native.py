@@ -131,6 +131,7 @@ def test_links_and_what_is_no_file_are_refused(tmp_path: Path, name: str) -> Non
         native.trusted(path)
     place.unlink()
     os.mkfifo(place)
+    assert not native.is_stored(path)  # whoever opens it waits for ever
     with pytest.raises(LocalspecError, match="is no file of ours"):
         native.trusted(path)
 

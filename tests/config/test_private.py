@@ -15,8 +15,9 @@ from localspec.bench.speedup import Bench
 from localspec.cli import call
 from localspec.config import settings
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.files import closed, measured, paths, private, whole_file
+from localspec.core.files import checked, closed, measured, paths, private, whole_file
 from localspec.core.files.private import opener, without_secrets
+from localspec.core.processes import crash
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl
 from localspec.models.catalog.catalog import catalog
@@ -292,3 +293,17 @@ def test_settings_in_folders_of_the_users_own_group_are_read(
         return
     with pytest.raises(UsageError, match="others may write"):
         settings.read(settings.file())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_waited_for_nor_read_without_end(kind: str) -> None:
+    place = paths.make(paths.config_dir()) / "config.toml"
+    os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="cannot read"):
+        settings.read(place)
+    for read in (lambda: closed.parsed(place), lambda: checked.content(place, 9)):
+        with pytest.raises(OSError, match=r"others may write|no regular file"):
+            read()
+    assert crash.recent_lines(place) == ""
+    with pytest.raises(OSError, match=r"No such device|no regular file"):
+        open(place, "ab", opener=opener)  # noqa: SIM115 - it is not opened

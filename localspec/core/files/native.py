@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.core.files import closed, elf, private
+from localspec.core.files import checked, closed, elf, private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
@@ -71,17 +71,16 @@ def trusted(path: Path) -> Path:
 def is_stored(path: Path) -> bool:
     """Whether a library is there whole: it need not be made. `trusted` says whether it is safe."""
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        return _record(path).read_text(encoding="ascii", errors="replace").strip() == found
+        found = hashlib.sha256(checked.content(path, _LARGEST)).hexdigest()
     except OSError:
         return False
+    return recorded(path) == found
 
 
 def recorded(path: Path) -> str:
     """The SHA-256 of a library from when it was stored; "" if there is none."""
     try:
-        return _record(path).read_text(encoding="ascii").strip()
+        return checked.content(_record(path), 1024).decode("ascii").strip()
     except (OSError, ValueError):
         return ""
 
