@@ -31,7 +31,7 @@ from pulling import Pair, pull
 from waiting import until
 
 from localspec import cli
-from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError, UsageError
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub import (
@@ -289,6 +289,10 @@ def test_a_timeout_that_is_no_number_is_a_sentence(hub: Hub, pair: Pair, name: s
 
 
 def test_a_timeout_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "9" * 5000)  # which int() refuses
+    with pytest.raises(UsageError, match="whole number of seconds"):
+        client.timeout("HF_HUB_DOWNLOAD_TIMEOUT")
+    monkeypatch.delenv("HF_HUB_DOWNLOAD_TIMEOUT")
     assert client.timeout("HF_HUB_DOWNLOAD_TIMEOUT").read == client.READ_TIMEOUT
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "7")
     assert client.timeout("HF_HUB_DOWNLOAD_TIMEOUT").read == 7

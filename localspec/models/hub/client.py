@@ -110,8 +110,8 @@ def timeout(name: str) -> httpx2.Timeout:
         UsageError: the variable is not a number of seconds.
     """
     text = os.environ.get(name, "").strip()
-    if text and not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"{name}={text} must be a whole number of seconds")
+    if text and not (text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise UsageError(f"{name}={text[:40]} must be a whole number of seconds")
     return httpx2.Timeout(float(text) if text else READ_TIMEOUT, connect=_CONNECT_TIMEOUT)
 
 
