@@ -198,8 +198,8 @@ class Scorer:
         pairs = zip(plain.tokens, drafted.tokens, strict=False)
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie
-            at = min(len(plain.tokens), len(drafted.tokens)) - 1
-            last = plain.tokens[at]
+            at = max(0, min(len(plain.tokens), len(drafted.tokens)) - 1)
+            last = (plain.tokens or drafted.tokens)[at]
             return Divergence(prompt, at, last, last, np.inf, near_tie=False)
         a, b = plain.tokens[at], drafted.tokens[at]
         tokens = self._encode(prompt)

@@ -76,9 +76,13 @@ def _lines(result: RemoteVerification, *, complete: bool = True) -> list[str]:
         "scored": "each scored again by the server, as a prompt",
         "equal": "compared with those of the plain server",
     }[result.way]
+    if result.by_text:
+        how += f", {result.by_text} by the text alone"
     lines = [f"{checked}; {how}", *map(_line, result.divergences)]
     if result.noise is not None:
         lines.append(f"log-probabilities of two passes differ by up to {result.noise:.2g} there")
+    if result.empty:
+        lines.append(f"{result.empty} more were empty on both servers: nothing to compare")
     total, same = result.replies, result.identical
     if not complete:
         lines.append(f"incomplete: {total} replies compared, {same} identical")

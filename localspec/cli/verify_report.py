@@ -42,6 +42,10 @@ class Words:
     """The fields of the JSON object that the other way does not have."""
     noise: Callable[[Any], str]
     """How much the logits differ, in a line."""
+    checked: Callable[[Any], int]
+    """How much of what is compared happened, in all rows: without any, nothing is exact."""
+    nothing: str
+    """What is said then."""
     differ: str = ""
     """What diverged replies do."""
 
@@ -83,16 +87,19 @@ def compare(
         write(json_line(report(result, words) | {"model": facts}))
     else:
         write(in_lines([*closing_lines(result, words), *_about(facts)]))
-    return result.exact
+    return result.exact and words.checked(result) > 0
 
 
 def report(
     result: Verification | CompanyVerification, words: Words, *, complete: bool = True
 ) -> dict[str, Any]:
-    """The object that ``verify --json`` prints; where it is not ``complete``, nothing is exact."""
+    """The object that ``verify --json`` prints; nothing is exact where it is not ``complete``, or
+    nothing was checked.
+    """
+    known = complete and words.checked(result) > 0
     return {
         "complete": complete,
-        "exact": result.exact if complete or not result.exact else None,
+        "exact": result.exact if known or not result.exact else None,
         **words.fields(result),
         "settings": [
             dataclasses.asdict(c)
@@ -144,6 +151,8 @@ def closing_lines(result: Verification | CompanyVerification, words: Words) -> l
     total, diverged = _counts(result)
     if not result.exact:
         found = NOT_EXACT
+    elif not words.checked(result):
+        found = words.nothing
     elif diverged == 0:
         found = f"exact: all {total} replies identical"
     else:
@@ -166,7 +175,8 @@ def _about(facts: dict[str, Any]) -> list[str]:
 
 def _drafted_row(c: SettingComparison) -> str:
     per_round = c.tokens / c.rounds if c.rounds else 0.0
-    return f"acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round"
+    acceptance = f"acceptance {c.acceptance:.0%} of {c.verified} tokens"
+    return f"{acceptance}, {per_round:.1f} tokens per round"
 
 
 def _drafted_noise(result: Verification) -> str:
@@ -201,6 +211,8 @@ DRAFTED = Words(
         "widths": {str(width): passes for width, passes in result.widths.items()},
     },
     noise=_drafted_noise,
+    checked=lambda result: sum(c.verified for c in result.comparisons),
+    nothing="nothing was checked: no token was drafted",
 )
 TOGETHER = Words(
     each=2,
@@ -212,5 +224,7 @@ TOGETHER = Words(
         "typical_noise": result.typical_noise,
     },
     noise=_together_noise,
+    checked=lambda result: sum(c.shared for c in result.comparisons),
+    nothing="nothing was checked: no other reply ran beside these",
     differ=" differ",
 )

@@ -24,6 +24,7 @@ T = TypeVar("T")
 _NONFINITE = {"inf": math.inf, "-inf": -math.inf}
 _WHOLE = 1 << 64
 """Whole numbers are less than this: what is counted with others could be no float."""
+_TOO_MANY_BITS = "a whole number of more than 64 bits"
 _Where = tuple[Any, ...]
 """A place: the one that it is in, and its own part of the name; () is none."""
 _Decoder = Callable[[object, _Where], Any]
@@ -33,37 +34,50 @@ class CodecError(ValueError):
     """A value that does not have the promised shape."""
 
 
-def encode(value: object, *, sparse: bool = False) -> Any:
+def encode(value: object, *, sparse: bool = False, bounded: bool = False) -> Any:
     """A JSON value for a dataclass, or for what a dataclass may hold. With ``sparse``, fields of
-    dataclasses that have their default are left out.
+    dataclasses that have their default are left out; with ``bounded``, whole numbers that `decode`
+    would refuse are refused here.
     """
     kind = type(value)
-    if value is None or kind is str or kind is int or kind is bool:
+    if value is None or kind is str or kind is bool:
         return value
+    if kind is int:
+        return _encoded_whole(value, bounded=bounded)
     if dataclasses.is_dataclass(kind):
         fields = ((name, getattr(value, name), default) for name, default in _fields(kind))
         return {
-            name: encode(item, sparse=sparse)
+            name: encode(item, sparse=sparse, bounded=bounded)
             for name, item, default in fields
             if not (sparse and type(item) is type(default) and item == default)
         }
     if isinstance(value, Mapping):
-        return {str(key): encode(item, sparse=sparse) for key, item in value.items()}
+        return {
+            str(key): encode(item, sparse=sparse, bounded=bounded) for key, item in value.items()
+        }
     if isinstance(value, Sequence) and not isinstance(value, bytes | str):
-        return [encode(item, sparse=sparse) for item in value]
-    return _encoded_scalar(value)
+        return [encode(item, sparse=sparse, bounded=bounded) for item in value]
+    return _encoded_scalar(value, bounded=bounded)
 
 
-def _encoded_scalar(value: object) -> Any:
+def _encoded_scalar(value: object, *, bounded: bool) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float):
         return _encoded_float(value)
-    if isinstance(value, int | str):  # a kind of these
+    if isinstance(value, int):  # a kind of these
+        return _encoded_whole(value, bounded=bounded)
+    if isinstance(value, str):
         return value
     raise CodecError(f"{type(value).__name__} cannot be sent")
+
+
+def _encoded_whole(value: Any, *, bounded: bool) -> Any:
+    if bounded and not -_WHOLE <= value < _WHOLE:
+        raise CodecError(_TOO_MANY_BITS)
+    return value
 
 
 def _encoded_float(value: float) -> float | str:
@@ -180,7 +194,7 @@ def _whole(data: object, where: _Where) -> int:
     if type(data) is not int:
         raise _refuse(where, "int", data)
     if not -_WHOLE <= data < _WHOLE:
-        raise _wrong(where, "a whole number of more than 64 bits")
+        raise _wrong(where, _TOO_MANY_BITS)
     return data
 
 

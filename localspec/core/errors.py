@@ -26,6 +26,7 @@
     ├── NoKernelError          1   no kernel of ours for a format or an instruction set
     ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
+    │   ├── DefectError            1   it failed at one command, and goes on: a bug in localspec
     │   └── DeviceError            1   it died because a device failed
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
     │       ├── DeviceLostError    1   the GPU is gone, as after sleep
@@ -154,6 +155,10 @@ class StrictError(LocalspecError):
 
 class EngineError(LocalspecError):
     """The engine process died, could not start, or broke the protocol."""
+
+
+class DefectError(EngineError):
+    """The engine could not read one command, or failed at it by a defect of localspec; it runs."""
 
 
 class DeviceError(EngineError):

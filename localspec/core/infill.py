@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from localspec.core.errors import UsageError
 
+MOST_CHUNKS = 4096
+"""Pieces of other files."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -51,6 +54,10 @@ class Infill:
     `localspec.generation.infill_sampling`."""
 
     def __post_init__(self) -> None:
+        if len(self.extra) > MOST_CHUNKS:
+            raise UsageError(
+                f"a gap has {len(self.extra)} pieces of other files, and {MOST_CHUNKS} is the most"
+            )
         if self.indent < 0:
             raise UsageError("the indentation of further lines must be 0 or more")
         for seconds in (self.predict_seconds, self.prompt_seconds):

@@ -25,6 +25,8 @@ _NUMBER = 8
 """Characters of a number, roughly."""
 MOST_STOP = 8192
 """Characters of all stop texts of a request."""
+MOST_STOPS = 64
+"""Stop texts of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,7 @@ class ReplyRequest:
         _require_all("stop", self.stop, str)
         if self.adapters is not None:
             _require_all("adapters", self.adapters, AdapterUse)
-        if "" in self.stop:
-            raise UsageError("a stop text is empty; it would end every reply")
-        if sum(map(len, self.stop)) > MOST_STOP:
-            raise UsageError(
-                f"the stop texts have {sum(map(len, self.stop))} characters together, and "
-                f"{MOST_STOP} is the most: they are looked for at every token"
-            )
+        _require_stops(self.stop)
         if not isinstance(self.grammar, GrammarSpec | None):
             raise UsageError("the grammar must be a GrammarSpec, such as GrammarSpec.regex(...)")
         _require_alternatives("logprobs", self.logprobs)
@@ -198,6 +194,19 @@ def _require_all(name: str, values: object, kind: type) -> None:
     several = values if isinstance(values, Sequence) and not isinstance(values, str) else None
     if several is None or not all(isinstance(value, kind) for value in several):
         raise UsageError(f"{name} must be a tuple of {kind.__name__}, nothing else")
+
+
+def _require_stops(texts: Sequence[str]) -> None:
+    if "" in texts:
+        raise UsageError("a stop text is empty; it would end every reply")
+    if len(texts) > MOST_STOPS:
+        raise UsageError(f"a request has {len(texts)} stop texts, and {MOST_STOPS} is the most")
+    size = sum(map(len, texts))
+    if size > MOST_STOP:
+        raise UsageError(
+            f"the stop texts have {size} characters together, and {MOST_STOP} is the most: they "
+            "are looked for at every token"
+        )
 
 
 def _require_alternatives(name: str, n: int | None) -> None:

@@ -12,6 +12,9 @@ from localspec.core.errors import UsageError
 LARGEST_BIAS = 1e30
 """With a bias of this size logits still fit into 32 bits, whatever the penalties."""
 
+MOST_BIASES = 8192
+"""Tokens with a bias of their own: all of them are read in one step."""
+
 _SPECS = (*settings.USUAL, *settings.FURTHER)
 _USUAL = settings.SAMPLERS.default
 _XTC_OFF = 0.5
@@ -60,6 +63,10 @@ class Sampling:
             value = getattr(self, spec.name)
             if value is not spec.default:  # most are, and a round may make one anew
                 spec.require(value)
+        if len(self.logit_bias) > MOST_BIASES:
+            raise UsageError(
+                f"logit_bias has {len(self.logit_bias)} tokens, and {MOST_BIASES} is the most"
+            )
         for token, value in self.logit_bias:
             if not (abs(value) <= LARGEST_BIAS or value == -math.inf):
                 raise UsageError(

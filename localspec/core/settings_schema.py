@@ -258,6 +258,7 @@ MAX_TOKENS: SettingSpec[int | None] = SettingSpec(
     default=None,
     help="maximum tokens per reply; auto = as many as the context holds",
     low=1,
+    high=(1 << 63) - 1,
     auto=True,
     flags=("-n",),
     in_panel=True,

@@ -13,7 +13,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from localspec.core.errors import EngineError, Interrupted, LocalspecError, UsageError
+from localspec.core.errors import (
+    DefectError,
+    EngineError,
+    Interrupted,
+    LocalspecError,
+    UsageError,
+)
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine import protocol
@@ -326,7 +332,7 @@ class EngineClient:
         id = getattr(event, "id", None)  # noqa: A001 - the protocol's field
         if isinstance(event, FailedEvent) and id is None and self.info is not None:
             # The engine did not understand a command, and it cannot tell which one.
-            self._replies_fail(EngineError(event.message))
+            self._replies_fail(DefectError(event.message))
         elif id is None:
             self._opening.put_nowait(event)
         elif id in self._replies:

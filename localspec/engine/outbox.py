@@ -12,7 +12,7 @@ import time
 from collections import deque
 from typing import BinaryIO
 
-from localspec.core.errors import EngineError
+from localspec.core.errors import DefectError
 from localspec.core.events import Finished, Reading, ReplyEvent, ReplyFormat, Round, Token
 from localspec.engine import protocol
 from localspec.engine.messages import EngineEvent, FailedEvent, ReplyEvents
@@ -111,7 +111,7 @@ def _line(message: EngineEvent) -> bytes:
         if (asked := getattr(message, "id", None)) is None:
             raise
         log.exception("a message cannot be written")
-        failure = EngineError(f"the answer cannot be sent: {str(error) or type(error).__name__}")
+        failure = DefectError(f"the answer cannot be sent: {str(error) or type(error).__name__}")
         return protocol.sendable(FailedEvent.of(asked, failure))
 
 

@@ -60,23 +60,26 @@ says; others wait in their order, and more than may wait are answered by ``faile
 order, and none waits for another: the client must read on, whichever of them it shows. ``open``
 ends all replies; ``interrupt`` is executed at once and concerns no other reply. The client chooses
 ids and should not repeat them. A line that is not a command is answered by ``failed`` with error
-"EngineError" and otherwise ignored.
+"DefectError", or "UsageError" where it is only a field that is wrong, and otherwise ignored.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from localspec.core import codec
-from localspec.core.errors import EngineError, LocalspecError, UsageError
+from localspec.core.errors import DefectError, EngineError, LocalspecError, UsageError
 from localspec.engine.messages import (
     Command,
     EngineEvent,
+    ExamineCommand,
     FailedEvent,
     ReplyCommand,
     ReplyEvents,
+    TokenizeCommand,
     TokenizedEvent,
 )
 from localspec.engine.packing import packed, packed_text, unpacked, unpacked_text
@@ -96,13 +99,25 @@ _MESSAGES: dict[str, type[EngineEvent]] = {kind.type: kind for kind in get_args(
 
 
 def encode(message: Command | EngineEvent) -> bytes:
-    """One line for a message, newline included."""
+    """One line for a message, newline included.
+
+    Raises:
+        UsageError: a request holds what cannot be sent, such as a number of more than 64 bits.
+        CodecError: another message does.
+    """
     if isinstance(message, ReplyEvents):
         data: dict[str, Any] = {"id": message.id, "events": [packed(e) for e in message.events]}
     elif isinstance(message, TokenizedEvent):
         data = {"id": message.id, "tokenized": packed_text(message.tokenized)}
     else:
-        data = codec.encode(message, sparse=isinstance(message, ReplyCommand))
+        asks = isinstance(message, ReplyCommand | ExamineCommand | TokenizeCommand)
+        sparse = isinstance(message, ReplyCommand)
+        try:
+            data = codec.encode(message, sparse=sparse, bounded=asks)
+        except codec.CodecError as error:
+            if asks:
+                raise UsageError(f"the request cannot be sent: {error}") from None
+            raise
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
     line = _ENCODER.encode({"type": message.type, **data})
     return line.encode("ascii") + b"\n"
@@ -115,7 +130,7 @@ def sendable(message: EngineEvent) -> bytes:
     line = encode(message)
     if len(line) <= MAX_LINE:
         return line
-    error = EngineError(
+    error = UsageError(
         f"the answer is too large to be sent: {len(line) >> 20} MB, and {MAX_LINE >> 20} MB is the "
         "most"
     )
@@ -127,13 +142,13 @@ def decode_command(line: bytes) -> Command:
     try:
         data, kind = _parse(line, _COMMANDS)
     except EngineError as error:
-        raise BadCommandError(error) from None
+        raise BadCommandError(DefectError(str(error))) from None
     try:
         command: Command = codec.decode(kind, data, kind.type)
     except UsageError as error:  # the right shape, but a sampling parameter out of range
         raise BadCommandError(error, data.get("id")) from None
     except codec.CodecError as error:
-        raise BadCommandError(EngineError(str(error)), data.get("id")) from None
+        raise BadCommandError(UsageError(str(error)), data.get("id")) from None
     return command
 
 
@@ -157,7 +172,9 @@ class BadCommandError(Exception):
     def __init__(self, error: LocalspecError, id: object = None) -> None:  # noqa: A002 - the field
         super().__init__(str(error))
         self.error = error
-        self.id = id if type(id) is int else None
+        self.id: int | None = None
+        with contextlib.suppress(codec.CodecError):  # else it could not be sent back either
+            self.id = codec.decode(int, id)
 
 
 def _parse(line: bytes, kinds: Mapping[str, type[Any]]) -> tuple[dict[str, Any], type[Any]]:

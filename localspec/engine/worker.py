@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from localspec.core.errors import EngineError, LocalspecError
+from localspec.core.errors import DefectError, EngineError, LocalspecError
 from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.processes import garbage
@@ -256,7 +256,7 @@ class EngineWorker:
         else:
             log.error("command failed", exc_info=error)
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
-            self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
+            self._outbox.send(FailedEvent.of(id, DefectError(" ".join(line.split()))))
         if self._runtime is not None and self._runtime.failed:
             # The next request gets a process that can compute; the runtime fails all others itself.
             self._leaving.set()

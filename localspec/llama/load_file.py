@@ -100,20 +100,21 @@ def load(path: Path, params: Any) -> Any:
     return c_api.llama_model_load_from_file(os.fsencode(path), params)
 
 
-def devices_for(remote: RemoteDevices | None, *, offloads: bool) -> Any:
+def devices_for(remote: RemoteDevices | None, *, offloads: bool, alone: bool = True) -> Any:
     """The devices that a model is loaded for: those of workers before this machine's own; none
     where it has no layers on any, so that nothing of a GPU is taken. None: llama.cpp's choice.
+    A head, which is not ``alone``, may compute with weights of a target that are on one.
 
     The array must outlive the loading.
 
     Raises:
         OutOfMemoryError: there is no room on any card.
     """
-    if not offloads:
-        return (ctypes.c_void_p * 1)()
     if remote is not None:
         return remote.array
-    if cards_are_full():
+    if not offloads and (alone or cards_are_full()):
+        return (ctypes.c_void_p * 1)()
+    if offloads and cards_are_full():
         raise OutOfMemoryError(
             "the GPU has no memory left; close other programs that use it, or compute on the "
             "processor with --gpu-layers 0"

@@ -98,7 +98,7 @@ class Model(Vocabulary):
         params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         self.remote = remote if self.offloads else None
         """The workers that have layers, if any."""
-        devices = devices_for(self.remote, offloads=self.offloads)
+        devices = devices_for(self.remote, offloads=self.offloads, alone=alone)
         params.devices = ctypes.cast(devices, ctypes.c_void_p)
         progress = LoadProgress(on_progress, cancelled, self.remote)
         callback = c_api.llama_progress_callback(progress)

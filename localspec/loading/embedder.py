@@ -70,7 +70,7 @@ class Embedder:
         """
         if self.info.ranks:
             raise UsageError(
-                f"{self.info.name} is a reranker, and gives no vectors; load an embedding model"
+                "this model is a reranker, and gives no vectors; load an embedding model"
             )
         split = [self._tokens(text, i, truncate=truncate) for i, text in enumerate(texts, first)]
         found = self._computed(split)
@@ -88,7 +88,7 @@ class Embedder:
         """
         if not self.info.ranks:
             raise UsageError(
-                f"{self.info.name} is no reranker: its file has no pooling of that kind; load one "
+                "this model is no reranker: its file has no pooling of that kind; load one "
                 "such as bge-reranker-v2-m3"
             )
         most = _CHARACTERS * self.info.longest
@@ -140,8 +140,7 @@ class Embedder:
     def _too_long(self, index: int, count: str, what: str) -> ContextError:
         most = self.info.longest
         return ContextError(
-            f"{what} {index} has {count} tokens, and {self.info.name} reads at most {most}; "
-            "split it"
+            f"{what} {index} has {count} tokens, and this model reads at most {most}; split it"
         )
 
     def _computed(self, split: Sequence[list[int]]) -> Embedded:

@@ -3,12 +3,14 @@
 Speculation must not change greedy replies. Two ways to see that:
 
 *scored*: the tokens of a reply are given back as a prompt, and the engine scores all of them in one
-request (``prompt_logprobs``). Each must be the likeliest one. No second engine is needed. The same
-token is scored by two passes, of the reply and of the prompt; the largest difference of the two is
-the noise of passes of different widths on that machine.
+request (``prompt_logprobs``). Each must be the likeliest one. No second engine is needed; one that
+leaves a token without a score, or without a rival, does not tell. The same token is scored by two
+passes, of the reply and of the prompt; the largest difference of the two is the noise of passes of
+different widths on that machine.
 
-*equal*: the reply is compared with that of a plain server of the same model, token for token. Where
-they differ, the plain server's log-probabilities tell how far apart the two tokens were.
+*equal*: the reply is compared with that of a plain server of the same model, token for token and
+then by its text, reasoning included; by text alone where a server tells no tokens. Where they
+differ, the plain server's log-probabilities tell how far apart the two tokens were.
 
 A difference is a near-tie if the noise can bridge it; a server that does not tell its noise is
 taken to have `USUAL_NOISE`.
@@ -21,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from localspec.core.errors import UsageError
+from localspec.core.errors import RemoteError, UsageError
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
 from localspec.remote.scores import GreedyReply, Score, greedy, prompt_ids, scored
@@ -34,6 +36,8 @@ USUAL_NOISE = 0.25
 _LARGEST_NOISE = 0.5
 """Logits: beyond this, two passes do not differ by rounding."""
 _FAR = 1e9
+_END = 1
+"""Tokens that one server may list and the other not, behind equal ones: that of the reply's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,15 @@ class RemoteVerification:
 
     way: Way
     replies: int
+    """Replies of which something was compared."""
     identical: int
     """Replies without a divergence."""
+    by_text: int
+    """Replies of which only the text was compared."""
+    empty: int
+    """Further replies without a text or a token on either server."""
     tokens: int
+    """Tokens that were compared."""
     drafted: int | None
     accepted: int | None
     """Drafted tokens that were accepted; None, as ``drafted``, where the server does not tell."""
@@ -90,7 +100,7 @@ class RemoteComparing:
         self._max_tokens = max_tokens
         self._noise: float | None = None
         self._found: list[RemoteDivergence] = []
-        self._replies = self._identical = self._tokens = 0
+        self._replies = self._identical = self._by_text = self._empty = self._tokens = 0
         self._drafted: int | None = 0
         self._accepted: int | None = 0
 
@@ -104,22 +114,30 @@ class RemoteComparing:
 
         Raises:
             UsageError: the engine offers no scores, and there is no plain server.
-            LocalspecError: a server refuses.
+            LocalspecError: a server refuses, or there was nothing to compare.
         """
         for prompt in self._prompts:
             before = len(self._found)
             reply = self._engine.call(greedy(self._engine.client, prompt, self._max_tokens))
             if self._plain is None:
-                self._score(prompt, reply)
+                tokens = self._score(prompt, reply)
             else:
                 other = self._plain.call(greedy(self._plain.client, prompt, self._max_tokens))
-                self._compare(prompt, reply, other)
-            self._replies += 1
-            self._identical += len(self._found) == before
-            self._tokens += max(len(reply.ids), len(reply.places))
+                tokens = self._compare(prompt, reply, other)
+            same = len(self._found) == before
+            if same and not tokens and not reply.text:
+                self._empty += 1
+            else:
+                self._replies += 1
+                self._identical += same
+                self._by_text += not tokens
+            self._tokens += tokens
             self._drafted = _sum(self._drafted, reply.drafted)
             self._accepted = _sum(self._accepted, reply.accepted)
             yield self.so_far()
+        if not self._replies:
+            address = self._engine.client.connection.address
+            raise RemoteError(f"{address} and the plain server answered nothing: nothing compared")
 
     def so_far(self) -> RemoteVerification:
         """The result of all steps until now; divergences are judged by all noise seen."""
@@ -129,6 +147,8 @@ class RemoteComparing:
             self.way,
             self._replies,
             self._identical,
+            self._by_text,
+            self._empty,
             self._tokens,
             self._drafted,
             self._accepted,
@@ -136,23 +156,23 @@ class RemoteComparing:
             tuple(dataclasses.replace(d, near_tie=d.gap <= bridged) for d in self._found),
         )
 
-    def _score(self, prompt: str, reply: GreedyReply) -> None:
-        """Have the engine score its own reply."""
+    def _score(self, prompt: str, reply: GreedyReply) -> int:
+        """Have the engine score its own reply; returns its tokens, all of them scored."""
         client = self._engine.client
         before = reply.prompt_ids
         if reply.ids and not before:
             before = self._engine.call(prompt_ids(client, prompt))
         if not reply.ids or not before:
             raise _not_offered(client)
-        scores = self._engine.call(scored(client, before + reply.ids))
-        if not scores:
+        places = self._engine.call(scored(client, before + reply.ids))[len(before) :]
+        known = [score for score in places if score is not None]
+        if not places or len(known) < max(len(reply.ids), len(reply.places)):
             raise _not_offered(client)
-        for position, score in enumerate(scores[len(before) :]):
+        for position, score in enumerate(known):
             self._judge(prompt, reply, position, score)
+        return len(known)
 
-    def _judge(self, prompt: str, reply: GreedyReply, position: int, score: Score | None) -> None:
-        if score is None:
-            return
+    def _judge(self, prompt: str, reply: GreedyReply, position: int, score: Score) -> None:
         id = reply.ids[position]  # noqa: A001
         place = reply.places[position] if position < len(reply.places) else None
         if score.best == id:
@@ -165,20 +185,23 @@ class RemoteComparing:
                 RemoteDivergence(prompt, position, emitted, f"token {score.best}", gap)
             )
 
-    def _compare(self, prompt: str, reply: GreedyReply, plain: GreedyReply) -> None:
-        """Compare with the plain server's reply, up to the first difference."""
-        if reply.text == plain.text:
-            return
-        pairs = zip(reply.places, plain.places, strict=False)
+    def _compare(self, prompt: str, reply: GreedyReply, plain: GreedyReply) -> int:
+        """Compare with the plain server's reply, up to the first difference; returns the tokens
+        compared.
+        """
+        pairs = [*zip(reply.places, plain.places, strict=False)]
         for position, (one, other) in enumerate(pairs):
             if one.token != other.token:
                 best = other.top.get(other.token, other.logprob or 0.0)
                 gap = best - other.top[one.token] if one.token in other.top else _FAR
                 found = RemoteDivergence(prompt, position, repr(one.token), repr(other.token), gap)
                 self._found.append(found)
-                return
-        position = min(len(reply.places), len(plain.places))
-        self._found.append(RemoteDivergence(prompt, position, "another text", "", _FAR))
+                return position + 1
+        further = abs(len(reply.places) - len(plain.places)) if pairs else 0
+        if reply.text != plain.text or further > _END:
+            found = RemoteDivergence(prompt, len(pairs), "another text", "", _FAR)
+            self._found.append(found)
+        return sum(one.token != "" for one, _ in pairs)
 
 
 def _sum(so_far: int | None, one: int | None) -> int | None:
@@ -189,6 +212,6 @@ def _sum(so_far: int | None, one: int | None) -> int | None:
 def _not_offered(client: RemoteClient) -> UsageError:
     name = client.found.dialect.name if client.found is not None else "this server"
     return UsageError(
-        f"{name} does not score given tokens; name a server of the same model without speculation "
-        "with --plain-url"
+        f"{name} does not score all tokens that it is given; name a server of the same model "
+        "without speculation with --plain-url"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,10 @@ _ANSWER_SECONDS = 600.0
 _TOP = 20
 """Alternatives that are asked for: OpenAI's most."""
 _LOWEST = -1e9
+_RIVALS = 2
+"""Alternatives of each place of a prompt: one of them at least is not the token itself."""
+_ROUNDING = 1e-3
+"""What a log-probability and a sum of probabilities may exceed their largest by."""
 _SHOWN = 80
 """Characters of an answer that is none."""
 
@@ -36,6 +41,7 @@ class GreedyReply:
     """A greedy reply, in one piece."""
 
     text: str
+    """Its reasoning, where the server tells that apart, and the answer."""
     places: tuple[Place, ...]
     """Empty where the engine does not tell tokens."""
     ids: tuple[int, ...]
@@ -81,8 +87,8 @@ async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyRe
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise _malformed(client, data)
     choice = choices[0]
-    text = mapping(choice.get("message")).get("content")
-    if not isinstance(text, str):
+    text = _text(choice.get("message"))
+    if text is None:
         raise _malformed(client, data)
     reported = find(data)
     if before is not None and reported is None:
@@ -124,7 +130,7 @@ async def scored(client: RemoteClient, tokens: tuple[int, ...]) -> tuple[Score |
         "prompt": list(tokens),
         "max_tokens": 1,
         "temperature": 0,
-        "prompt_logprobs": 1,
+        "prompt_logprobs": _RIVALS,
     }
     data = await client.connection.ask(f"{path}/completions", body, seconds=_ANSWER_SECONDS)
     choices = mapping(data).get("choices")
@@ -136,7 +142,9 @@ async def scored(client: RemoteClient, tokens: tuple[int, ...]) -> tuple[Score |
 
 
 def _score(place: object, id: int) -> Score | None:  # noqa: A002
-    """The score of a token; None for the first one, which nothing predicts."""
+    """The score of a token; None where nothing was compared: the prompt's first token, which
+    nothing predicts, one without a rival, and values that are no probabilities of one pass.
+    """
     entries = {
         int(key): value
         for key, entry in mapping(place).items()
@@ -145,10 +153,22 @@ def _score(place: object, id: int) -> Score | None:  # noqa: A002
         and len(key) < 12
         and (value := _logprob(mapping(entry).get("logprob"))) is not None
     }
-    if id not in entries:
+    total = sum(math.exp(value) for value in entries.values())
+    if id not in entries or len(entries) == 1 or not 0 < total <= 1 + _ROUNDING:
         return None
     best = max(entries, key=lambda one: (entries[one], one == id))
     return Score(entries[id], best, entries[best])
+
+
+def _text(message: object) -> str | None:
+    """All text of a message; None if it is none. What a server leaves out or sends as null, as
+    reasoning parsers do, is empty.
+    """
+    found = mapping(message)
+    answer, thought = found.get("content"), found.get("reasoning_content") or found.get("reasoning")
+    if not isinstance(message, dict) or not isinstance(answer, str | None):
+        return None
+    return (thought if isinstance(thought, str) else "") + (answer or "")
 
 
 def _places(logprobs: Mapping[str, Any]) -> tuple[Place, ...]:
@@ -177,9 +197,10 @@ def _token(entry: Mapping[str, Any]) -> str:
 
 
 def _logprob(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A log-probability; None if the value is none: a logit, for example."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _ROUNDING:
         return None
-    return float(max(value, _LOWEST)) if value <= 0 else 0.0
+    return float(min(max(value, _LOWEST), 0.0))
 
 
 def _malformed(client: RemoteClient, data: object) -> RemoteError:

@@ -10,11 +10,20 @@ import numpy as np
 import pytest
 from conftest import Files
 
-from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
+from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling, cli
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
+from localspec.bench.together import CompanyComparison, CompanyVerification
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.verify_report import DRAFTED, NOT_EXACT, closing_lines, compare, report
+from localspec.cli.verify_report import (
+    DRAFTED,
+    NOT_EXACT,
+    TOGETHER,
+    Words,
+    closing_lines,
+    compare,
+    report,
+)
 from localspec.cli.working import Working
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import LogitsProcessor
@@ -82,7 +91,7 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
 def test_an_infinite_gap_is_valid_json() -> None:
     apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
     compared = SettingComparison(
-        temperature=0.0, replies=1, tokens=4, rounds=4, divergences=(apart,)
+        temperature=0.0, replies=1, tokens=4, rounds=4, verified=4, divergences=(apart,)
     )
     found = report(Verification(0.0, 0.0, (compared,), {1: 4}), DRAFTED)
     text = json.dumps(found, allow_nan=False)
@@ -90,12 +99,49 @@ def test_an_infinite_gap_is_valid_json() -> None:
 
 
 def test_strict_mode_whose_logits_differ_is_not_exact_whatever_the_replies() -> None:
-    same = SettingComparison(temperature=0.0, replies=2, tokens=8, rounds=8)
+    same = SettingComparison(temperature=0.0, replies=2, tokens=8, rounds=8, verified=8)
     assert NOT_EXACT in closing_lines(
         Verification(1e-6, 0.0, (same,), {1: 8}, strict=True), DRAFTED
     )
     said = closing_lines(Verification(1e-6, 0.0, (same,), {1: 8}), DRAFTED)
     assert said[-1] == "exact: all 2 replies identical"
+
+
+@pytest.mark.parametrize(
+    ("words", "result"),
+    [
+        (DRAFTED, Verification(0.0, 0.0, (SettingComparison(temperature=0.0, replies=2),), {1: 8})),
+        (
+            TOGETHER,
+            CompanyVerification(
+                3, 0.0, 0.0, (CompanyComparison(temperature=0.0, replies=2),), strict=True
+            ),
+        ),
+    ],
+)
+def test_where_nothing_was_checked_nothing_is_exact(
+    words: Words, result: Verification | CompanyVerification
+) -> None:
+    assert closing_lines(result, words)[-1].startswith("nothing was checked: no ")
+    assert report(result, words)["exact"] is None
+
+
+def test_replies_without_a_draft_are_no_proof(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They were called exact, though nothing had been compared but plain decoding with itself."""
+    asked = ["verify", str(files.target), "--draft-max", "0", "--limit", "1", "-n", "8", "-t", "0"]
+    assert cli.call(asked) == 1
+    assert "nothing was checked: no token was drafted" in capfd.readouterr().out
+
+
+def test_an_empty_reply_differs_from_one_that_is_not(runtime: Runtime) -> None:
+    with runtime:
+        plain = runtime.answer(hello(GREEDY, draft=False))
+        empty = dataclasses.replace(plain, tokens=())
+        for one, other in ((empty, plain), (plain, empty)):
+            found = Scorer(runtime).examine("hello", one, other, GREEDY, noise=1e9)
+            assert (found.position, found.near_tie) == (0, False)
 
 
 def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:
@@ -147,7 +193,7 @@ class _Judging:
     def __init__(self) -> None:
         apart = Divergence("p", 3, 1, 2, 0.4, near_tie=False)
         self.row = SettingComparison(
-            temperature=0.0, replies=1, tokens=4, rounds=4, divergences=(apart,)
+            temperature=0.0, replies=1, tokens=4, rounds=4, verified=4, divergences=(apart,)
         )
 
     def steps(self) -> Iterator[SettingComparison]:

@@ -1,5 +1,6 @@
 """Chats in SQLite: what is written is found again, and every fault is one clear line."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -61,7 +62,7 @@ def test_a_chat_is_read_as_it_was_written(store, path):
 def test_details_of_a_message_that_are_no_object_are_left_out(store, path, details):
     chat = a_chat("hello", "hi")
     store.put_chat(chat)
-    with sqlite3.connect(path) as file:
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE messages SET details = ?", (details,))
     found = store.load(chat.info.id)
     assert found == chat
@@ -208,7 +209,7 @@ def test_titles_are_one_short_line():
 def test_a_file_of_a_newer_localspec_is_refused_and_left_alone(path):
     with ChatStore(path) as store:
         store.put_chat(a_chat("hello"))
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(ChatsFileError, match=r"newer localspec \(format 99") as caught:
@@ -229,7 +230,7 @@ def test_an_older_file_is_brought_up_to_date_once(path):
 def test_chats_of_the_first_format_are_read(path):
     path.parent.mkdir()
     schema.connect(path, schema.MIGRATIONS[:1]).close()
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("INSERT INTO chats VALUES ('a', 't', 0, NULL, 'demo', NULL, 1, 2, NULL)")
     db.close()
     with ChatStore(path) as store:
@@ -249,7 +250,7 @@ def test_a_failed_migration_changes_nothing(path):
 
 def test_another_programs_database_is_refused(path):
     path.parent.mkdir()
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE theirs (x)")
     db.close()
     with pytest.raises(ChatsFileError, match="another program"):

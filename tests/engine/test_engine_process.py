@@ -14,6 +14,7 @@ from waiting import until_so
 
 from localspec.core.errors import (
     ContextError,
+    DefectError,
     EngineError,
     Interrupted,
     ModelNotFoundError,
@@ -147,7 +148,7 @@ async def test_an_error_of_the_core_arrives_as_itself_and_the_next_reply_works(c
 
 
 async def test_a_bug_is_one_line_here_and_a_traceback_in_the_log(client, tmp_path):
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(DefectError) as caught:
         await ask(client, "bug")
     assert "KeyError" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -273,12 +274,17 @@ def finished(child):
 def test_a_garbage_line_is_answered_and_survived(tmp_path):
     with start_child(tmp_path) as child:
         next_of(child, "opened")
-        for line in (b"nonsense\n", b"\n", b'{"type":"reply","id":3}\n', b"x" * 17_000_000 + b"\n"):
-            child.stdin.write(line)
+        for line, error, number in (
+            (b"nonsense", "DefectError", None),
+            (b"", "DefectError", None),
+            (b'{"type":"reply","id":3}', "UsageError", 3),
+            (b'{"type":"reply","id":99999999999999999999}', "UsageError", None),
+            (b"x" * 17_000_000, "DefectError", None),
+        ):
+            child.stdin.write(line + b"\n")
             child.stdin.flush()
             answer = next_of(child, "failed")
-            assert answer["error"] == "EngineError"
-            assert answer["id"] == (3 if b"reply" in line else None)
+            assert (answer["error"], answer["id"]) == (error, number)
         child.stdin.write(
             b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )

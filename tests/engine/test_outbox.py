@@ -203,7 +203,7 @@ def test_an_answer_that_no_client_would_take_is_an_error_to_who_asked():
     outbox.add(8, Notice("b"))
     outbox.close(timeout=60)
     failed, other = sink.messages
-    assert (failed.id, failed.error) == (7, "EngineError")
+    assert (failed.id, failed.error) == (7, "UsageError")
     assert "too large to be sent: 16 MB" in failed.message
     assert other.id == 8
 
@@ -215,7 +215,7 @@ def test_a_value_that_cannot_be_written_ends_its_own_reply_and_no_other():
     outbox.add(2, token(6))
     outbox.close()
     (failed, other) = sink.messages
-    assert (failed.id, failed.error) == (1, "EngineError")
+    assert (failed.id, failed.error) == (1, "DefectError")
     assert failed.message.startswith("the answer cannot be sent")
     assert other == ReplyEvents(2, (token(6),))
 

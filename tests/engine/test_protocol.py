@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from localspec.core import codec, errors
 from localspec.core.emitted import PromptScored, TokenLogprob, TokenLogprobs
-from localspec.core.errors import EngineError, LocalspecError, UsageError
+from localspec.core.errors import DefectError, EngineError, LocalspecError, UsageError
 from localspec.core.events import (
     DrafterStats,
     Finished,
@@ -202,23 +202,30 @@ def test_an_event_with_one_field_replaced_is_decoded_or_refused_never_crashes(ev
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("kind", "line"),
     [
-        b'{"type":"interrupt"}',
-        b'{"type":"interrupt","id":true}',
-        b'{"type":"interrupt","id":1,"more":2}',
-        b'{"type":"interrupt","id":"1"}',
-        b'{"type":["interrupt"],"id":1}',
-        b'{"type":"reply","id":1,"request":{"messages":[{"role":"god","content":""}],"sampling":{}}}',
-        b'{"type":"reply","id":1,"request":{"messages":"hello","sampling":{}}}',
-        b'{"type":"reply","id":1,"request":{"messages":[],"sampling":{"temperature":NaN}}}',
-        b"[" * 100_000,
+        (UsageError, b'{"type":"interrupt"}'),
+        (UsageError, b'{"type":"interrupt","id":true}'),
+        (UsageError, b'{"type":"interrupt","id":1,"more":2}'),
+        (UsageError, b'{"type":"interrupt","id":"1"}'),
+        (DefectError, b'{"type":["interrupt"],"id":1}'),
+        (
+            UsageError,
+            b'{"type":"reply","id":1,"request":{"messages":[{"role":"god","content":""}]}}',
+        ),
+        (UsageError, b'{"type":"reply","id":1,"request":{"messages":"hello","sampling":{}}}'),
+        (UsageError, b'{"type":"reply","id":1,"request":{"max_tokens":99999999999999999999}}'),
+        (
+            DefectError,
+            b'{"type":"reply","id":1,"request":{"messages":[],"sampling":{"temperature":NaN}}}',
+        ),
+        (DefectError, b"[" * 100_000),
     ],
 )
-def test_almost_commands_are_refused(line):
+def test_almost_commands_are_refused(kind, line):
     with pytest.raises(BadCommandError) as caught:
         protocol.decode_command(line)
-    assert type(caught.value.error) is EngineError
+    assert type(caught.value.error) is kind
 
 
 def test_a_sampling_parameter_out_of_range_is_the_users_error_with_the_replys_id():
@@ -277,6 +284,22 @@ def test_an_unknown_error_arrives_as_an_engine_error(name):
 def test_nan_is_never_sent():
     with pytest.raises(codec.CodecError):
         protocol.encode(LoadingEvent(Loading("x", math.nan)))
+
+
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 64) - 1, 10**5000], ids=["65", "-65", "16610"])
+def test_what_the_engine_could_not_read_is_not_sent_and_the_users_error(number):
+    for asked in (
+        lambda: ReplyRequest(prompt="x", max_tokens=number),
+        lambda: ReplyRequest(prompt="x", seed=number),
+    ):
+        with pytest.raises(UsageError):
+            asked()
+    for command in (
+        ReplyCommand(1, ReplyRequest(prompt_tokens=(number,))),
+        ExamineCommand(1, ReplyRequest(prompt="x"), (number,)),
+    ):
+        with pytest.raises(UsageError, match="cannot be sent: a whole number of more than"):
+            protocol.encode(command)
 
 
 def test_every_message_is_described_where_the_documentation_points():

@@ -11,6 +11,7 @@ from faults import (
     commands,
     engine_answers,
     grammars,
+    header_values,
     messages,
     model_files,
     pulls,
@@ -26,6 +27,7 @@ CASES: dict[str, Function] = {
     for function in (
         model_files.gguf,
         model_files.heads,
+        header_values.header_values,
         model_files.shards,
         model_files.header_over_http,
         model_files.safetensors,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from faults import entries, model_files, user_files
+from faults import entries, header_values, model_files, user_files
 from faults.mutations import Chance
 
 _READERS = (
     model_files.gguf,
     model_files.heads,
+    header_values.header_values,
     model_files.shards,
     model_files.safetensors,
     user_files.settings,

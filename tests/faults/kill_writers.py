@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -80,7 +81,7 @@ def database_wrong(path: Path) -> str | None:
     """The fault of a file of chats."""
     if not path.exists():
         return None
-    with sqlite3.connect(f"file:{path}?mode=rw", uri=True) as base:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as base, base:
         (found,) = base.execute("PRAGMA integrity_check").fetchone()
     base.close()
     return None if found == "ok" else f"the file of chats is damaged: {found}"

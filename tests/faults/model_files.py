@@ -101,11 +101,11 @@ def gguf(chance: Chance, folder: Path) -> str | None:
     return command(*words)
 
 
-_HEADS = ("medusa", "eagle3", "dflash", "assistant")
+HEADS = ("medusa", "eagle3", "dflash", "assistant")
 
 
 @functools.cache
-def _pair(kind: str) -> tuple[bytes, bytes]:
+def pair(kind: str) -> tuple[bytes, bytes]:
     """The files of a target and of a head for it."""
     import gguf_tools
     import head_files
@@ -130,7 +130,7 @@ def _pair(kind: str) -> tuple[bytes, bytes]:
 def heads(chance: Chance, folder: Path) -> str | None:
     """A damaged head, which `show` looks at as the draft of a target."""
     fresh(folder)
-    target, head = _pair(chance.choice(_HEADS))
+    target, head = pair(chance.choice(HEADS))
     (folder / "target.gguf").write_bytes(target)
     (folder / "head.gguf").write_bytes(mutations.in_bytes(head, chance))
     words = ["show", str(folder / "target.gguf"), "--draft", str(folder / "head.gguf")]

@@ -4,6 +4,7 @@ right. (The programs themselves are run by the slow tests.)
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import sys
 from dataclasses import replace
@@ -95,7 +96,7 @@ def test_interface_finds_what_was_drawn_and_is_not_saved(
     saved: list[str], what: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
-    with sqlite3.connect(tmp_path / "data" / "chats.db") as base:
+    with contextlib.closing(sqlite3.connect(tmp_path / "data" / "chats.db")) as base, base:
         base.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, text TEXT)")
         base.executemany("INSERT INTO messages (text) VALUES (?)", [(text,) for text in saved])
     base.close()

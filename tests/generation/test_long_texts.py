@@ -10,7 +10,9 @@ import pytest
 from localspec.core.errors import ContextError, Interrupted, UsageError
 from localspec.core.events import Message
 from localspec.core.files.paths import DEMO_DIR
-from localspec.core.reply_request import MOST_STOP, ReplyRequest, Tokenized
+from localspec.core.infill import MOST_CHUNKS, Chunk, Infill
+from localspec.core.reply_request import MOST_STOP, MOST_STOPS, ReplyRequest, Tokenized
+from localspec.core.sampling_params import MOST_BIASES, Sampling
 from localspec.engine import protocol
 from localspec.engine.messages import TokenizedEvent
 from localspec.generation import fitting, quoting
@@ -164,6 +166,18 @@ def test_stop_texts_have_a_limit_together() -> None:
     ReplyRequest(prompt="a", stop=("b" * MOST_STOP,))
     with pytest.raises(UsageError, match="stop texts have"):
         ReplyRequest(prompt="a", stop=("b" * MOST_STOP, "c"))
+    ReplyRequest(prompt="a", stop=("b",) * MOST_STOPS)
+    with pytest.raises(UsageError, match="65 stop texts"):
+        ReplyRequest(prompt="a", stop=("b",) * (MOST_STOPS + 1))
+
+
+def test_biases_and_pieces_of_files_have_a_limit_wherever_they_come_from() -> None:
+    Sampling(logit_bias=((5, 0.5),) * MOST_BIASES)
+    with pytest.raises(UsageError, match="8193 tokens"):
+        Sampling(logit_bias=((5, 0.5),) * (MOST_BIASES + 1))
+    Infill("a", "b", extra=(Chunk("c", "d"),) * MOST_CHUNKS)
+    with pytest.raises(UsageError, match="4097 pieces"):
+        Infill("a", "b", extra=(Chunk("c", "d"),) * (MOST_CHUNKS + 1))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,10 @@ def test_a_model_without_layers_on_a_card_is_loaded_for_no_device(
 ) -> None:
     monkeypatch.setattr(load_file, "cards_are_full", lambda: True)
     assert [*devices_for(None, offloads=False)] == [None]
+    assert [*devices_for(None, offloads=False, alone=False)] == [None]
     with pytest.raises(OutOfMemoryError, match="the GPU has no memory left"):
         devices_for(None, offloads=True)
     monkeypatch.setattr(load_file, "cards_are_full", lambda: False)
     assert devices_for(None, offloads=True) is None
+    assert [*devices_for(None, offloads=False)] == [None]
+    assert devices_for(None, offloads=False, alone=False) is None, "its target's may be on a card"

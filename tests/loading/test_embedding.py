@@ -362,6 +362,7 @@ def test_bad_input_is_400_in_one_line(
     assert answer.status_code == 400, answer.text
     assert said in answer.json()["error"]["message"]
     assert str(Path.cwd()) not in answer.text
+    assert ".gguf" not in answer.text
 
 
 def test_ollamas_paths_have_the_same_vectors(server: Served) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import huggingface_hub
@@ -10,6 +12,7 @@ from conftest import Files
 from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE, Hub, Repo, own_catalogue, sha256
 
 from localspec import cli
+from localspec.core import units
 from localspec.models.catalog import hf_cache
 
 pytest_plugins = ["hub_fixtures"]
@@ -76,6 +79,68 @@ def test_content_that_another_revision_has_too_stays(
     assert out == "freed 75.6 kB\n"  # the draft alone
     assert Path(theirs).is_file()
     assert Path(readme).read_bytes() == b"newer"
+
+
+@pytest.mark.parametrize("damage", ["broken link", "missing commit"])
+def test_what_is_beside_damage_is_removed(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """huggingface_hub leaves such repositories out: nothing was removed, without a word."""
+    name = "org/Some-GGUF"
+    hub.repo(name, {"m-Q4_K_M.gguf": models.target, "m-Q8_0.gguf": models.target + b"\0" * 64})
+    for quant in ("Q4_K_M", "Q8_0"):
+        call(capfd, "pull", f"{name}:{quant}", "-d", "none")
+    kept, file = hf_cache.find_file(name, "m-Q8_0.gguf"), hf_cache.find_file(name, "m-Q4_K_M.gguf")
+    assert kept is not None
+    assert file is not None
+    if damage == "broken link":
+        (file.parent / "gone.gguf").symlink_to("../../blobs/gone")
+    else:
+        hf_cache.write_ref(name, "main", "0" * 40)
+    blob, size = file.resolve(), file.stat().st_size
+    out, _ = call(capfd, "rm", f"{name}:Q4_K_M", "-y")
+    assert out == f"freed {units.size(size)}\n"
+    assert not blob.exists()
+    assert not file.is_symlink()
+    assert kept.is_file()
+
+
+def test_what_cannot_be_removed_is_an_error(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(capfd, "pull", "tiny")
+    found = hf_cache.find_file(TARGET, TARGET_FILE)
+    assert found is not None
+    blob, remove = found.resolve(), os.remove
+
+    def refused(path: Path) -> None:
+        if path == blob:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        remove(path)
+
+    monkeypatch.setattr("os.remove", refused)
+    out, err = call(capfd, "rm", "tiny", "-y", code=1)
+    assert out == ""
+    assert f"cannot remove {blob}" in err
+
+
+def test_no_link_is_followed_out_of_the_cache(
+    hub: Hub, pair: Pair, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call(capfd, "pull", "tiny")
+    found = hf_cache.find_file(TARGET, TARGET_FILE)
+    assert found is not None
+    ours = tmp_path / "ours" / TARGET_FILE
+    ours.parent.mkdir()
+    ours.write_bytes(found.read_bytes())
+    (found.parent / "more-Q8_0.gguf").symlink_to(ours)
+    call(capfd, "rm", f"{TARGET}:Q8_0", "-y")
+    assert not (found.parent / "more-Q8_0.gguf").is_symlink()
+    assert ours.is_file()
+    (found.parent.parent / ("1" * 40)).symlink_to(ours.parent)
+    _, err = call(capfd, "rm", TARGET, "-y", code=2)
+    assert "leads out of the cache" in err
+    assert ours.is_file()
 
 
 def test_a_quantization_of_a_repository_is_removed_alone(

@@ -15,7 +15,7 @@ from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
 from localspec.bench.measuring import RemoteMeasuring
 from localspec.bench.workloads import Workload
 from localspec.cli import call
-from localspec.core.errors import UsageError
+from localspec.core.errors import RemoteError, UsageError
 from localspec.core.events import Speculation, Stats
 from localspec.remote.address import parse
 from localspec.remote.blocking import BlockingClient
@@ -32,24 +32,33 @@ def opened(url):
     return BlockingClient(RemoteClient(parse(url), Key()))
 
 
-def reply(*tokens, ids=(), prompt=(), tops=None):
-    """A whole greedy reply: (text, logprob) each, perhaps with ids and alternatives."""
+def reply(*tokens, ids=(), prompt=(), tops=None, **given):
+    """A whole greedy reply: (text, logprob) each, perhaps with ids and alternatives, and with
+    other fields of its message.
+    """
     content = []
     for place, (text, logprob) in enumerate(tokens):
         top = [{"token": text, "logprob": logprob}]
         top += [{"token": t, "logprob": p} for t, p in (tops or {}).get(place, {}).items()]
         content.append({"token": text, "logprob": logprob, "top_logprobs": top})
     message = {"role": "assistant", "content": "".join(text for text, _ in tokens)}
+    message |= given
     choice = {"message": message, "logprobs": {"content": content}, "finish_reason": "stop"}
     whole = {"choices": [choice | ({"token_ids": list(ids)} if ids else {})]}
     return http(200, whole | ({"prompt_token_ids": list(prompt)} if prompt else {}))
 
 
 def scores(*places):
-    """An answer with prompt_logprobs: for each token its id, logprob, and better ones."""
+    """An answer with prompt_logprobs: for each token its id, logprob, and better ones; a place that
+    is not such a triple is sent as it is.
+    """
     found = [None]
-    for token, logprob, better in places:
-        entry = {str(token): {"logprob": logprob, "rank": 1 + len(better)}}
+    for place in places:
+        if not isinstance(place, tuple):
+            found.append(place)
+            continue
+        token, logprob, better = place
+        entry = {str(token): {"logprob": logprob, "rank": 1 + len(better)}, "0": {"logprob": -9}}
         entry |= {str(other): {"logprob": p, "rank": 1} for other, p in better.items()}
         found.append(entry)
     return http(200, {"choices": [{"text": "x", "prompt_logprobs": found}]})
@@ -85,16 +94,41 @@ async def test_likeliest_tokens_are_exact():
 
 
 async def test_a_token_that_is_not_the_likeliest_is_found():
-    result = await checked(SAID, scores((2, -3, {}), (7, -0.1, {}), (8, -1.2, {5: -0.3})))
+    result = await checked(SAID, scores((2, -3, {}), (7, -0.1, {}), (8, -1.3, {5: -0.4})))
     (found,) = result.divergences
     assert not result.exact
     assert (found.position, found.expected, found.gap) == (1, "token 5", pytest.approx(0.9))
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        None,
+        {},
+        {"8": {"logprob": -0.2}},
+        {"5": {"logprob": -0.2}, "6": {"logprob": -2}},
+        {"8": {"logprob": 0.0}, "6": {"logprob": 0.0}},
+        {"8": {"logprob": 17.5}, "6": {"logprob": 12.5}},
+        {"8": {"logprob": -0.2}, "6": None},
+    ],
+    ids=["null", "empty", "no rival", "not its own", "zeros", "logits", "rival without"],
+)
+async def test_a_token_that_is_not_scored_is_not_exact(last):
+    """A server that scored nothing was called exact, token by token."""
+    with pytest.raises(UsageError, match="does not score all tokens"):
+        await checked(SAID, scores((2, -3, {}), (7, -0.11, {}), last))
+
+
+async def test_a_token_without_an_id_is_not_scored():
+    short = reply(("a", -0.1), ("b", -0.2), ("c", -0.2), ids=(7, 8), prompt=(1, 2))
+    with pytest.raises(UsageError, match="does not score all tokens"):
+        await checked(short, scores((2, -3, {}), (7, -0.11, {}), (8, -0.2, {})))
+
+
 async def test_the_noise_of_two_passes_is_what_a_near_tie_may_bridge():
-    near = await checked(SAID, scores((2, -3, {}), (7, -0.13, {5: -0.1}), (8, -0.22, {})))
+    near = await checked(SAID, scores((2, -3, {}), (7, -0.73, {5: -0.7}), (8, -0.22, {})))
     assert [d.near_tie for d in near.divergences] == [True]
-    far = await checked(SAID, scores((2, -3, {}), (7, -0.11, {5: -0.05}), (8, -0.21, {})))
+    far = await checked(SAID, scores((2, -3, {}), (7, -0.76, {5: -0.7}), (8, -0.21, {})))
     assert [d.near_tie for d in far.divergences] == [False]
 
 
@@ -138,6 +172,72 @@ async def test_replies_are_compared_with_those_of_a_plain_server(plain, near):
         result = await asyncio.to_thread(compare, one.url, other.url)
     assert [d.near_tie for d in result.divergences] == ([] if near is None else [near])
     assert result.exact is (near is not False)
+
+
+async def beside(one, two):
+    """The result where the two servers answer so."""
+    routes = {"/v1/models": models("m", owner="llamacpp")}
+    servers = PlayedServer(routes | {CHAT: one}), PlayedServer(routes | {CHAT: two})
+    async with servers[0] as server, servers[1] as plain:
+        return await asyncio.to_thread(compare, server.url, plain.url)
+
+
+@pytest.mark.parametrize("empty", ["", None])
+async def test_thoughts_that_are_cut_before_an_answer_are_compared(empty):
+    """Both replies are empty to the reader; what was thought differs."""
+    alpha = reply(("Alpha", -0.1), ("b", -0.2), content=empty, reasoning_content="Alphab")
+    beta = reply(("Beta", -0.1), ("b", -0.2), content=empty, reasoning_content="Betab")
+    result = await beside(alpha, beta)
+    assert (result.exact, result.identical, result.tokens) == (False, 0, 1)
+    same = await beside(alpha, alpha)
+    assert (same.exact, same.identical, same.tokens, same.by_text) == (True, 1, 2, 0)
+    hidden = [
+        reply((word, -0.1), ("b", -0.2), content=empty, reasoning=None)
+        for word in ("Alpha", "Beta")
+    ]
+    assert not (await beside(*hidden)).exact  # by their tokens, which alone tell it
+
+
+def told(message):
+    """A reply without tokens."""
+    return http(200, {"choices": [{"message": message, "finish_reason": "stop"}]})
+
+
+async def test_replies_without_tokens_are_compared_by_text_and_counted_so():
+    one, other = (told({"content": None, "reasoning": word}) for word in ("Alpha", "Beta"))
+    same = await beside(one, one)
+    assert (same.exact, same.replies, same.by_text, same.tokens) == (True, 1, 1, 0)
+    assert not (await beside(one, other)).exact
+    assert not (await beside(told({"content": ""}), one)).exact
+
+
+@pytest.mark.parametrize("message", [{"content": ""}, {"content": None}, {}])
+async def test_where_both_answer_nothing_nothing_is_exact(message):
+    with pytest.raises(RemoteError, match="nothing compared"):
+        await beside(told(message), told(message))
+
+
+async def test_empty_replies_are_not_counted_as_compared(capsys):
+    routes = {"/v1/models": models("m", owner="llamacpp")}
+    routes[CHAT] = (told({"content": "a"}), told({"content": ""}))
+    async with PlayedServer(routes) as one, PlayedServer(routes) as two:
+        line = ["verify", "--url", one.url, "--plain-url", two.url, "--limit", "2"]
+        assert await asyncio.to_thread(_called, line) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("1 greedy replies, 0 tokens; compared with those of the plain server")
+    assert said[0].endswith("1 by the text alone")
+    assert said[1:] == [
+        "1 more were empty on both servers: nothing to compare",
+        "exact: all 1 replies",
+    ]
+
+
+async def test_a_reply_that_goes_on_behind_equal_tokens_differs():
+    one = [("a", -0.1), ("b", -0.1)]
+    end = await beside(reply(*one), reply(*one, ("</s>", -0.1), content="ab"))
+    assert end.exact  # one of them lists the token that ends it
+    further = reply(*one, *one, content="ab")
+    assert not (await beside(reply(*one), further)).exact
 
 
 async def test_the_command_prints_json_and_fails_where_it_is_not_exact(capsys):

@@ -8,9 +8,17 @@ import pytest
 from fake_serving import FakeEngine
 from waiting import until_so
 
-from localspec.core.errors import ContextError, DecodeError, EngineError, QueueFullError
+from localspec.core.errors import (
+    ContextError,
+    DecodeError,
+    DefectError,
+    EngineError,
+    QueueFullError,
+    UsageError,
+)
 from localspec.core.events import Reading, Token
 from localspec.core.sampling_params import Sampling
+from localspec.serve.http.errors import without_folders
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -344,8 +352,10 @@ async def test_an_alias_is_a_name_of_the_model(make_world):
     ("error", "status", "code"),
     [
         (ContextError("the prompt has 900 tokens"), 400, "context_length_exceeded"),
+        (UsageError("there is no file /home/me/x.gguf"), 400, None),
         (QueueFullError("128 requests are waiting already"), 429, "queue_full"),
         (EngineError("signal 6; its log is /home/me/engine.log"), 503, "engine_stopped"),
+        (DefectError("internal error, KeyError: 1; see /home/me/x.log"), 500, "request_failed"),
         (DecodeError("llama_decode: /home/me/x.gguf"), 500, "decode_failed"),
     ],
 )
@@ -360,6 +370,33 @@ async def test_errors_of_the_engine_have_their_status_and_no_path(
     assert "/home" not in answer.text
     if status in {429, 503}:
         assert int(answer.headers["retry-after"]) >= 1
+    assert (str(error) in world.notices) is (status == 500)
+
+
+@pytest.mark.parametrize(
+    ("text", "told_as"),
+    [
+        ("/home/me/models/x.gguf is no model", "x.gguf is no model"),
+        ("cannot read '/root/a b/x.gguf': denied", "cannot read 'a b/x.gguf': denied"),
+        ("in ~/.cache/huggingface (2 GB)", "in huggingface (2 GB)"),
+        ("file:///srv/x.png is empty; see https://e.org/a/b", None),
+        ("n/a, 1 / 2, user/repo:Q4, '<|im_end|>'", None),
+    ],
+)
+def test_files_are_told_by_their_names(text, told_as):
+    assert without_folders(UsageError(text)) == (told_as or text)
+
+
+async def test_a_damaged_catalogue_is_no_fault_of_the_request(world, monkeypatch):
+    def damaged():
+        raise UsageError("/home/me/models.toml, line 3: nonsense")
+
+    monkeypatch.setattr("localspec.models.catalog.catalog.catalog", damaged)
+    for path, body in ((CHAT, HI | {"model": "other"}), ("/api/pull", {"model": "other"})):
+        answer = await world.client.post(path, json=body)
+        assert answer.status_code == 500
+        assert "models.toml" not in answer.text
+    assert "/home/me/models.toml, line 3: nonsense" in world.notices
 
 
 async def test_one_line_is_logged_for_each_request(world):

@@ -24,6 +24,8 @@ from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.server import bind, listener
 
 CHAT = "/v1/chat/completions"
+END = b"0\r\n\r\n"
+"""The last chunk of an answer."""
 HI = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -96,6 +98,13 @@ class Peer:
         with contextlib.suppress(ConnectionError):
             return await self.reader.read()
         return b""
+
+    async def until(self, end):
+        """What is read until something that ends with ``end``, of any size."""
+        said = bytearray()
+        while not said.endswith(end):
+            said += await self.reader.read(1 << 20)
+        return bytes(said)
 
     def leave(self):
         self.writer.transport.abort()
@@ -397,6 +406,47 @@ async def test_a_client_that_does_not_read_is_disconnected(make_listening):
     assert world.slot.users == 0
     assert not world.defects
     peer.leave()
+
+
+async def test_a_client_that_reads_slowly_keeps_no_model_from_others(make_listening, monkeypatch):
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
+    world = await make_listening()
+    world.words = ("x" * 100_000,) * 200
+    budget = world.app._app._app._app
+    slow, other = await Peer.at(world), await Peer.at(world)
+    slow.writer.transport.pause_reading()
+    slow.post(HI | {"stream": True, "n": 2})
+    await until_so(lambda: len(world.requests) == 2 and world.service.running == 0)
+    assert budget.answering > 10_000_000  # what the buffers between them do not hold
+    world.words = ("Hi",)
+    other.post(HI | {"model": "other"})
+    assert await other.status() == 200
+    assert [engine.options.model for engine in world.engines] == ["fake", "other"]
+    slow.writer.transport.resume_reading()
+    said = await slow.until(END)
+    assert b"data: [DONE]" in said[-100:]
+    assert len(said) > 40_000_000
+    await until_so(lambda: budget.answering == 0)
+    assert "error" not in world.lines[0]
+
+
+async def test_a_stream_that_is_read_too_slowly_for_the_memory_ends_with_an_error(make_listening):
+    world = await make_listening(answers_bytes=1 << 20)
+    world.words = ("x" * 100_000,) * 400
+    budget = world.app._app._app._app
+    slow = await Peer.at(world)
+    slow.writer.transport.pause_reading()
+    slow.post(HI | {"stream": True})
+    await until_so(lambda: world.requests and world.service.running == 0)
+    assert world.engines[0].interrupted == [1]
+    assert 0 < budget.answering <= 1 << 20
+    assert "read too slowly" in world.lines[0]
+    slow.writer.transport.resume_reading()
+    said = await slow.until(END)
+    assert b'"code":"read_too_slowly"' in said[-300:]
+    assert b"[DONE]" not in said
+    await until_so(lambda: budget.answering == 0)
+    assert not world.defects
 
 
 async def test_connections_dropped_at_random_leave_nothing_behind(make_listening):

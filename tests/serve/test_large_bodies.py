@@ -332,3 +332,18 @@ def test_items_of_a_turn_are_put_together_once():
     assert (len(first.reasoning), first.content, first.calls) == (100 * MANY, "b", ())
     assert (second.content, len(second.calls)) == ("c", 2)
     assert (result.role, result.content) == ("tool", "d")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/localspec/reply", {"sampling": {"logit_bias": [[5, 0.5]] * 8193}}, "8193 tokens"),
+        ("/localspec/reply", {"stop": ["a"] * 65}, "65 stop texts"),
+        ("/v1/messages", {"stop": ["a"] * 64, "stop_sequences": ["b"] * 64}, "128 stop texts"),
+    ],
+)
+async def test_what_costs_others_time_has_the_same_limits_at_all_paths(world, path, body, said):
+    answer = await world.client.post(path, json=HI | {"max_tokens": 4} | body)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+    assert not world.requests

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
-from localspec.serve.http.bodies import GoneError, StreamedAnswer, while_connected
+from localspec.serve.http.bodies import GoneError, while_connected
 from localspec.serve.http.settings import Limits
+from localspec.serve.http.streamed import StreamedAnswer
 
 
 class Client:
@@ -87,7 +88,7 @@ async def test_a_task_that_is_cancelled_from_outside_is_cancelled() -> None:
 async def test_a_stream_is_closed_when_its_client_leaves() -> None:
     client, ended = Client(), list[str]()
 
-    async def parts() -> AsyncIterator[bytes]:
+    async def parts() -> AsyncGenerator[bytes, None]:
         try:
             yield b"one"
             client.leaves.set()

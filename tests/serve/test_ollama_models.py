@@ -7,6 +7,7 @@ import pytest
 from hub_server import TARGET, TARGET_FILE
 
 from localspec.core.options import Options
+from localspec.models.catalog import hf_cache
 
 pytest_plugins = ["hub_fixtures"]
 PULL, DELETE, TAGS = "/api/pull", "/api/delete", "/api/tags"
@@ -116,6 +117,19 @@ async def test_models_are_removed_only_where_that_is_allowed_and_none_is_loaded(
     assert await names(world) == ["fake:latest"]
     again = await world.client.request("DELETE", DELETE, json={"model": "tiny"})
     assert again.status_code == 404
+
+
+@pytest.mark.usefixtures("pair")
+async def test_a_model_of_a_damaged_repository_is_removed(make_world):
+    """A branch whose commit is not here: the answer was 200, and everything was still there."""
+    world = await make_world(deletes=True)
+    await world.client.post(PULL, json={"model": "tiny", "stream": False})
+    file = hf_cache.find_file(TARGET, TARGET_FILE)
+    hf_cache.write_ref(TARGET, "main", "0" * 40)
+    blob = file.resolve()
+    assert (await world.client.request("DELETE", DELETE, json={"model": "tiny"})).status_code == 200
+    assert not blob.exists()
+    assert hf_cache.find_file(TARGET, TARGET_FILE) is None
 
 
 @pytest.mark.usefixtures("pair")

@@ -13,6 +13,8 @@ from served import served
 
 from localspec.core import settings_schema
 from localspec.core.setting_spec import Scope
+from localspec.engine import protocol
+from localspec.engine.messages import ReplyCommand
 from localspec.serve.app import all_routes
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.routes import examples, openapi
@@ -100,6 +102,39 @@ def test_examples_fit_their_schemas(described, path):
     judges[path].validate(EXAMPLES[path])
 
 
+def with_number(value, number):
+    """The value as often as it has numbers, each time with another one replaced."""
+    if type(value) in {int, float}:
+        yield number
+    for key, inner in enumerate(value) if isinstance(value, list) else ():
+        yield from ([*value[:key], one, *value[key + 1 :]] for one in with_number(inner, number))
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield from (value | {key: one} for one in with_number(inner, number))
+
+
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 64) - 1, 10**399], ids=["65", "-65", "1300"])
+@pytest.mark.parametrize("path", [*EXAMPLES, "/localspec/reply"])
+async def test_numbers_of_too_many_bits_are_refused_or_reach_the_engine_as_others(
+    world, path, number
+):
+    example = {**EXAMPLES.get(path, examples.NATIVE)}
+    example.pop("model", None)
+    for body in with_number(example, number):
+        answer = await world.client.post(path, json=body)
+        assert answer.status_code in {200, 400}, (body, answer.text)
+    for request in world.requests:
+        assert protocol.decode_command(protocol.encode(ReplyCommand(1, request)))
+    assert not world.defects
+
+
+@pytest.mark.parametrize("path", REPLIES)
+async def test_more_tokens_than_any_context_has_are_as_many_as_it_has(world, path):
+    field = "max_output_tokens" if "responses" in path else "max_tokens"
+    body = EXAMPLES[path] | {"model": "fake", field: 1 << 64}
+    assert (await world.client.post(path, json=body)).status_code == 200
+    assert world.requests[0].max_tokens == 1 << 40
+
+
 def test_neighbours_differ_and_are_the_same_each_time():
     chat = examples.CHAT
     made = [neighbour(chat, random.Random(seed)) for seed in range(50)]
@@ -130,6 +165,7 @@ BEYOND_SCHEMAS = (
     "the picture is not in base64",
     "the picture is empty",
     "has no place in a raw prompt",
+    "stop texts",  # of two fields together
 )
 """What answers say to requests that fit their schema: no schema has these rules."""
 

@@ -41,7 +41,8 @@ def _cells_problem(head: Header, target: Header) -> str | None:
     Its sliding layers read the cache of the last layer but one, its other layers that of the last.
     """
     ours, theirs = _sliding(head), _sliding(target)
-    if len(ours) != head.n_layer or theirs[-2:] != (True, False):
+    lengths = len(ours), len(theirs)
+    if lengths != (head.n_layer, target.n_layer) or theirs[-2:] != (True, False):
         return "it does not say which of its layers slide as the last two of its target do"
     for slides in sorted({*ours}):
         mine, cached = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)

@@ -34,6 +34,7 @@ _MOST_EXPERTS = 1024
 """LLAMA_MAX_EXPERTS."""
 _MOST_TENSORS, _MOST_ENTRIES = 1 << 17, 1 << 16
 """Limits of one file; the largest known have about 3000 tensors and 60 entries."""
+_HEADS_KV = "attention.head_count_kv"
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 
 
@@ -119,13 +120,13 @@ class Header:
     @property
     def n_head_kv(self) -> int:
         """Key and value heads of the layer with the most."""
-        return self.of_model("attention.head_count_kv") or self.n_head
+        return self.of_model(_HEADS_KV) or self.n_head
 
     def heads_kv(self) -> tuple[int, ...]:
         """Key and value heads of every layer; 0 for a layer without a KV cache."""
-        value = self.metadata.get(f"{self.architecture}.attention.head_count_kv")
+        value = self.metadata.get(f"{self.architecture}.{_HEADS_KV}")
         if isinstance(value, tuple) and len(value) == self.n_layer:
-            return tuple(int(v) for v in value)
+            return value
         return (self.n_head_kv,) * self.n_layer
 
     @property
@@ -282,12 +283,16 @@ def _invalid_value(header: Header) -> str | None:
     layers, ahead = header.of_model("block_count"), header.next_layers
     if layers is not None and not 1 <= layers <= MOST_LAYERS:
         return f"it states {layers} layers"
-    if layers is not None and not 0 <= ahead <= layers:
-        return f"it states {ahead} of {layers} layers for prediction"
+    most = MOST_LAYERS if layers is None else layers
+    if not 0 <= ahead <= most:
+        return f"it states {ahead} of {most} layers for prediction"
     for key in _EPSILONS:
         value = header.metadata.get(f"{header.architecture}.{key}")
         if isinstance(value, float) and not 0 <= value < math.inf:
             return f"its {key} is {value}"
+    heads = header.metadata.get(f"{header.architecture}.{_HEADS_KV}")
+    if isinstance(heads, tuple) and any(type(n) is not int for n in heads):
+        return f"its {_HEADS_KV} are not all whole numbers"
     scaling = header.text(f"{header.architecture}.rope.scaling.type")
     if scaling is not None and scaling not in _SCALINGS:
         return f"its rope.scaling.type is {scaling!r}"

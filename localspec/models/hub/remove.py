@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
+from huggingface_hub import (
+    CachedFileInfo,
+    CachedRepoInfo,
+    CachedRevisionInfo,
+    DeleteCacheStrategy,
+    HFCacheInfo,
+)
 
 from localspec.core.errors import ModelNotFoundError, UsageError
 from localspec.core.files.paths import DEMO_DIR
@@ -38,6 +48,9 @@ class Removal:
         """
         if self.strategy is not None:
             self.strategy.execute()
+            for path in (*self.strategy.files, *self.strategy.blobs):
+                if os.path.lexists(path):  # which huggingface_hub only logs
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         for path in self.partials:
             path.unlink(missing_ok=True)
             hf_cache.ranges_file(path).unlink(missing_ok=True)
@@ -47,7 +60,7 @@ def plan_removal(name: str) -> Removal:
     """The files in the cache that ``name`` denotes.
 
     Raises:
-        UsageError: ``name`` is a file that localspec did not fetch.
+        UsageError: ``name`` is a file that localspec did not fetch, or leads out of the cache.
         ModelNotFoundError: no such name, or nothing of it is in the cache.
     """
     ref = reference(name)
@@ -63,6 +76,7 @@ def plan_removal(name: str) -> Removal:
         why = f" ({'; '.join(staying)})" if staying else ""
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
     paths += _projectors_beside(paths)
+    _require_inside([*paths, *partials])
     strategy = _strategy(paths)
     return Removal(
         files=tuple(paths),
@@ -128,18 +142,58 @@ def _of_hub(ref: HubRef) -> list[Path]:
     return found
 
 
+def _require_inside(paths: list[Path]) -> None:
+    """Refuse what lies behind a folder of the cache that is a link out of it."""
+    cache = hf_cache.cache_folder().resolve()
+    for path in paths:
+        if not _located(path).is_relative_to(cache):
+            raise UsageError(f"{path} leads out of the cache; remove it yourself")
+
+
+def _located(path: Path) -> Path:
+    """A path without links in its folder; the last step may be one."""
+    return path.parent.resolve() / path.name
+
+
 def _strategy(paths: list[Path]) -> DeleteCacheStrategy | None:
-    """The deletion by huggingface_hub, which keeps content that other files share."""
+    """The deletion by huggingface_hub, which keeps content that other files share.
+
+    Its own scan leaves out whole repositories in which anything is damaged: a link is broken, or
+    the commit of a branch is not here.
+    """
     if not paths:
         return None
-    cache = scan_cache_dir(hf_cache.cache_folder())
-    wanted = {path.parent.resolve() / path.name for path in paths}
-    return cache.delete_files(
-        *(
-            file
-            for repo in cache.repos
-            for revision in repo.revisions
-            for file in revision.files
-            if file.file_path.parent.resolve() / file.file_path.name in wanted
-        )
+    cache = hf_cache.cache_folder().resolve()
+    wanted = {_located(path) for path in paths}
+    folders = {cache / path.relative_to(cache).parts[0] for path in wanted}
+    repos = frozenset(_repo(folder) for folder in folders)
+    files = [f for repo in repos for revision in repo.revisions for f in revision.files]
+    found = HFCacheInfo(
+        size_on_disk=0, repos=repos, incomplete_files=frozenset(), warnings=[], cache_dir=cache
     )
+    return found.delete_files(*(file for file in files if file.file_path in wanted))
+
+
+def _repo(folder: Path) -> CachedRepoInfo:
+    """What huggingface_hub wants to know of a repository, with all files as of one commit."""
+    files = frozenset(_files(folder))
+    revision = CachedRevisionInfo("", folder, 0, files, frozenset(), 0.0)
+    return CachedRepoInfo(folder.name, "model", folder, 0, 0, frozenset({revision}), 0.0, 0.0)
+
+
+def _files(folder: Path) -> Iterator[CachedFileInfo]:
+    """The files of all snapshots of a repository, with the blobs that they are links to.
+
+    A link to anything but a blob of the repository stands for itself: what is behind it stays.
+    """
+    for path in map(_located, (folder / "snapshots").glob("*/**/*")):
+        blob = _located(path.parent / path.readlink()) if path.is_symlink() else path
+        if blob.parent != folder / "blobs":
+            blob = path
+        try:
+            info = path.stat() if blob != path else path.lstat()
+        except OSError:  # a broken link
+            continue
+        if not stat.S_ISDIR(info.st_mode):
+            times = info.st_atime, info.st_mtime
+            yield CachedFileInfo(path.name, path, blob, info.st_size, *times)

@@ -19,7 +19,7 @@ from localspec.core.options import Options
 from localspec.models.compat.adapters import require_fitting
 from localspec.models.gguf.model_file import ModelFile
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.http.errors import ApiError, bad_request
+from localspec.serve.http.errors import ApiError, bad_request, without_folders
 
 
 @dataclass(slots=True)
@@ -222,6 +222,6 @@ def _require_adapter(file: Path, target: Path) -> None:
     try:
         require_fitting(ModelFile(file), ModelFile(target))
     except (UsageError, ModelFileError) as error:
-        raise bad_request(str(error), "lora_path") from None
+        raise bad_request(without_folders(error), "lora_path") from None
     except LocalspecError:
         raise bad_request(f"{file.name} cannot be read", "lora_path") from None

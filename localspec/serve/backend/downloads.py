@@ -21,9 +21,9 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.serve.backend.engine_slots import EngineSlots
-from localspec.serve.backend.model_names import ModelNames, hub_name
+from localspec.serve.backend.model_names import ModelNames, hub_name, pairs
 from localspec.serve.backend.reporter import Reporter
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError, without_folders
 from localspec.serve.http.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Downloads:
     def _refused(self, error: LocalspecError) -> ApiError:
         for kinds, status in _STATUS:
             if isinstance(error, kinds):
-                return ApiError(status, str(error))
+                return ApiError(status, without_folders(error))
         self._reporter.notice(str(error))
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
@@ -176,7 +176,7 @@ class _Pull:
         self._tell({"status": "pulling manifest"})
         plan = prepare(self._name, None, WaitNotices(self.stopped))
         for notice in plan.notices:
-            self._tell({"status": notice})
+            self._tell({"status": without_folders(notice)})
         require_space(plan, force=False)
         told: dict[int, Progress] = {}
 
@@ -203,9 +203,7 @@ def _message(job: DownloadJob, file: DownloadProgress) -> Progress:
 
 def _known(name: str) -> str | None:
     """The name as the catalogue or the Hub has it; None otherwise, as for files."""
-    from localspec.models.catalog.catalog import catalog
-
-    return name if name in catalog() else hub_name(name)
+    return name if name in pairs() else hub_name(name)
 
 
 def _remove(name: str) -> None:

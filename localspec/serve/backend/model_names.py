@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.options import Options
 from localspec.serve.backend.adapters import ServedAdapter, ServedAdapters
 from localspec.serve.backend.engine_slots import EngineSlots
 from localspec.serve.backend.reporter import public
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from localspec.models.catalog.pair import Pair
 
 _NAMES_SHOWN = 8
 _LONGEST_NAME = 512
@@ -169,10 +175,21 @@ def untagged(name: str) -> str:
 
 
 def _downloaded() -> tuple[tuple[str, str], ...]:
+    return tuple((pair.name, pair.about) for pair in pairs().values() if pair.installed)
+
+
+def pairs() -> Mapping[str, Pair]:
+    """The catalogue.
+
+    Raises:
+        LocalspecError: it is damaged, which no request is to blame for.
+    """
     from localspec.models.catalog.catalog import catalog
 
-    pairs = catalog().values()
-    return tuple((pair.name, pair.about) for pair in pairs if pair.installed)
+    try:
+        return catalog()
+    except UsageError as error:
+        raise LocalspecError(str(error)) from None
 
 
 def hub_name(name: str) -> str | None:
@@ -190,7 +207,6 @@ def hub_name(name: str) -> str | None:
 
 def downloaded_from_hub(name: str) -> str | None:
     """The name to load a model of the Hub by, if it is in the cache; None otherwise."""
-    from localspec.core.errors import LocalspecError
     from localspec.models.catalog.links import parse_hub_ref
     from localspec.models.catalog.resolve import cached
 

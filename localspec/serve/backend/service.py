@@ -10,7 +10,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from localspec.core.errors import EngineError, Interrupted, LocalspecError, MediaError
+from localspec.core.errors import (
+    DefectError,
+    EngineError,
+    Interrupted,
+    LocalspecError,
+    MediaError,
+)
 from localspec.core.events import Examination
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
@@ -327,7 +333,8 @@ class Service:
         if self.slot.closed and isinstance(error, EngineError | Interrupted):
             return stopping()
         answer = of_engine(error)
-        told = isinstance(error, EngineError)  # by the slot, when the engine died
+        # By the slot, when the engine died.
+        told = isinstance(error, EngineError) and not isinstance(error, DefectError)
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
             self.reporter.notice(str(error))
         return answer

@@ -1,26 +1,22 @@
-"""Bodies: requests are read within limits of size and time, answers end when nobody reads them."""
+"""Bodies: requests are read within limits of size and time, whole answers are sent."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from localspec.core.errors import LocalspecError
 from localspec.serve.http.body_budget import caller_of
-from localspec.serve.http.errors import OPENAI, ApiError, of_engine
-from localspec.serve.http.half_closed import FILLER_KEY
+from localspec.serve.http.errors import ApiError
 from localspec.serve.http.json_body import parse
 from localspec.serve.http.settings import Limits
-from localspec.serve.http.sse import COMMENT, EVENTS, dumps_in_steps
+from localspec.serve.http.sse import dumps_in_steps
 
 _T = TypeVar("_T")
 
@@ -138,134 +134,6 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, _T]) -> _T
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-class StreamedAnswer(Response):
-    """An answer that is sent as it comes.
-
-    Until the first part is there, an error still becomes the status of the answer; while nothing
-    comes, comments keep the connection open. The iterator is closed when the client leaves; one
-    that does not read is disconnected by `localspec.serve.http.connections`.
-    """
-
-    def __init__(
-        self,
-        parts: AsyncIterator[bytes],
-        limits: Limits,
-        *,
-        failed: Callable[[ApiError], bytes] = OPENAI.event,
-        media_type: str = EVENTS,
-        comment: bytes = COMMENT,
-    ) -> None:
-        """``failed`` ends a stream that fails after it has begun; ``comment`` is what a reader of
-        this type skips.
-        """
-        self.status_code = 200
-        self.background = None
-        self.body = b""
-        self._parts = parts
-        self._limits = limits
-        self._failed = failed
-        self._comment_bytes = comment
-        self.media_type = media_type
-        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the parts.
-
-        Raises:
-            ApiError, LocalspecError: there is no first part.
-        """
-        scope[FILLER_KEY] = self._comment_bytes
-        with contextlib.suppress(GoneError):
-            await while_connected(Request(scope, receive), self._send(send))
-
-    async def _send(self, send: Send) -> None:
-        body = _Body(send, self.status_code, self.raw_headers)
-        comments = _Comments(body, self._limits.keep_alive_seconds, self._comment_bytes)
-        try:
-            try:
-                async for part in self._parts:
-                    if part:
-                        await body.write(part)
-            except (ApiError, LocalspecError) as raised:
-                await comments.stop()
-                if not body.started:
-                    raise
-                error = raised if isinstance(raised, ApiError) else of_engine(raised)
-                await body.write(self._failed(error))
-            await body.end()
-        finally:
-            await comments.stop()
-            close = getattr(self._parts, "aclose", None)
-            if close is not None:
-                await close()
-
-
-class _Body:
-    """The parts of an answer on their way to the connection, its status before the first one."""
-
-    def __init__(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self._send = send
-        self._start = {"type": "http.response.start", "status": status, "headers": headers}
-        self._turn = asyncio.Lock()
-        self.started = False
-        self.written_at = time.monotonic()
-
-    @property
-    def writing(self) -> bool:
-        """Whether a part waits for the client to read."""
-        return self._turn.locked()
-
-    async def write(self, part: bytes) -> None:
-        """Send a part; waits while the client's buffers are full."""
-        await self._write(part, more=True)
-
-    async def end(self) -> None:
-        """Say that no part follows."""
-        await self._write(b"", more=False)
-
-    async def _write(self, part: bytes, *, more: bool) -> None:
-        async with self._turn:
-            if not self.started:
-                await self._send(self._start)
-                self.started = True
-            await self._send({"type": "http.response.body", "body": part, "more_body": more})
-            self.written_at = time.monotonic()
-
-
-class _Comments:
-    """Sends a comment whenever nothing was sent for a while. There is no task before one is due."""
-
-    def __init__(self, body: _Body, pause: float, comment: bytes) -> None:
-        self._body, self._pause, self._comment = body, pause, comment
-        self._loop = asyncio.get_running_loop()
-        self._sending: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(pause, self._look)
-
-    def _look(self) -> None:
-        silent = time.monotonic() - self._body.written_at
-        if silent < self._pause or self._body.writing:
-            self._again(max(self._pause - silent, self._pause / 10))
-        else:
-            self._sending = self._loop.create_task(self._send())
-
-    def _again(self, seconds: float) -> None:
-        self._timer = self._loop.call_later(seconds, self._look)
-
-    async def _send(self) -> None:
-        await self._body.write(self._comment)
-        self._again(self._pause)
-
-    async def stop(self) -> None:
-        """Send no more; wait until one that is being sent is given up."""
-        self._timer.cancel()
-        if self._sending is not None:
-            self._sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._sending
-            self._timer.cancel()
 
 
 LARGE = 1 << 16

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.serve.http.errors import ApiError, too_busy
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError, too_busy
 
 FREE = 1 << 16
 """Bytes of each body that are not counted, so that large bodies never keep small ones out; the
@@ -55,6 +55,22 @@ class BodyBudget:
         )
         self.held = _more(self.held, n, self._most, said, "body_too_large")
 
+    def take_unread(self, n: int, size: int) -> None:
+        """Take more bytes, or give some back, of a stream that has so many which are not read.
+
+        Raises:
+            ApiError: 503, there are not so many now.
+        """
+        if n > 0 and self.answering + n > self._answers:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"this answer is read too slowly: {size >> 10} KB of it wait, and there is no "
+                "memory for more; read faster, or ask for less at a time",
+                code="read_too_slowly",
+                retry_after=RETRY_SECONDS,
+            )
+        self.answering += n
+
     def take_answer(self, n: int) -> None:
         """Take bytes of an answer.
 
@@ -84,6 +100,19 @@ class Share:
         self._budget = budget
         self.taken = 0
         self.answering = 0
+        self._unread = 0
+
+    def stream(self, size: int) -> None:
+        """Take what the parts of a stream need that wait for its client, instead of what they
+        needed before.
+
+        Raises:
+            ApiError: see `BodyBudget.take_unread`.
+        """
+        more = max(size - FREE, 0) - self._unread
+        self._budget.take_unread(more, size)
+        self.answering += more
+        self._unread += more
 
     def answer(self, size: int) -> None:
         """Take what an answer of this size needs, or what it is made of; again for what comes

@@ -2,12 +2,13 @@
 OpenAI's for most.
 
 Messages are ours or those of `localspec.core.errors`. Paths of files stay in the server's own log:
-only errors whose text is about the request are shown to clients.
+only errors whose text is about the request are shown to clients, `without_folders`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from localspec.core.errors import (
     ContextError,
     DecodeError,
+    DefectError,
     EngineError,
     Interrupted,
     LocalspecError,
@@ -24,6 +26,8 @@ from localspec.core.errors import (
 )
 from localspec.serve.http.sse import sse
 
+_FOLDERS = re.compile(r"(?<![^\s'\"(=])~?/(?:[^\s'\"/]+/)*(?=[^\s'\"/])")
+"""The folders of a path from the root on, or from somebody's own folder."""
 RETRY_SECONDS = 2
 """Value of Retry-After where nothing better is known."""
 
@@ -125,13 +129,18 @@ def stopping() -> ApiError:
     )
 
 
+def without_folders(error: LocalspecError | str) -> str:
+    """The text of an error or notice as clients are told it, with the names of files alone."""
+    return _FOLDERS.sub("", str(error))
+
+
 def of_engine(error: LocalspecError) -> ApiError:
     """The answer to a request that failed in the engine, or before it reached the engine."""
     if isinstance(error, ContextError):
-        said = str(error).replace("raise --ctx", "start the server with a larger --ctx")
+        said = without_folders(error).replace("raise --ctx", "start the server with a larger --ctx")
         return too_long(said)
     if isinstance(error, UsageError):
-        return bad_request(str(error))
+        return bad_request(without_folders(error))
     if isinstance(error, PausedError):
         seconds = math.ceil(error.seconds)
         return ApiError(
@@ -156,6 +165,12 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
         HTTPStatus.SERVICE_UNAVAILABLE,
         "the model cannot be loaded; the server's log has the reason",
         "not_loaded",
+    ),
+    (
+        DefectError,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the engine failed at this request; the server's log has the reason",
+        "request_failed",
     ),
     (
         (EngineError, Interrupted),

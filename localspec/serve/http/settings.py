@@ -12,6 +12,8 @@ from localspec.core.errors import UsageError
 from localspec.core.sampling_params import Sampling
 
 DEFAULT_PORT = 8080
+_ANY = 1 << 40
+"""More tokens than any context has."""
 _SHORTEST_KEY = 8
 """Characters of an API key at least: a shorter one is guessed."""
 
@@ -34,8 +36,9 @@ class Limits:
     """Bytes of all bodies together, from their arrival to the end of their answers; the first 64 KB
     of each are not counted."""
     answers_bytes: int = 256 << 20
-    """Bytes of all whole answers together, and of the prompts that they repeat, until their clients
-    have read them; those of up to 64 KB are not counted."""
+    """Bytes of all answers together, and of the prompts that they repeat, until their clients have
+    read them; those of up to 64 KB are not counted, and of a stream what is made and not read
+    beyond so much."""
     header_seconds: float = 15.0
     """Most seconds from the connection, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60.0
@@ -146,10 +149,11 @@ class ServeSettings:
     """Path in front of all others, such as ``/llm``, where a proxy does not remove it."""
 
     def most_tokens(self, asked: int | None) -> int | None:
-        """The most tokens of a reply to a request that asks for so many; None: no limit."""
-        if asked is None or self.max_tokens is None:
-            return self.max_tokens if asked is None else asked
-        return min(asked, self.max_tokens)
+        """The most tokens of a reply to a request that asks for so many; None: no limit. Numbers of
+        any size are taken: the context ends the reply.
+        """
+        limits = [most for most in (asked, self.max_tokens) if most is not None]
+        return min(*limits, _ANY) if limits else None
 
 
 def require_key_for(host: str) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from localspec.core import settings_schema as schema
 from localspec.core.emitted import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.errors import UsageError
-from localspec.core.reply_request import ReplyRequest
+from localspec.core.reply_request import MOST_STOPS, ReplyRequest
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.http.typed import Fields, Foreign, checked, setting
@@ -20,7 +20,6 @@ from localspec.serve.requests.adapters import Scales, uses
 from localspec.serve.requests.foreign_fields import REFUSED, WITHOUT_EFFECT
 from localspec.serve.requests.grammars import GrammarFields
 
-MOST_STOPS = 64
 _SEEDS = 1 << 64
 LONGEST_NAME = 128
 """Characters of a tool's name: each of its results is given it."""

@@ -7,14 +7,13 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from localspec.core.infill import Chunk, Infill
+from localspec.core.infill import MOST_CHUNKS, Chunk, Infill
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.http.typed import Fields
 from localspec.serve.http.wording import REFUSAL
 from localspec.serve.requests.generation import GenerationBody
 
-MOST_CHUNKS = 4096
 _MOST_FIELDS = 64
 _LONGEST_FIELD = 200
 """Characters of a path to a field of the answer."""

@@ -9,14 +9,13 @@ import msgspec
 from localspec.core import sampler_settings as samplers
 from localspec.core import settings_schema as schema
 from localspec.core.errors import UsageError
-from localspec.core.sampling_params import LARGEST_BIAS, Sampling
+from localspec.core.sampling_params import LARGEST_BIAS, MOST_BIASES, Sampling
 from localspec.core.setting_spec import Scope, SettingSpec
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.json_body import shown
 from localspec.serve.http.typed import Body, checked, setting
 from localspec.serve.http.wording import kind_of
 
-MOST_BIASES = 8192
 _ALIASES: dict[str, SettingSpec[Any]] = {
     "repetition_penalty": samplers.REPEAT_PENALTY,  # vLLM's name
     "repeat_last_n": samplers.PENALTY_LAST_N,  # llama.cpp's name
@@ -90,8 +89,6 @@ class SamplingFields(_Settings, kw_only=True):
 
     def _biases(self) -> tuple[tuple[int, float], ...]:
         given = self.logit_bias or {}
-        if len(given) > MOST_BIASES:
-            raise bad_request(f"logit_bias has more than {MOST_BIASES} tokens", "logit_bias")
         for name, value in given.items():
             place = f"logit_bias.{shown(name)}"
             if not name.isascii() or not name.isdecimal() or len(name) > 9:

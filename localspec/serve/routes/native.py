@@ -15,7 +15,7 @@ connection. Empty lines mean nothing; they keep the connection open.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,12 +32,12 @@ from localspec.serve.backend.answering import Answering
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import (
     JSONAnswer,
-    StreamedAnswer,
     read_body_as,
     while_connected,
 )
 from localspec.serve.http.body_budget import caller_of
 from localspec.serve.http.errors import ApiError, OpenAIShape, bad_request
+from localspec.serve.http.streamed import StreamedAnswer
 from localspec.serve.routes import examples
 from localspec.serve.routes.endpoint import Endpoints
 
@@ -106,7 +106,7 @@ async def examine(service: Service, request: Request) -> Response:
     return Response(protocol.encode(ExaminedEvent(_ID, found)), media_type=MEDIA_TYPE)
 
 
-async def _lines(answering: Answering) -> AsyncIterator[bytes]:
+async def _lines(answering: Answering) -> AsyncGenerator[bytes, None]:
     """The lines of a reply."""
     async with answering:
         async for _, events in answering:

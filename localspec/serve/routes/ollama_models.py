@@ -18,8 +18,9 @@ from localspec.serve.backend.downloads import Progress
 from localspec.serve.backend.model_facts import ModelFacts, facts_of
 from localspec.serve.backend.model_names import untagged
 from localspec.serve.backend.service import Service
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, while_connected
+from localspec.serve.http.bodies import JSONAnswer, while_connected
 from localspec.serve.http.errors import ApiError
+from localspec.serve.http.streamed import StreamedAnswer
 from localspec.serve.requests.ollama import OllamaModelBody, OllamaPullBody
 from localspec.serve.routes import examples
 from localspec.serve.routes.answers import Anything, OllamaError, OllamaModels, OllamaStatus

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -15,9 +15,10 @@ from starlette.responses import Response
 from localspec.core.events import Notice, ReplyEvent, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, elsewhere, while_connected
+from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.sse import COMMENT, EVENTS
+from localspec.serve.http.streamed import StreamedAnswer
 from localspec.serve.replies.answer_fields import answer_size
 from localspec.serve.requests.generation import Extras, GenerationBody
 from localspec.serve.routes.endpoint import Received
@@ -92,13 +93,12 @@ class Answer(ABC, Generic[A]):
             found = await answering.replies()
         return await elsewhere(self._size(found), lambda: JSONAnswer(self._whole(found)))
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self) -> AsyncGenerator[bytes, None]:
         """The bytes of a stream; each item has all that is there.
 
         Raises:
             ApiError: there is no engine, or a reply failed.
         """
-        last = b""
         async with self._answering as answering:
             await self._begin()
             if opening := self._opening():
@@ -108,10 +108,8 @@ class Answer(ABC, Generic[A]):
                 pieces: list[bytes] = []
                 for part in rounds(events):
                     pieces += self._pieces(index, part)
-                last = b"".join(pieces)
-                if last and not answering.over:
-                    yield last
-        yield last  # the engine does not wait until the client has read it
+                if pieces:
+                    yield b"".join(pieces)
 
 
 async def answered(
