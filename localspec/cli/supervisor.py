@@ -16,6 +16,7 @@ from pathlib import Path
 from localspec.cli.interrupt import NUDGE, PASSED_AS
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
+from localspec.core.files.private import opener
 from localspec.core.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
@@ -149,8 +150,7 @@ def _log(what: str, native: str) -> Path | None:
         command = " ".join(map(crash.harmless, sys.argv[1:2]))
         lines = [f"{begun} UTC, {command}: {what}", *map(crash.visible, native.splitlines())]
         entry = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(file, "ab") as log:
+        with open(path, "ab", opener=opener) as log:
             log.write(entry)
     except (OSError, LocalspecError):
         return None
