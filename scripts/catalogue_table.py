@@ -33,7 +33,7 @@ _DRAFTING = {
 
 def table() -> str:
     """The shipped catalogue as Markdown."""
-    document = Document.read(shipped())
+    document = Document.read(shipped(), shipped=True)
     pairs = [document.pair(name) for name in document.names]
     lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_row(pair)) for pair in pairs)]
     return "\n".join(lines)

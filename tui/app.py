@@ -183,6 +183,13 @@ class ChatApp(textual_private.OwnEnds, App[None]):
             suspend = self.action_suspend_process
             yield SystemCommand("Suspend", keymap.BY_ID["app.suspend"].tooltip, suspend)
 
+    def action_command_palette(self) -> None:
+        """Show the palette."""
+        from tui.screens.palette import Palette  # not needed for the first frame
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
+
     async def on_load(self) -> None:
         """Listen to signals that end the interface, before the terminal becomes full screen: a
         process that one of them ended at once would leave it so.
@@ -196,6 +203,13 @@ class ChatApp(textual_private.OwnEnds, App[None]):
         """Listen to the saver."""
         sys.setswitchinterval(_GIVE_WAY_SECONDS)
         self.session.chat.recorder.listen()
+        self.app_resume_signal.subscribe(self, self._resumed)
+
+    def _resumed(self, _: object) -> None:
+        """Draw all again after the shell had the terminal, which may have the size that is known:
+        screens take each size once.
+        """
+        self.screen.refresh()
 
     def action_change_theme(self) -> None:
         """Choose a theme; the chat has the colours of the one under the cursor meanwhile."""

@@ -78,7 +78,7 @@ class Journal:
         """The messages of a request: those so far, and ``question`` at the end; None where the
         model reads the results of its calls.
         """
-        said = [Said(m.role, m.text, _end(m), *calls.saved(m.details)) for m in self._messages]
+        said = [Said(m.role, m.text, m.ended, *calls.saved(m.details)) for m in self._messages]
         asked = [] if question is None else [Said("user", question, None, (), None)]
         return request_messages(self.system, [*said, *asked])
 
@@ -137,8 +137,3 @@ class Journal:
         parent = self._messages[-1].id if self._messages else None
         details = reply_details(self._record.info.model) if role == "assistant" else None
         return ChatMessage(new_message_id(parent), parent, role, text, time.time(), details=details)
-
-
-def _end(message: ChatMessage) -> str | None:
-    """How a message ended; a reply without an end failed: its writer was killed."""
-    return message.end or ("failed" if message.role == "assistant" else None)

@@ -23,7 +23,7 @@ from typing import Any
 
 from localspec.core.errors import ChatsError
 from localspec.core.events import Message, Role
-from localspec.core.files import paths, private, whole_file
+from localspec.core.files import checked, paths, private, whole_file
 from localspec.core.picture import Picture
 
 _REFERENCE = re.compile(r"!\[([^\[\]\n]*)\]\(picture:([0-9a-f]{64})\)")
@@ -188,7 +188,8 @@ def of_texts(texts: Iterable[str]) -> dict[str, bytes]:
     files = dict[str, bytes]()
     for found in (found for text in texts for found in references(text)):
         try:
-            files[found.digest] = found.path.read_bytes()
+            with checked.opened(found.path) as file:
+                files[found.digest] = file.read()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -197,8 +197,9 @@ class ChatStore:
     # -- reading -------------------------------------------------------------------------------
 
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        stored = tuple(rows.clean(value) if isinstance(value, str) else value for value in values)
         with explained(self.path):
-            return self._db.execute(query, values).fetchall()
+            return self._db.execute(query, stored).fetchall()
 
     def listed(self, *, removed: bool = False, limit: int = -1) -> list[Listed]:
         """Chats, the one used last first; or those removed."""

@@ -113,9 +113,9 @@ def to_markdown(chat: Chat) -> str:
         if message.role == "assistant":
             label += _by(message, many_models=len(models) > 1, many_drafts=len(drafts) > 1)
         text = calls.as_markdown(message.text, *calls.saved(message.details))
-        parts += [f"## {label}", text.strip("\n")]
-        if message.end in ("interrupt", "length", "failed"):
-            parts.append(f"*({_ENDS[message.end]})*")
+        parts += filter(None, [f"## {label}", text.strip("\n")])
+        if message.ended in _ENDS:
+            parts.append(f"*({_ENDS[message.ended]})*")
     return "\n\n".join(parts) + "\n"
 
 

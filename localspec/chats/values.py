@@ -45,6 +45,11 @@ class ChatMessage:
     """Further properties of the message, as JSON values."""
 
     @property
+    def ended(self) -> End | None:
+        """How a reply ended; one without an end was cut short, as its writer was."""
+        return self.end or ("failed" if self.role == "assistant" else None)
+
+    @property
     def model(self) -> str | None:
         """The model that wrote a reply, as the user named it; None where that was not saved."""
         model = (self.details or {}).get(MODEL)

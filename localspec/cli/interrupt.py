@@ -20,12 +20,17 @@ _early = False
 _terminated = False
 """Whether SIGTERM was the interruption."""
 _SAME_S = 0.1
-"""Seconds within which a second signal is the first one: some programs send theirs to a process
-and to its group.
+"""Seconds within which a second signal is the first one, if it is the same: some programs send
+theirs to a process and to its group. Another one is part of one wish: Ctrl-C and SIGTERM end both
+the reply, which is kept, and the program.
 """
 PASSED_AS: dict[int, int] = {signal.SIGINT: signal.SIGUSR1, signal.SIGTERM: signal.SIGUSR2}
 """The signals by which a supervising parent passes on those that it was sent, which may have been
 sent to the group, and so to this process too."""
+NUDGE: int = signal.SIGURG
+"""The signal by which that parent wakes the main thread where it waits. Python handles signals in
+that thread alone, which learns nothing of one that another thread took. Without a handler it is
+ignored, so it may come at any time."""
 _PASSED_ON_S = 5.0
 """Seconds after a signal within which the same one, passed on, is not another one: the parent may
 have to wait for a processor that long."""
@@ -60,6 +65,7 @@ def expect_passed_on() -> None:
     """
     global _supervised  # noqa: PLW0603 - a process has one parent
     _supervised = True
+    signal.signal(NUDGE, lambda _number, _frame: None)
     _handle_passed_on(signal.SIGINT)
 
 
@@ -113,18 +119,21 @@ class CtrlC:
         self.on_first: Callable[[], None] | None = None
         self._previous: dict[int, Any] = {}
         self._raises = False
-        self._at = -_SAME_S
+        self._number, self._at = 0, -math.inf
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         global _terminated  # noqa: PLW0603 - a process ends once
         now = _note(number)
-        if now - self._at < _SAME_S:
+        at_once = now - self._at < _SAME_S
+        if at_once and number == self._number:
             return
-        if not self.pressed:
-            _terminated = number == signal.SIGTERM
-        if self.pressed:
+        if self.pressed and not at_once:
             os._exit(exit_code(_INTERRUPTED))
-        self.pressed, self._at = True, now
+        _terminated |= number == signal.SIGTERM
+        self._number, self._at = number, now
+        if self.pressed:
+            return
+        self.pressed = True
         if self._raises:
             raise KeyboardInterrupt
         if self.on_first is not None:

@@ -188,7 +188,7 @@ def say_over(text: str) -> None:
 def _columns() -> int:
     """The width of the terminal on stderr, which in a supervised process is not descriptor 2."""
     given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given):
+    if given.isdecimal() and len(given) < 10 and int(given):
         return int(given)
     with contextlib.suppress(OSError):
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80

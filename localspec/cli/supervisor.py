@@ -10,11 +10,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from localspec.cli.interrupt import PASSED_AS
+from localspec.cli.interrupt import NUDGE, PASSED_AS
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
+from localspec.core.files.private import opener
 from localspec.core.processes import activity, crash
 
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
@@ -25,6 +27,14 @@ _TAIL = 1 << 16
 """Bytes of native text that are kept of one process."""
 _LOG_BYTES = 1 << 20
 """Size at which the log is moved aside."""
+_APART_S = 0.05
+"""Seconds between a signal that may have reached the child too and the same one passed on. Of two
+signals at once another thread takes the second, or both: in native code it may fail a system call.
+"""
+_NUDGES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Seconds from a signal to the first nudge of the child, and from each nudge to the next. Its main
+thread waits on if another thread took the signal, or if that came just before the wait.
+"""
 _DRAIN_S = 0.5
 """Seconds for the rest of the pipe; a grandchild may hold it open."""
 HELD_BYTES = 1 << 20
@@ -80,15 +90,25 @@ class Supervisor:
     def wait(self) -> int:
         """Until the child has ended; its exit code, 1 after a crash."""
         self._reader.start()
+        nudges: Iterator[float] = iter(())
         while True:
-            info = signal.sigwaitinfo(WATCHED)
-            if info.si_signo == signal.SIGCHLD:
+            pause = next(nudges, None)
+            info = (
+                signal.sigwaitinfo(WATCHED)
+                if pause is None
+                else signal.sigtimedwait(WATCHED, pause)
+            )
+            if info is None:
+                os.kill(self._child, NUDGE)
+            elif info.si_signo == signal.SIGCHLD:
                 ended, status = os.waitpid(self._child, os.WNOHANG)
                 if ended:
                     return self._end(status)
-            elif info.si_code <= 0:  # sent to this process; a terminal's key reaches both
-                with contextlib.suppress(ProcessLookupError):
+            else:
+                if info.si_code <= 0:  # sent to this process; a terminal's key reaches both
+                    time.sleep(_APART_S)
                     os.kill(self._child, PASSED_AS.get(info.si_signo, info.si_signo))
+                nudges = iter(_NUDGES_S)
 
     def _read(self) -> None:
         while chunk := os.read(self._native, _TAIL):
@@ -130,8 +150,7 @@ def _log(what: str, native: str) -> Path | None:
         command = " ".join(map(crash.harmless, sys.argv[1:2]))
         lines = [f"{begun} UTC, {command}: {what}", *map(crash.visible, native.splitlines())]
         entry = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(file, "ab") as log:
+        with open(path, "ab", opener=opener) as log:
             log.write(entry)
     except (OSError, LocalspecError):
         return None

@@ -60,7 +60,7 @@ def command(
     may choose, or --draft-max tokens. With --together, drafted replies that share their passes with
     others, whose prompts, lengths and settings differ and who come and go, are compared with plain
     replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if a
-    divergence is not a near-tie of the target's logits.
+    divergence is not a near-tie of the target's logits, or nothing was checked.
     """
     pictures, servers = read_images(images), Servers.named(url, plain_url, model)
     require_messages(pictures, raw=False, url=url)

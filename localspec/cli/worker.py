@@ -132,7 +132,11 @@ def _explain(endpoint: Endpoint) -> None:
     port = endpoint.port
     if ipaddress.ip_address(endpoint.host).is_loopback:
         say("from another machine, first:")
-        say(f"  ssh -N -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.gethostname()}")
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a user of a container that its system does not know
+            user = "USER"
+        say(f"  ssh -N -L {port}:127.0.0.1:{port} {user}@{socket.gethostname()}")
         say(f"and then there: localspec chat --rpc 127.0.0.1:{port}")
         return
     tell("whoever reaches this address can run code here; end the worker when it is not needed")

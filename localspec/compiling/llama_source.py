@@ -18,7 +18,7 @@ from pathlib import Path
 
 from localspec.core.errors import LocalspecError
 from localspec.core.files import paths
-from localspec.core.files.private import without_secrets
+from localspec.core.files.private import without_secrets, without_user
 
 VERSION = "0.3.36"
 """The pinned llama-cpp-python, see requirements/llama.lock."""
@@ -172,7 +172,7 @@ def _downloaded(wanted: Wanted) -> Source:
 
     index = next((os.environ[n] for n in _INDEX_VARIABLES if os.environ.get(n)), _INDEX)
     address = f"{index.rstrip('/')}/llama-cpp-python/"
-    page = without_secrets(address)
+    page = without_user(address)
     folder = paths.make(paths.cache_dir())
     try:
         with (

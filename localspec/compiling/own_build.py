@@ -20,7 +20,7 @@ from pathlib import Path
 
 from localspec.compiling.llama_source import VERSION
 from localspec.core import codec
-from localspec.core.files import paths
+from localspec.core.files import closed, paths
 
 VARIABLE = "LLAMA_CPP_LIB_PATH"
 """llama-cpp-python's own variable for the folder of its libraries; inherited by child processes."""
@@ -57,7 +57,7 @@ def _noted() -> tuple[Path, object] | None:
     if (Path(sys.prefix) / CHECKOUT).is_file():
         return None
     try:
-        note = json.loads(_place().read_text(encoding="utf-8"))
+        note = closed.parsed(_place())
         return Path(note["folder"]), note["for"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

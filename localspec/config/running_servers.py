@@ -13,9 +13,7 @@ from pathlib import Path
 
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
-from localspec.core.files import paths, whole_file
-
-_LARGEST = 1 << 16
+from localspec.core.files import closed, paths, whole_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,7 @@ def running() -> list[RunningServer]:
 
 def _read(file: Path) -> RunningServer | None:
     try:
-        with file.open("rb") as opened:
-            data = json.loads(opened.read(_LARGEST))
-        return codec.decode(RunningServer, data)
+        return codec.decode(RunningServer, closed.parsed(file))
     except (OSError, ValueError, RecursionError):
         return None
 

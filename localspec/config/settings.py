@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 from localspec.core.errors import UsageError
+from localspec.core.files import closed
 from localspec.core.files.paths import config_dir
 from localspec.core.settings_schema import SETTINGS
 
@@ -67,15 +69,14 @@ def read(path: Path) -> dict[str, object]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_text(path: Path) -> str:
-    """The text of a TOML file that users write.
+def read_text(path: Path, content: Callable[[Path, int], bytes] = closed.content) -> str:
+    """The text of a TOML file that users write, had by ``content``.
 
     Raises:
         UsageError: it is larger than 1 MB, or not UTF-8.
-        OSError: it cannot be read.
+        OSError: it cannot be read, or somebody else could have written it.
     """
-    with path.open("rb") as opened:
-        raw = opened.read(_LARGEST_TOML + 1)
+    raw = content(path, _LARGEST_TOML + 1)
     if len(raw) > _LARGEST_TOML:
         raise UsageError(f"{path} is larger than {_LARGEST_TOML >> 20} MB; it cannot be right")
     try:

@@ -28,13 +28,15 @@ _ZERO = (
     "\u3164\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
 """Characters without width (Unicode's Default_Ignorable_Code_Point, without those that are dealt
-with above): one or two are spelling, more hide texts."""
+with above)."""
+_NONE = _CHOICES + _ZERO
+"""All that nobody sees: one or two are spelling, as the two within an emoji of several persons, and
+more hide texts, of whatever kinds they are."""
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f?"
 """A flag of a region, such as Scotland's: its few tags belong to it."""
-_UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|(?<=[{_ZERO}][{_ZERO}])[{_ZERO}]|[{_TAGS}]"
+_UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|(?<=[{_NONE}][{_NONE}])[{_NONE}]|[{_TAGS}]"
 _BEGUN = re.compile(
-    "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}$"
-    f"|[{_CHOICES}]$|[{_ZERO}]{{1,2}}$"
+    f"\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{{0,6}}$|[{_NONE}]{{1,2}}$"
 )
 _HARMFUL_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}]")
 _LINE_ENDS = re.compile("[\x0b\x0c\x85\u2028\u2029]")

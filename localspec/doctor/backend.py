@@ -13,6 +13,7 @@ from pathlib import Path
 
 from localspec.compiling import own_build
 from localspec.compiling.llama_source import VERSION
+from localspec.core.errors import LocalspecError
 from localspec.core.units import size_text
 from localspec.doctor.findings import LIBRARY, Finding, in_checkout
 
@@ -39,7 +40,8 @@ def check() -> Iterator[Finding]:
         backend, found, silent = devices.backend(), devices.devices(), devices.silent()
     except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
         reason = " ".join(str(error).split()) or type(error).__name__
-        text = f"llama-cpp-python cannot be loaded: {reason}"
+        loading = "" if isinstance(error, LocalspecError) else "llama-cpp-python cannot be loaded: "
+        text = loading + reason
         yield Finding(LIBRARY, "broken", text, reinstall())
         return
     commit = library.commit()

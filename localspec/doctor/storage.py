@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from localspec.config import settings
 from localspec.core.errors import LocalspecError
-from localspec.core.files import paths
+from localspec.core.files import closed, paths
 from localspec.core.units import size_text
 from localspec.doctor.findings import Finding
-from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.catalog import catalog, shipped
 from localspec.models.catalog.hf_cache import PARTIAL_SUFFIX, cache_folder
 
 _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
+_REMEDY = re.compile(r"(.*?); (?:[^;]*: )?((?:chmod|set) .*)")
 
 
 def check() -> Generator[Finding, None, bool]:
     """All of these checks; returns whether localspec's folders are writable."""
     usable = True
     for name, folder in (
-        ("config", paths.config_dir()),
-        ("data", paths.data_dir()),
-        ("state", paths.state_dir()),
-        ("cache", paths.cache_dir()),
+        ("config", paths.config_dir),
+        ("data", paths.data_dir),
+        ("state", paths.state_dir),
+        ("cache", paths.cache_dir),
     ):
         finding = _folder(name, folder)
         usable = usable and finding.status == "ok"
@@ -36,26 +38,32 @@ def check() -> Generator[Finding, None, bool]:
     return usable
 
 
-def _folder(name: str, folder: Path) -> Finding:
+def _folder(name: str, place: Callable[[], Path]) -> Finding:
     try:
-        paths.make(folder)
+        folder = place()
+        closed.require(paths.make(folder))
         if not os.access(folder, os.W_OK | os.X_OK):
             return Finding(name, "broken", f"{folder} is not writable", _WRITABLE)
         free = shutil.disk_usage(folder).free
     except LocalspecError as error:
-        return Finding(name, "broken", str(error).split(";")[0], _WRITABLE)
+        return Finding(name, "broken", *_and_remedy(error, _WRITABLE))
     except OSError as error:
-        return Finding(name, "broken", f"cannot use {folder}: {error.strerror}", _WRITABLE)
+        return Finding(name, "broken", f"cannot use {error.filename}: {error.strerror}", _WRITABLE)
     text = f"{folder} ({size_text(free)} free on its disk)"
     return Finding(name, "ok", text, details={"folder": str(folder), "free": free})
 
 
+def _and_remedy(error: LocalspecError, otherwise: str) -> tuple[str, str]:
+    """What is wrong, and what mends it: the error's own remedy, where it has one."""
+    found = _REMEDY.fullmatch(str(error))
+    return (found[1], found[2]) if found else (str(error), otherwise)
+
+
 def _settings() -> Finding:
-    path = settings.file()
     try:
-        count, unknown = len(settings.settings()), settings.unknown()
+        path, count, unknown = settings.file(), len(settings.settings()), settings.unknown()
     except LocalspecError as error:
-        return Finding("settings", "broken", str(error), f"correct or delete {path}")
+        return Finding("settings", "broken", *_and_remedy(error, "correct or delete config.toml"))
     if not count:
         return Finding("settings", "ok", f"none in {path}: defaults are used")
     if unknown:
@@ -68,9 +76,9 @@ def _catalogue() -> Finding:
     try:
         pairs = catalog().values()
     except LocalspecError as error:
-        own = paths.config_dir() / "models.toml"
-        fix = f"correct or delete {own}" if str(own) in str(error) else "install localspec again"
-        return Finding("catalogue", "broken", str(error), fix)
+        shipped_one = str(shipped()) in str(error)
+        fix = "install localspec again" if shipped_one else "correct or delete models.toml"
+        return Finding("catalogue", "broken", *_and_remedy(error, fix))
     here = sum(pair.installed for pair in pairs)
     text = f"{len(pairs)} pairs, {here} of them on this machine"
     return Finding("catalogue", "ok", text, details={"pairs": len(pairs), "installed": here})

@@ -161,7 +161,7 @@ class Drafter(abc.ABC):
         return None
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
-        """(V,) logits of the token after ``tokens``, for `Runtime.examine`; None if unknown.
+        """(V,) logits of the token after ``tokens``, a copy for `Runtime.examine`; None if unknown.
 
         Its cache then holds ``tokens``.
         """

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from localspec.core.files.private import without_secrets
+from localspec.core.files.private import opener, without_secrets
 from localspec.core.processes.children import end_with_parent
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
@@ -89,7 +89,7 @@ def _take_pipes(log_path: Path) -> tuple[BinaryIO, BinaryIO]:
     commands = os.fdopen(os.dup(0), "rb")
     events = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
-    sink = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    sink = opener(str(log_path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(nothing, 0)
     os.dup2(sink, 1)
     os.dup2(sink, 2)

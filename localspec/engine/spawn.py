@@ -17,7 +17,7 @@ from localspec.core.errors import (
     LocalspecError,
     WorkerLostError,
 )
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 from localspec.core.files.private import opener
 from localspec.core.processes import children
 from localspec.engine import protocol
@@ -121,7 +121,7 @@ def _last_words(log: Path) -> str:
     from localspec.core.processes import crash
 
     try:
-        with log.open("rb") as file:
+        with checked.opened(log) as file:
             file.seek(max(0, log.stat().st_size - _LOG_TAIL))
             text = file.read().decode("utf-8", "replace")
     except OSError:

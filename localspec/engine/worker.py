@@ -250,14 +250,17 @@ class EngineWorker:
 
     def _report(self, id: int | None, error: BaseException) -> None:  # noqa: A002 - as above
         """Tell the client of an error; the log gets what nobody expected in full."""
+        over = self._runtime is not None and self._runtime.failed
         if isinstance(error, LocalspecError):
             log.info("%s: %s", type(error).__name__, error)
             self._outbox.send(FailedEvent.of(id, error))
         else:
             log.error("command failed", exc_info=error)
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
-            self._outbox.send(FailedEvent.of(id, DefectError(" ".join(line.split()))))
-        if self._runtime is not None and self._runtime.failed:
+            goes_on = id is not None and not over  # without an id it has not loaded a model
+            kind = DefectError if goes_on else EngineError
+            self._outbox.send(FailedEvent.of(id, kind(" ".join(line.split()))))
+        if over:
             # The next request gets a process that can compute; the runtime fails all others itself.
             self._leaving.set()
             self._commands.put(CloseCommand())

@@ -98,7 +98,7 @@ class Grammars:
         Raises:
             UsageError: the grammar is refused.
             QueueFullError: large grammars of other requests take the memory for it, or their
-                masks the time.
+                masks the time; or the process that tried it out was ended from outside.
             Interrupted: ``cancelled`` returned true while it was tried out.
         """
         if spec is None:
@@ -143,8 +143,8 @@ class Grammars:
         """The grammar in the library's own form.
 
         Raises:
-            UsageError: the grammar is refused.
-            Interrupted: ``cancelled`` returned true.
+            UsageError: the grammar is refused, now and later.
+            QueueFullError, Interrupted: as `constraint`.
         """
         key = self._key(spec, family)
         with self._lock:

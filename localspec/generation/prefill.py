@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -257,28 +258,27 @@ class Prefill:
 
         Raises:
             QueueFullError: a picture would have to be read.
-            LocalspecError: a pass failed; the sequence is then empty.
+            LocalspecError: a pass failed, or the KV cache is not what it is taken for; the sequence
+                is then empty.
         """
         target, waited_for = self._target, len(free) < self._target.sequences
         seq = self._prefix_cache.choose(tokens, blend.owner(owner), free)
-        reused = self._restore(seq, tokens, owner, blend, waited_for=waited_for).length
-        if media_rows.has_rows(tokens[reused:-1]):
-            self._prefix_cache.finished(seq, self.cached[seq])
-            raise QueueFullError("other replies displaced a picture of this text; try again later")
+        row: Logits | None = None
         try:
-            whole = self._has_read_all(seq, tokens, reused)
+            reused = self._restore(seq, tokens, owner, blend, waited_for=waited_for).length
+            displaced = media_rows.has_rows(tokens[reused:-1])
+            if not displaced and self._has_read_all(seq, tokens, reused):
+                (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
+                row = scores.logits[0].copy()
+                target.keep(seq, ())
+                self.cached[seq] = list(tokens)
         except LocalspecError:
             self.reset(seq)
             raise
-        if not whole:
-            self._prefix_cache.finished(seq, self.cached[seq])
-            return None
-        (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
-        row: Logits = scores.logits[0].copy()
-        target.keep(seq, ())
-        self.cached[seq] = list(tokens)
-        self._prefix_cache.finished(seq, tokens)
-        return seq, row
+        self._prefix_cache.finished(seq, self.cached[seq])
+        if displaced:
+            raise QueueFullError("other replies displaced a picture of this text; try again later")
+        return None if row is None else (seq, row)
 
     def _has_read_all(self, seq: int, tokens: list[int], cached: int) -> bool:
         """Read a part of what target, then drafter lack; whether they lack nothing any more."""
@@ -309,8 +309,8 @@ class Prefill:
         """The generation is over; its sequence rests."""
         self._target.stop_encoding(generation.seq)
         if generation.reads_along:  # that round did not end: nobody else is to compute them
-            seq = generation.seq
-            self._target.truncate(seq, self._target.length(seq) - generation.reads_along)
+            before = generation.request.prompt - 1 - generation.reads_along
+            self._target.truncate(generation.seq, before)
         self.sync(generation)
         self._prefix_cache.finished(generation.seq, self.cached[generation.seq])
 
@@ -331,9 +331,9 @@ class Prefill:
         self._target.stop_encoding(seq)
         self.cached.pop(seq, None)
         self._prefix_cache.lost(seq)
-        with contextlib.suppress(LocalspecError):
-            self._target.truncate(seq, 0)
-            self._drafter.close(seq)
+        for empty in (partial(self._target.truncate, seq, 0), partial(self._drafter.close, seq)):
+            with contextlib.suppress(LocalspecError):
+                empty()
 
     def forget(self, seq: int) -> None:
         """Empty a sequence, so that others may use it."""

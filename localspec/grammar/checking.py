@@ -9,9 +9,15 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localspec.core.errors import UsageError
+from localspec.core.errors import QueueFullError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
-from localspec.core.processes.bounded import BoundedPool, BoundedProcess, Bounds, TooMuchError
+from localspec.core.processes.bounded import (
+    BoundedPool,
+    BoundedProcess,
+    Bounds,
+    EndedError,
+    TooMuchError,
+)
 from localspec.grammar import rehearsal
 from localspec.grammar.rehearsal import Rehearsed
 from localspec.grammar.tool_families import FAMILIES
@@ -47,6 +53,7 @@ class Checker:
 
         Raises:
             UsageError: it is not valid, or following it takes too much.
+            QueueFullError: its process was ended from outside; the grammar may be as good as any.
             Interrupted: ``cancelled`` returned true.
         """
         request = {
@@ -58,6 +65,11 @@ class Checker:
         }
         try:
             answer = shared().ask(request, cancelled, (self._name, lambda: self._told))
+        except EndedError:
+            raise QueueFullError(
+                "this grammar could not be tried out: its process was ended, or had no time on "
+                "this machine; try again later"
+            ) from None
         except TooMuchError as error:
             raise UsageError(
                 f"this grammar is too costly to follow: {error}; make it simpler, with smaller "

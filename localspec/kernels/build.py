@@ -23,7 +23,7 @@ from localspec.compiling import cxx
 from localspec.compiling.llama_source import VERSION, Source
 from localspec.compiling.variants import variants
 from localspec.core.errors import LocalspecError
-from localspec.core.files import native, paths, private, whole_file
+from localspec.core.files import checked, native, paths, private, whole_file
 from localspec.kernels.instruction_sets import FILES, INCLUDED, InstructionSet, headers, of_machine
 
 SOURCE = Path(__file__).with_name("source")
@@ -189,7 +189,7 @@ def stored() -> Built | None:
 
 def _noted(folder: Path) -> Built | None:
     try:
-        facts = json.loads((folder / _NOTES).read_text(encoding="utf-8"))
+        facts = json.loads(checked.content(folder / _NOTES, 1 << 20))
         units = tuple(map(str, facts["units"]))
         return Built(folder / NAME, units, dict(facts["left_out"]), str(facts["compiler"]))
     except (OSError, ValueError, KeyError, TypeError):

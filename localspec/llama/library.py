@@ -19,11 +19,17 @@ from typing import Any, TextIO
 # terminal. It reads the variable when it is loaded.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
-import llama_cpp
-
-from localspec.compiling import variants
+from localspec.compiling import own_build, variants
+from localspec.core.errors import LocalspecError
 from localspec.core.files.private import opener
 from localspec.core.safe_text import safe_text
+
+try:
+    import llama_cpp
+except (AttributeError, OSError, RuntimeError) as error:  # a library lacks a name, or is not there
+    named = os.environ.get(own_build.VARIABLE)
+    way_out = f"; {own_build.VARIABLE}={named} names its folder" if named else ""
+    raise LocalspecError(f"llama.cpp cannot be loaded: {error}{way_out}") from None
 
 c_api = llama_cpp.llama_cpp
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -122,16 +123,48 @@ def devices_for(remote: RemoteDevices | None, *, offloads: bool, alone: bool = T
     return None
 
 
-def experts_on_host(layers: int) -> Any:
-    """Overrides that leave the routed experts of the first ``layers`` layers on the host.
+def kept_on_host(
+    path: Path, gpu_layers: int, host_experts: int, *, devices: bool, extra_buffers: bool
+) -> Any:
+    """Overrides of where weights are: the routed experts of the first ``host_experts`` layers are
+    on the host, and the matrices of latent attention in no buffer of AMX. llama.cpp puts them
+    there, where it cannot multiply them with the permuted rows that it has for them, and aborts
+    when it makes a context.
 
-    The array must outlive the loading.
+    ``gpu_layers`` is llama.cpp's number, for which there may be ``devices``. The array must outlive
+    the loading.
+
+    Raises:
+        ModelFileError: the header cannot be read.
     """
+    load_backends()
     host = ggml_function("ggml_backend_cpu_buffer_type", ctypes.c_void_p)
-    array = (_BufferOverride * (layers + 1))()  # one without a pattern is the end
-    for i, entry in enumerate(array[:layers]):
-        entry.pattern, entry.buffer_type = f"^blk\\.{i}{EXPERTS}".encode(), host()
+    found = [(f"^blk\\.{i}{EXPERTS}", host()) for i in range(host_experts)]
+    if extra_buffers and "AMX_INT8 = 1" in library.system_info():
+        layers = r"\d+"
+        if devices and gpu_layers > 0:
+            first = 1 + ModelFile(path).header.n_layer - gpu_layers
+            layers = "|".join(map(str, range(first)))
+        if layers:
+            found.append((rf"^blk\.(?:{layers})\.attn_[kv]_b\.", _plain_memory()))
+    array = (_BufferOverride * (len(found) + 1))()  # one without a pattern is the end
+    for entry, (pattern, buffer_type) in zip(array, found, strict=False):
+        entry.pattern, entry.buffer_type = pattern.encode(), buffer_type
     return array
+
+
+@functools.cache
+def _plain_memory() -> int:
+    """A buffer type of the host whose weights are as in the file. For ggml's own one for the
+    processor, llama.cpp takes an extra one where there is any.
+    """
+    pointer = ctypes.c_void_p
+    make = ggml_function("ggml_backend_cpu_buffer_from_ptr", pointer, pointer, ctypes.c_size_t)
+    memory = (ctypes.c_char * 128)()
+    buffer = make(-(-ctypes.addressof(memory) // 64) * 64, 64)
+    found = ggml_function("ggml_backend_buffer_get_type", pointer, pointer)(buffer)
+    ggml_function("ggml_backend_buffer_free", None, pointer)(buffer)
+    return int(found)
 
 
 class _BufferOverride(ctypes.Structure):

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.core.errors import OutOfMemoryError
+from localspec.core.processes.activity import doing
 from localspec.llama import library
+from localspec.llama.devices import backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
-from localspec.llama.load_file import check_file, devices_for, experts_on_host, load, load_error
+from localspec.llama.load_file import check_file, devices_for, kept_on_host, load, load_error
 from localspec.llama.remote import RemoteDevices
 
 _MIB = 1 << 20
@@ -78,7 +80,13 @@ def dry_run(
     params.no_alloc = True
     params.load_mode = c_api.LLAMA_LOAD_MODE_NONE
     params.n_gpu_layers = gpu_layers
-    overrides = experts_on_host(host_experts)
+    overrides = kept_on_host(
+        path,
+        gpu_layers,
+        host_experts,
+        devices=backend() != "cpu" or remote is not None,
+        extra_buffers=True,
+    )
     params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
     devices = devices_for(remote, offloads=gpu_layers != 0)
     params.devices = ctypes.cast(devices, ctypes.c_void_p)
@@ -88,6 +96,7 @@ def dry_run(
         model = load(path, params)
         if not model:
             raise load_error(path, library.errors())
+        doing(f"making a context of {n_ctx} tokens for {path}")
         try:
             wanted = c_api.llama_context_default_params()
             wanted.n_ctx, wanted.n_batch, wanted.n_ubatch = n_ctx, n_batch, n_batch

@@ -25,8 +25,8 @@ from localspec.llama.load_file import (
     LoadProgress,
     check_file,
     devices_for,
-    experts_on_host,
     is_extra,
+    kept_on_host,
     load,
     load_error,
     weight_buffers,
@@ -94,10 +94,16 @@ class Model(Vocabulary):
         params.no_host = beside_device or not self.offloads
         self.host_experts = host_experts if self.offloads else 0
         """Layers whose routed experts are on the host although the layers are not."""
-        overrides = experts_on_host(self.host_experts)
-        params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         self.remote = remote if self.offloads else None
         """The workers that have layers, if any."""
+        overrides = kept_on_host(
+            path,
+            params.n_gpu_layers,
+            self.host_experts,
+            devices=backend() != "cpu" or self.remote is not None,
+            extra_buffers=extra_buffers,
+        )
+        params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         devices = devices_for(self.remote, offloads=self.offloads, alone=alone)
         params.devices = ctypes.cast(devices, ctypes.c_void_p)
         progress = LoadProgress(on_progress, cancelled, self.remote)

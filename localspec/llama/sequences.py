@@ -113,12 +113,16 @@ class Sequences:
         return self._lengths[seq]
 
     def truncate(self, seq: int, length: int) -> None:
-        """Keep the first ``length`` tokens of the sequence.
+        """Keep the first ``length`` tokens of the sequence. With 0 llama.cpp has none of it any
+        more, whatever the record says: what disagreed does not any longer.
 
         Raises:
             DecodeError: this kind of cache cannot forget a part of a sequence.
+            AuditError: no sequence has fewer tokens than none.
         """
-        if length >= self._lengths[seq]:
+        if length < 0:
+            raise AuditError(f"a sequence was to be truncated to {length} tokens")
+        if 0 < length >= self._lengths[seq]:
             return
         if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
             # llama.cpp would take the state back further than it kept it, to something else.
@@ -198,7 +202,6 @@ class Sequences:
             place = self.place(seq, length)
             lost = lost or not c_api.llama_memory_seq_rm(self._memory, stream, place, -1)
             if lost or (length and self._begins(seq) > self._sees_from(place)):
-                self._lengths[seq] = max(1, self._lengths[seq])
                 self.truncate(seq, 0)
 
     def adopt(self, seq: int) -> None:
@@ -259,6 +262,6 @@ class BranchSequences:
         common = length if self._stem_end is None else min(length, self._stem_end)
         self._stem_end = None
         for branch, shared in enumerate(self.shared):
-            if shared > common:
+            if shared > common or not common:
                 c_api.llama_memory_seq_rm(self._memory, 1 + branch, self._place(common), -1)
                 self.shared[branch] = common

@@ -77,12 +77,12 @@ class LlamaTarget(TargetSequences):
         those of plain decoding, and llama.cpp computes them with the same kernels.
         """
         known = self._known[seq]
-        unread, known.unread = known.unread, []
         if not has_rows(tokens[:1]):
             self._stop_seeing(seq)
-        if unread:
-            self.widths[len(unread)] += 1
-            self._append(seq, unread, None)
+        if known.unread:
+            self._append(seq, known.unread, None)
+            self.widths[len(known.unread)] += 1
+            known.unread = []  # now only: a pass that fails leaves them to the next one
         if not has_rows(tokens):
             if tokens:
                 self._append(seq, tokens, on_progress)

@@ -177,7 +177,7 @@ class TargetSequences:
         known.reversible = None
         if known.scored is not None:  # and never decided
             known.scored = None
-            self._context.truncate(seq, known.base + 1)
+            self._context.truncate(seq, min(length, known.base + 1))
         cached = self._context.length(seq)
         known.unread = known.unread[: max(0, length - cached)]
         self._context.truncate(seq, length)

@@ -22,7 +22,7 @@ from pathlib import Path
 from localspec.compiling import cxx
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
-from localspec.core.files import native, paths, whole_file
+from localspec.core.files import closed, native, paths, whole_file
 from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask
 from localspec.kernels import build
@@ -183,7 +183,7 @@ def identity(built: Built) -> str:
 def _saved(wanted: str) -> dict[str, object] | None:
     for place in soundness.places(_FILE):
         try:
-            saved = json.loads(place.read_text(encoding="utf-8"))
+            saved = closed.parsed(place)
             if saved["identity"] == wanted:
                 return dict(saved)
         except (OSError, ValueError, KeyError, TypeError):

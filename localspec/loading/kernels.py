@@ -13,7 +13,6 @@ only the memory of a small context to the file's pages, which the first load has
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from localspec.core.errors import Interrupted, OutOfMemoryError
-from localspec.core.files import paths
+from localspec.core.files import closed, paths
 from localspec.core.files.measured import name_of, write
 from localspec.core.speed_formula import best_fixed
 from localspec.kernels.instruction_sets import title
@@ -104,7 +103,7 @@ class Trials:
     def _saved(self) -> tuple[Kernels, int] | None:
         """The choice in the file and the number of its trials; None for no or a damaged file."""
         try:
-            facts = json.loads(self._file.read_text(encoding="utf-8"))
+            facts = closed.parsed(self._file)
             if facts["format"] != _FORMAT or not isinstance(facts["extra_buffers"], bool):
                 return None
             return Kernels(facts["extra_buffers"], str(facts["why"])), int(facts["tries"])

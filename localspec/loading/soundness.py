@@ -28,7 +28,7 @@ from localspec.compiling import cxx
 from localspec.compiling.own_build import processor, rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
-from localspec.core.files import paths, whole_file
+from localspec.core.files import closed, paths, whole_file
 from localspec.core.processes import crash
 from localspec.core.processes.children import command
 
@@ -230,9 +230,11 @@ def _library_folder() -> Path:
 
 
 def places(name: str) -> list[Path]:
-    """Files that may have a result; first that of the environment, where the library is."""
+    """Files that may have a result; first that of the environment, where the library is, unless
+    others may write to it.
+    """
     found = [paths.cache_dir() / name]
-    if sys.prefix != sys.base_prefix:
+    if sys.prefix != sys.base_prefix and closed.is_closed(Path(sys.prefix)):
         found.insert(0, Path(sys.prefix) / name)
     return found
 
@@ -279,7 +281,7 @@ def _digest() -> str:
 def _saved(place: Path) -> dict[str, Any]:
     """The results in a file by `identity`, the latest one last."""
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))["proofs"]
+        found = closed.parsed(place)["proofs"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,7 +8,6 @@ weakened in silence.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from localspec.core.adapter_list import Blend
 from localspec.core.errors import StrictError
 from localspec.core.events import Loading
-from localspec.core.files import paths
+from localspec.core.files import closed, paths
 from localspec.core.files.measured import name_of, write
 from localspec.llama import library, own_kernels
 from localspec.llama.devices import backend, devices, driver
@@ -157,7 +156,7 @@ class StrictLoading:
 def _passed(file: Path, sequences: int) -> bool:
     """Whether the test passed, with so many sequences or more."""
     try:
-        saved = json.loads(file.read_text(encoding="utf-8"))
+        saved = closed.parsed(file)
         return saved["passed"] is True and int(saved["sequences"]) >= sequences
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False

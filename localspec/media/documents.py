@@ -8,6 +8,7 @@ import atexit
 import functools
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +34,28 @@ def is_document(path: Path) -> bool:
     return path.suffix.lower() in {".pdf", ".ipynb"}
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path, cancelled: Callable[[], bool] = lambda: False) -> str:
     """The text of a file. Blocks.
 
     Raises:
         UnreadableError: it has none, or too much.
+        Interrupted: ``cancelled`` returned true.
         OSError: it cannot be read.
     """
     most = LARGEST_DOCUMENT if is_document(path) else LARGEST_TEXT
     if path.stat().st_size > most:
         raise UnreadableError(f"{path.name} is larger than {most >> 20} MB; take a part of it")
     if is_document(path):
-        return _converted(path)
+        return _converted(path, cancelled)
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UnreadableError(f"{path.name} is not text, and no PDF or notebook") from None
 
 
-def _converted(path: Path) -> str:
+def _converted(path: Path, cancelled: Callable[[], bool]) -> str:
     try:
-        answer = _reader().ask({"path": str(path.resolve())}, lambda: False)
+        answer = _reader().ask({"path": str(path.resolve())}, cancelled)
     except TooMuchError as error:
         raise UnreadableError(f"{path.name} takes too much to be read: {error}") from None
     if "refused" in answer:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from localspec.core.files import paths
+from localspec.core.files import checked, closed, paths
 from localspec.prefix_cache.file_format import (
     DIGEST,
     DamagedError,
@@ -53,8 +53,10 @@ class KvStore:
     def saved(self, owner: str = "") -> tuple[list[Saved], list[Path]]:
         """The owner's states, the least recently used first; and damaged files, which are removed.
 
-        States of another format are removed as well.
+        States of another format are removed as well. Nothing is read where others may write.
         """
+        if not closed.is_closed(self._folder(owner)):
+            return [], []
         found, damaged, known = [], [], {}
         for path in sorted(self._folder(owner).glob("*.state"), key=_used):
             try:
@@ -76,7 +78,7 @@ class KvStore:
         return found, damaged
 
     def _header(self, path: Path, owner: str) -> Saved:
-        with path.open("rb") as file:
+        with checked.opened(path) as file:
             return read_header(file, path, owner)
 
     def version(self, owner: str = "") -> int:
@@ -94,7 +96,7 @@ class KvStore:
             OSError: it cannot be read.
         """
         try:
-            with saved.path.open("rb") as file:
+            with checked.opened(saved.path) as file:
                 now, data = read_whole(file, saved)
         except (DamagedError, OtherFormatError):
             remove(saved.path)
@@ -205,7 +207,7 @@ def _worth(path: Path) -> tuple[float, float]:
     """Value of a file, the least first: log2 of seconds per byte, less the days without use."""
     used = _used(path)
     try:
-        with path.open("rb") as file:
+        with checked.opened(path) as file:
             n_header, n_bytes, seconds = read_start(file)
         rate = seconds / (n_header + n_bytes)
     except (OSError, DamagedError, OtherFormatError, ZeroDivisionError):

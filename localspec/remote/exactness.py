@@ -26,7 +26,7 @@ from typing import Literal
 from localspec.core.errors import RemoteError, UsageError
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
-from localspec.remote.scores import GreedyReply, Score, greedy, prompt_ids, scored
+from localspec.remote.scores import GreedyReply, Place, Score, greedy, prompt_ids, scored
 
 Way = Literal["scored", "equal"]
 SAFETY = 2.0
@@ -190,10 +190,14 @@ class RemoteComparing:
         compared.
         """
         pairs = [*zip(reply.places, plain.places, strict=False)]
+        known = bool(reply.ids and plain.ids)  # of one model
         for position, (one, other) in enumerate(pairs):
-            if one.token != other.token:
-                best = other.top.get(other.token, other.logprob or 0.0)
-                gap = best - other.top[one.token] if one.token in other.top else _FAR
+            same = (
+                not known
+                or reply.ids[position : position + 1] == plain.ids[position : position + 1]
+            )
+            if one.token != other.token or not same:
+                gap = _gap(one, other)
                 found = RemoteDivergence(prompt, position, repr(one.token), repr(other.token), gap)
                 self._found.append(found)
                 return position + 1
@@ -202,6 +206,15 @@ class RemoteComparing:
             found = RemoteDivergence(prompt, len(pairs), "another text", "", _FAR)
             self._found.append(found)
         return sum(one.token != "" for one, _ in pairs)
+
+
+def _gap(one: Place, plain: Place) -> float:
+    """How much likelier the plain server's token was than the other one, by its own pass; by those
+    of both where the two have the same text.
+    """
+    best = plain.logprob if plain.logprob is not None else plain.top.get(plain.token)
+    rival = one.logprob if one.token == plain.token else plain.top.get(one.token)
+    return _FAR if best is None or rival is None else best - rival
 
 
 def _sum(so_far: int | None, one: int | None) -> int | None:

@@ -180,11 +180,14 @@ def _places(logprobs: Mapping[str, Any]) -> tuple[Place, ...]:
 
 def _place(entry: Mapping[str, Any]) -> Place:
     top = entry.get("top_logprobs")
-    found = {
-        _token(mapping(one)): value
-        for one in (top if isinstance(top, list) else [])
-        if (value := _logprob(mapping(one).get("logprob"))) is not None
-    }
+    found = dict[str, float]()
+    for one in top if isinstance(top, list) else []:
+        value = _logprob(mapping(one).get("logprob"))
+        if (
+            value is not None
+        ):  # several tokens may have one text: control tokens, parts of characters
+            text = _token(mapping(one))
+            found[text] = max(value, found.get(text, value))
     return Place(_token(entry), _logprob(entry.get("logprob")) if found else None, found)
 
 

@@ -10,14 +10,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.files import paths, private, whole_file
+from localspec.core.files import checked, closed, paths, private, whole_file
+from localspec.tools.values import prefix
 
 _LARGEST = 1 << 20
 """Bytes of the file."""
@@ -71,13 +72,7 @@ def servers() -> tuple[ServerSpec, ...]:
     """
     file = path()
     try:
-        with file.open("rb") as stream:
-            if private.open_to_others(str(file), os.fstat(stream.fileno())):
-                raise UsageError(
-                    f"{file} names programs to run, and others may write to it; "
-                    f"chmod 600 {file} ends that"
-                )
-            raw = stream.read(_LARGEST + 1)
+        raw = closed.content(file, _LARGEST + 1)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -99,7 +94,23 @@ def read(raw: bytes) -> tuple[ServerSpec, ...]:
     found = tuple(_spec(name, entry) for name, entry in _table(raw).items())
     if len(found) > MOST_SERVERS:
         raise UsageError(f"{len(found)} servers; {MOST_SERVERS} is the most")
+    names = [spec.name for spec in found]
+    for at, name in enumerate(names):
+        if alike := _called_alike(name, names[:at]):
+            raise UsageError(alike)
     return found
+
+
+def _called_alike(name: str, others: Iterable[str]) -> str:
+    """That tools of two servers could have one name, as ``a__b__c`` of ``a`` and ``a__b``; ""
+    where they cannot.
+    """
+    mine = prefix(name)
+    for other in others:
+        theirs = prefix(other)
+        if mine.startswith(theirs) or theirs.startswith(mine):
+            return f"tools of {other!r} and {name!r} could have the same name; rename one server"
+    return ""
 
 
 def _table(raw: bytes) -> Mapping[str, Any]:
@@ -245,7 +256,7 @@ def _mine() -> tuple[Mapping[str, Any], str]:
         UsageError: it cannot be read.
     """
     try:
-        return _whole(path().read_bytes())
+        return _whole(closed.content(path(), _LARGEST + 1))
     except FileNotFoundError:
         return {}, _FORMS[0]
     except OSError as error:
@@ -265,7 +276,7 @@ def take_over() -> tuple[list[str], list[str]]:
     added, refused = [], []
     for program, file in elsewhere().items():
         try:
-            entries = _table(file.read_bytes()[:_LARGEST])
+            entries = _table(checked.content(file, _LARGEST))
         except (OSError, UsageError) as error:
             refused.append(f"{program}: {error}")
             continue
@@ -276,6 +287,9 @@ def take_over() -> tuple[list[str], list[str]]:
                 _spec(name, entry)
             except UsageError as error:
                 refused.append(f"{program}: {error}")
+                continue
+            if alike := _called_alike(name, table):
+                refused.append(f"{program}: {alike}")
                 continue
             if len(table) >= MOST_SERVERS:
                 refused.append(f"{program}: {name} would be more than {MOST_SERVERS} servers")

@@ -27,6 +27,11 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 _TAGS = re.compile(r"<(?=/?\s*(?:tool_response|tool_call|tool_result|tools)\b)", re.IGNORECASE)
 
 
+def prefix(server: str) -> str:
+    """What the names begin with by which a model calls the tools of a server."""
+    return f"{_UNFIT.sub('_', server)}__"
+
+
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
     """A tool as the model is told of it."""
@@ -44,7 +49,7 @@ class OfferedTool:
         """The name by which the model calls it. It begins with the user's own name of the server,
         so that no server can offer a tool in the name of another.
         """
-        return f"{_UNFIT.sub('_', self.server)}__{self.tool}" if self.server else self.tool
+        return prefix(self.server) + self.tool if self.server else self.tool
 
     @property
     def place(self) -> str:

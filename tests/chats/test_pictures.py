@@ -17,7 +17,7 @@ from localspec.chats import pictures, transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
 from localspec.core.errors import ChatsError, ChatsFileError
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 
 CAT, DOG = b"a cat", b"a dog"
 
@@ -144,7 +144,7 @@ def test_a_picture_that_cannot_be_read_is_named_by_who_needs_it(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "stat", broken)
-    monkeypatch.setattr(Path, "read_bytes", broken)
+    monkeypatch.setattr(checked, "opened", broken)
     assert pictures.message("user", text).pictures[0].path  # reading it is an error with its name
     with pytest.raises(ChatsError, match=r"cat\.png cannot be read: Input/output error"):
         pictures.of_texts([text])

@@ -217,6 +217,9 @@ def test_markdown_shows_the_branch_looked_at():
     assert "> Be\n> kind" in text
     assert "## You\n\nWhy?\n\n## Model\n\n```py\nx\n```\n\n*(stopped)*\n" in text
     assert "Because" not in text
+    killed = said("assistant", "", question.id)
+    text = transfer.to_markdown(Chat(replace(info, leaf=killed.id), (question, killed)))
+    assert text.endswith("## Model\n\n*(cut short)*\n")
     newest = transfer.to_markdown(Chat(replace(info, leaf=None), (question, second, first)))
     assert "Why?" in newest
 

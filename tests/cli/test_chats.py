@@ -54,6 +54,19 @@ def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().out
 
 
+def test_a_name_that_is_not_utf8_names_no_chat_and_is_in_no_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put("On owls", "a", "b")
+    odd = os.fsdecode(b"a\xff b")
+    for argv in (["show"], ["export"], ["rm"], ["rename"]):
+        line = fails(capsys, *argv, odd, *(["x"] if argv == ["rename"] else []))[1]
+        assert line.startswith("localspec: no chat "), line
+    assert fails(capsys, "restore", odd)[1].startswith("localspec: no removed chat ")
+    assert cli.call(["chats", "search", odd]) == 1
+    assert "bug" not in capsys.readouterr().err
+
+
 def test_the_list_has_the_chat_used_last_first(capsys: pytest.CaptureFixture[str]) -> None:
     first = put("On owls", "a", "b", updated=1.0)
     second = put("On \x1b[31mfoxes", "a")

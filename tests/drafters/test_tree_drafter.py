@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tables
 from policy_world import CPU, GPU, Timeless
+from ruled import Ruled
 
 from localspec.core.drafter_registry import Branching
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
@@ -223,6 +224,49 @@ def test_a_level_that_was_decided_against_is_judged_by_what_it_would_have_been()
                 evidence = trees.commit([Committed(0, tokens, said)])
                 if favoured is Proposal.COUPLED or not levels:
                     assert [e.accepted for e in evidence] == [True] * (levels + 1)
+
+
+def lacking(last: int) -> tuple[tables.Table, Ruled | None]:
+    """After that token the grammar allows token 5 alone, which the draft cannot propose."""
+    rule = Ruled(lambda said: {5} if said and said[-1] == last else {0, 1, 2, 3, 4}, 2)
+    return tables.without(TABLE, 5), rule
+
+
+def damaged(last: int) -> tuple[tables.Table, Ruled | None]:
+    """After that token the draft computes NaN."""
+
+    def table(tokens: Sequence[int]) -> np.ndarray:
+        row = TABLE(tokens)
+        return np.full_like(row, np.nan) if len(tokens) > 2 and tokens[-1] == last else row
+
+    return table, None
+
+
+@pytest.mark.parametrize("make", [tables.branching, tables.growing])
+@pytest.mark.parametrize("stuck", [lacking, damaged])
+def test_what_was_drafted_stays_where_nothing_can_follow_a_token_of_it(
+    stuck: Callable[[int], tuple[tables.Table, Ruled | None]],
+    make: Callable[[tables.Table, Proposal], Trees],
+) -> None:
+    """Or which tokens are in a draft would depend on themselves, and rejection would be wrong."""
+    table, rule = stuck(2)
+    for seed in range(30):
+        processor = LogitsProcessor(WARM, 6, rule)
+        asked = Ask(0, [0, 1], Budget(8, 2, 4), Noise(seed), processor)
+        trees = make(table, Proposal.SAMPLED)
+        (draft,) = trees.propose([asked])
+        (above,) = make(table, Proposal.SAMPLED).propose(
+            [dataclasses.replace(asked, budget=Budget(4, 1, 4))]
+        )
+        first = draft.tokens[draft.children(-1)].tolist()
+        assert first
+        if isinstance(trees, TreeDrafter):
+            assert first == above.tokens[: len(first)].tolist()
+        for node in draft.children(-1):
+            if draft.tokens[node] == 2:
+                assert not draft.children(node)
+        damage = rule is None and 2 in first
+        assert (trees.problem is not None) is damage
 
 
 class _Levels:

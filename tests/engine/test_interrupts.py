@@ -117,13 +117,21 @@ def lines(*kinds):
 
 @pytest.mark.parametrize("defect", [ZeroDivisionError("a defect"), UsageError("closed")])
 def test_an_engine_that_cannot_compute_any_more_ends(defect):
-    """The next request then gets another one, and nobody waits for ever."""
-    outbox = Outbox(io.BytesIO())
+    """The next request then gets another one, nobody waits for ever, and none is told that the
+    engine goes on.
+    """
+    stream = io.BytesIO()
+    outbox = Outbox(stream)
     engine = EngineWorker(outbox, lambda *_: Broken(defect), Path("log"))
     for line in lines("open", "reply", "reply"):
         engine._take(line)
     ends(engine)
     outbox.close()
+    failed = [
+        one for line in stream.getvalue().splitlines() if (one := json.loads(line)).get("error")
+    ]
+    assert len(failed) == 2
+    assert not any(one["error"] == "DefectError" for one in failed)
 
 
 def test_an_engine_that_is_closed_ends_what_waits():

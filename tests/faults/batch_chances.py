@@ -32,6 +32,7 @@ from localspec.testing import Table, TableModel, TableTarget
 
 KINDS = (
     "chain",
+    "tree",
     *LOOKUPS,
     *(s for s, (_, kind) in tables.SHAPES.items() if kind is not Proposal.COUPLED),
 )
@@ -41,6 +42,8 @@ _AGAIN = 8
 """Times as many draws where the first look is doubtful."""
 _DOUBTFUL = 0.01
 _TOKENS = 2
+"""First tokens that are compared, of a reply that has one more: a draft may then be two deep, and
+its first token must not depend on what could follow it."""
 _EXPECTED = 8.0
 """Outcomes that are expected less often are counted together."""
 
@@ -57,6 +60,8 @@ class Case:
     nodes: int
     leaves: int
     wishes: tuple[Wish, ...]
+    lacks: int | None = None
+    """A token that the drafters cannot propose, though a grammar may allow nothing else."""
 
 
 class BatchChances(Search):
@@ -78,6 +83,7 @@ class BatchChances(Search):
             rng.choice([1, 3, 8]),
             rng.choice([1, 2, 4]),
             tuple(_wish(rng, v, 1000 * seed + i) for i in range(rng.choice([2, 3, 4]))),
+            rng.choice([None, rng.randrange(v)]),
         )
 
     def wrong(self, case: Case) -> str | None:
@@ -99,6 +105,8 @@ class BatchChances(Search):
             yield replace(case, drafters=(kind,))
         if case.nodes > 1:
             yield replace(case, nodes=case.nodes // 2)
+        if case.lacks is not None:
+            yield replace(case, lacks=None)
 
     def figures(self) -> Iterator[str]:
         known = [p for p in self._looks if p < 1.0]  # of more than one outcome
@@ -121,7 +129,7 @@ def _wish(rng: random.Random, v: int, seed: int) -> Wish:
         seed=seed,
         sampling=replace(warm, top_k=0 if warm.top_k == 1 else warm.top_k),
         verifier=rng.choice(["rejection", "rejection", "rejection", "match"]),
-        limit=_TOKENS,
+        limit=_TOKENS + 1,
         end=None,
         rule=rng.choice([None, seed]),
         defect=None,
@@ -137,6 +145,8 @@ def p_values(case: Case, draws: int, stream: int) -> list[float]:
     table = tables.random_table(case.seed, case.v, case.sharpness)
     other = tables.random_table(case.seed + 1, case.v, case.sharpness)
     draft = tables.blend(table, other, case.likeness)
+    if case.lacks is not None:
+        draft = tables.without(draft, case.lacks)
     drafter = Cascade([_drafter(kind, draft) for kind in case.drafters])
     seen = [collections.Counter[tuple[int, ...]]() for _ in case.wishes]
     for i in range(draws):
@@ -151,6 +161,8 @@ def p_values(case: Case, draws: int, stream: int) -> list[float]:
 def _drafter(kind: str, table: Table) -> Drafter:
     if kind == "chain":
         return ChainDrafter(TableModel(table), Proposal.SAMPLED)
+    if kind == "tree":
+        return tables.branching(table, Proposal.SAMPLED)
     return LOOKUPS[kind]() if kind in LOOKUPS else Shaped(kind, table)
 
 
@@ -173,7 +185,7 @@ def _replies(
     for r in requests:
         if r.error is not None:
             raise r.error
-    return [tuple(item.token for item in r.emitted) for r in requests]
+    return [tuple(item.token for item in r.emitted[:_TOKENS]) for r in requests]
 
 
 def _p_value(

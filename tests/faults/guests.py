@@ -15,14 +15,13 @@ from faults.by_the_papers import Plain
 from faults.settings import sampling
 from localspec.core import kernel
 from localspec.core.constraint import TokenMask
-from localspec.core.errors import NothingAllowedError
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, Logits, Proposal, Tokens
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.decode.verifiers import VERIFIERS
-from localspec.drafters.base import Ask, Drafter
+from localspec.drafters.base import Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
@@ -166,17 +165,11 @@ class Failing(Ruled):
 
 
 class Shaped(tables.TreeDrafter):
-    """Chains and trees of every proposal, for any sequence; none where its grammar forbids all."""
+    """Chains and trees of every proposal, for any sequence."""
 
     def __init__(self, shape: str, table: Table) -> None:
         pick, proposal = tables.SHAPES[shape]
         super().__init__(shape, table, pick, proposal, 4)
-
-    def _one(self, ask: Ask) -> Draft:
-        try:
-            return super()._one(ask)
-        except NothingAllowedError:
-            return Draft(np.empty(0, np.int32), np.empty(0, np.int32), self.proposal, (), self.name)
 
 
 def drafter_of(kind: str, table: Table) -> Drafter:

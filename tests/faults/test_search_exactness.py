@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +21,22 @@ from localspec.core import kernel
 from localspec.core.emitted import TokenLogprobs
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise, Stream
-from localspec.core.values import Distribution, Draft, Logits, Proposal, TargetRows, Verdict
+from localspec.core.values import (
+    Distribution,
+    Draft,
+    Logits,
+    Proposal,
+    TargetRows,
+    Verdict,
+    no_draft,
+)
 from localspec.decode import verifiers
 from localspec.decode.judged import CachedRows
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import Request
 from localspec.decode.verifiers import VERIFIERS, Match
 from localspec.drafters.base import Ask
+from localspec.drafters.model.tree import TreeDrafter
 from localspec.llama import pass_shapes
 from localspec.llama.pass_layout import PassTimes, padded
 from localspec.llama.team import team
@@ -189,6 +199,50 @@ def least_p(case: batch_chances.Case = SHARED, draws: int = 800) -> float:
 @pytest.mark.parametrize("shape", ["sampled chain", "distinct tree", "chain"])
 def test_rejection_in_a_batch_is_exact_for_sampled_drafts(shape: str) -> None:
     assert least_p(dataclasses.replace(SHARED, drafters=(shape,))) > FALSE_ALARM
+
+
+STUCK = dataclasses.replace(
+    SHARED,
+    seed=84,
+    v=4,
+    nodes=4,
+    leaves=4,
+    wishes=(dataclasses.replace(SAMPLED, rule=933, limit=3),),
+    lacks=0,
+)
+"""After token 2 the grammar allows token 0 alone, which no draft proposes."""
+
+
+def stuck_p(drafter: str) -> float:
+    return batch_chances.p_values(dataclasses.replace(STUCK, drafters=(drafter,)), 2000, 0)[0]
+
+
+@pytest.mark.parametrize("drafter", ["sampled chain", "distinct tree", "chain", "tree"])
+def test_what_may_follow_a_drawn_token_changes_nothing_of_its_chances(drafter: str) -> None:
+    assert stuck_p(drafter) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("drafter", ["sampled chain", "distinct tree", "tree"])
+def test_a_draft_that_is_dropped_for_what_was_drawn_is_found(
+    drafter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be proposed after a token of it, so the whole draft is thrown away."""
+    kind = guests.Shaped if drafter in tables.SHAPES else TreeDrafter
+    grown, q, stuck = kind._one, kind._q, list[bool]()
+
+    def seen(self: Any, *place: Any) -> Distribution | None:
+        found: Distribution | None = q(self, *place)
+        stuck.append(found is None)
+        return found
+
+    def dropped(self: Any, ask: Ask) -> Draft:
+        stuck.clear()
+        draft: Draft = grown(self, ask)
+        return no_draft(self.name) if any(stuck) else draft
+
+    monkeypatch.setattr(kind, "_q", seen)
+    monkeypatch.setattr(kind, "_one", dropped)
+    assert stuck_p(drafter) < 1e-6
 
 
 ONE_OF = verifiers._proposal_of

@@ -12,11 +12,11 @@ import tables
 from runnables import Hooked, Letters, Pair, V, letters
 
 from localspec.core.errors import GrammarError, Interrupted, QueueFullError, UsageError
-from localspec.core.events import Finished, Reply
+from localspec.core.events import Examination, Finished, Reply
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
-from localspec.generation import grammars
+from localspec.generation import examine, grammars
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.grammar import matching, rehearsal
@@ -133,6 +133,89 @@ def test_a_reply_that_takes_too_long_to_follow_ends_alone(scheduler, desk, monke
     with pytest.raises(GrammarError, match="takes too long here"):
         reply(costly)
     assert len(reply(plain).tokens) == 20
+
+
+LATE = "bcdefghijklmnopq" * 4
+"""A reply of many places."""
+
+
+def look(scheduler: Scheduler, text: str, grammar: GrammarSpec, gone: Interrupt) -> Examination:
+    """Examine the place of the last letter of a reply."""
+    request = ReplyRequest(prompt="bcd", sampling=tables.WARM, seed=1, grammar=grammar)
+    tokens = Letters().tokenize(text)
+    return examine.examine(scheduler, scheduler._pair, request, tokens, tokens[0], gone)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "grammar", [GrammarSpec.lark("start: /[b-y]*/"), GrammarSpec.regex("[b-y]*")]
+)
+def test_a_place_is_followed_to_beside_the_others_and_no_token_twice(
+    scheduler, desk, monkeypatch, grammar
+) -> None:
+    mask, computed, threads = matching.GrammarMatcher._mask, list[int](), set[str]()
+
+    def noted(self: Any, before: Any) -> Any:
+        computed.append(len(before))
+        threads.add(threading.current_thread().name)
+        return mask(self, before)
+
+    monkeypatch.setattr(matching.GrammarMatcher, "_mask", noted)
+    found = look(scheduler, LATE, grammar, Interrupt())
+    assert found.chosen.p > 0
+    assert found.candidates[0].text
+    assert computed == [*range(3, 3 + len(LATE))]
+    assert threads == {threading.current_thread().name}
+
+
+def test_who_leaves_while_a_grammar_is_followed_to_a_place_ends_that(
+    scheduler, desk, monkeypatch
+) -> None:
+    mask, gone, places = matching.GrammarMatcher._mask, Interrupt(), list[int]()
+
+    def left(self: Any, before: Any) -> Any:
+        places.append(len(before))
+        if len(places) == 5:
+            gone.set()
+        return mask(self, before)
+
+    monkeypatch.setattr(matching.GrammarMatcher, "_mask", left)
+    with pytest.raises(Interrupted):
+        look(scheduler, LATE, GrammarSpec.lark("start: /[b-y]*/"), gone)
+    assert len(places) == 5
+
+
+def test_who_leaves_while_the_grammar_of_a_place_is_tried_out_ends_that(scheduler, desk) -> None:
+    gone, ended = Interrupt(), list[Exception]()
+
+    def looks() -> None:
+        try:
+            look(scheduler, "bcde", COSTLY, gone)
+        except Exception as error:  # noqa: BLE001 - what it was is looked at below
+            ended.append(error)
+
+    thread = threading.Thread(target=looks, daemon=True)
+    thread.start()
+    assert desk.begun.wait(GONE)
+    gone.set()
+    thread.join(GONE)
+    desk.go_on.set()
+    assert [type(error) for error in ended] == [Interrupted]
+
+
+def test_a_place_that_takes_too_long_to_be_followed_to_is_refused(
+    scheduler, desk, monkeypatch
+) -> None:
+    monkeypatch.setattr(examine, "_FOLLOW_S", -1.0)
+    with pytest.raises(GrammarError, match="takes more than"):
+        look(scheduler, LATE, CHEAP, Interrupt())
+
+
+def test_a_place_behind_a_token_that_its_grammar_forbids_is_a_mistake_of_who_asks(
+    scheduler, desk
+) -> None:
+    with pytest.raises(UsageError, match="token 3 is none"):
+        look(scheduler, "bczde", CHEAP, Interrupt())
+    assert look(scheduler, "bcdz", CHEAP, Interrupt()).chosen.p == 0.0
 
 
 def test_matchers_have_a_budget_of_memory_and_give_it_back(desk) -> None:

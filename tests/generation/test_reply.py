@@ -389,17 +389,15 @@ def test_what_the_draft_lacks_is_read_in_parts_too() -> None:
 
 def test_logits_that_are_not_numbers_are_refused_where_a_position_is_examined() -> None:
     """A reply may be right beside them: its grammar has them masked."""
-    bench = Bench(Counting())
     row = TABLE(LONG).copy()
     row[3] = np.nan
     with pytest.raises(NotNumbersError):
         examination(
             row,
+            None,
             LONG,
             0,
             None,
-            drafter=bench.drafter,
-            seq=0,
             processor=LogitsProcessor(GREEDY, V, ruled.Ruled(lambda _: {0, 1}, len(LONG))),
             noise=Noise(0),
             text=str,
@@ -417,11 +415,10 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
     seq, row = place
     found = examination(
         row,
+        drafter.logits(seq, before),
         before,
         first.tokens[5],
         None,
-        drafter=drafter,
-        seq=seq,
         processor=LogitsProcessor(tables.WARM, V),
         noise=Noise(0),
         text=lambda token: chr(ord("a") + token),

@@ -15,6 +15,7 @@ from runnables import Costs, Flag, Hooked, Letters, Pair, V, Watchdog, letters
 from waiting import until
 
 from localspec.core.errors import (
+    AuditError,
     ContextError,
     DecodeError,
     Interrupted,
@@ -698,6 +699,22 @@ def test_what_needs_a_sequence_waits_for_one_and_errors_reach_the_caller() -> No
 
     with pytest.raises(LocalspecError, match="not possible"):
         house.scheduler.call(fails)
+    house.scheduler.close()
+
+
+def test_a_place_that_finds_a_cache_unsound_is_the_last_to_find_it_so() -> None:
+    house = House(1)
+    text = reply(house.submit("bcdefgh", 9)).tokens
+    house.target.truncate(0, 3)  # which the scheduler does not know
+    usual = house.target.blend(None)
+
+    def row(free: Sequence[int]) -> object:
+        return house.scheduler.prefill.row_after([1, 2, 3, 4, 5, 6, 7, *text], free, "", usual)
+
+    with pytest.raises(AuditError):
+        house.scheduler.call(row, needs_sequence=True)
+    assert house.scheduler.call(row, needs_sequence=True) is not None
+    house.audit()
     house.scheduler.close()
 
 

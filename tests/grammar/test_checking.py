@@ -12,8 +12,9 @@ import pytest
 from faults import grammars
 from llguidance import LLMatcher
 
-from localspec.core.errors import GrammarError, Interrupted, UsageError
+from localspec.core.errors import GrammarError, Interrupted, QueueFullError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.generation.grammars import Grammars
 from localspec.grammar import checking, place, reading, rehearsal
 from localspec.grammar.checking import Checker
 from localspec.grammar.compiling import compiled, limits
@@ -98,6 +99,19 @@ def test_a_process_that_dies_in_a_grammar_refuses_it(monkeypatch: pytest.MonkeyP
         Checker().checked(GrammarSpec.schema(PRIME % 99991))
     checking.shared().close()
     checking.shared.cache_clear()
+
+
+def test_a_grammar_whose_process_was_killed_is_tried_out_again(model: Any) -> None:
+    one, spec = Grammars(model), GrammarSpec.schema(PRIME % 19979)
+
+    def kill() -> bool:
+        for process in [*checking.shared()._used]:
+            process._process.kill()
+        return False
+
+    with pytest.raises(QueueFullError, match="try again later"):
+        one._checked(spec, None, kill)
+    assert one._checked(spec, None, lambda: False).grammar
 
 
 def test_a_reply_whose_grammar_takes_too_long_ends(matcher, monkeypatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import gguf_tools
 import head_files
 import numpy as np
+from gguf import GGMLQuantizationType, quantize
 from head_files import HEADS, HIDDEN, WIDTH, Maker
 
 CHUNK = 8192
@@ -33,8 +34,17 @@ def write_llama4(path: Path, *, layers: int = 4, seed: int = 23, context: int = 
     return m.done()
 
 
-def write_mla(path: Path, *, layers: int = 2, seed: int = 29, context: int = 1024) -> Path:
-    """A target with latent attention, as DeepSeek 2: keys and values come from one small vector."""
+def write_mla(
+    path: Path,
+    *,
+    layers: int = 2,
+    seed: int = 29,
+    context: int = 1024,
+    kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+) -> Path:
+    """A target with latent attention, as DeepSeek 2: keys and values come from one small vector, by
+    matrices of that ``kind``.
+    """
     m, latent, rotated, plain = Maker(path, "deepseek2", seed), 64, 32, 32
     w = m.writer
     w.add_context_length(context)
@@ -69,7 +79,7 @@ def write_mla(path: Path, *, layers: int = 2, seed: int = 29, context: int = 102
         m.matrix(f"{b}.attn_kv_a_mqa.weight", latent + rotated, WIDTH)
         for name, shape in (("k_b", (HEADS, latent, plain)), ("v_b", (HEADS, plain, latent))):
             weights = m.rng.normal(0, m.scale / np.sqrt(shape[2]), shape).astype(np.float32)
-            w.add_tensor(f"{b}.attn_{name}.weight", weights)
+            w.add_tensor(f"{b}.attn_{name}.weight", quantize(weights, kind), raw_dtype=kind)
         m.matrix(f"{b}.attn_output.weight", WIDTH, HEADS * plain)
         m.feed_forward(b)
     return m.done()

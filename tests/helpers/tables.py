@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from ruled import Rule, Ruled
 
+from localspec.core.errors import NothingAllowedError
 from localspec.core.events import Speculation
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
@@ -36,6 +37,17 @@ def random_table(seed: int, v: int, sharpness: float = 1.5) -> Table:
         return rows[a, b]
 
     return table
+
+
+def without(table: Table, token: int) -> Table:
+    """A draft that cannot propose a token, as one of another vocabulary cannot."""
+
+    def found(tokens: Sequence[int]) -> np.ndarray:
+        row = table(tokens).copy()
+        row[token] = -np.inf
+        return row
+
+    return found
 
 
 def blend(a: Table, b: Table, weight: float) -> Table:
@@ -81,7 +93,9 @@ def _index(ask: Ask, node: int, sibling: int) -> int:
 
 
 class TreeDrafter(Drafter):
-    """Grows a tree level by level: each node's children are what ``pick`` chooses from q."""
+    """Grows a tree level by level: each node's children are what ``pick`` chooses from q. A node
+    after which nothing that it could propose is allowed has none.
+    """
 
     def __init__(self, name: str, table: Table, pick: Pick, proposal: Proposal, depth: int) -> None:
         self.name, self._table, self._pick = name, table, pick
@@ -98,8 +112,9 @@ class TreeDrafter(Drafter):
         for d in range(min(self._depth, ask.budget.depth)):
             following = []
             for node, path in level:
-                past = [*ask.tokens, *path]
-                q = ask.processor(self._table(past), past)
+                q = self._q(ask, [*ask.tokens, *path])
+                if q is None:
+                    continue
                 for x in self._pick(q, ask, ask.position + d, node):
                     tokens.append(x)
                     parents.append(node)
@@ -114,6 +129,12 @@ class TreeDrafter(Drafter):
             tuple(probs) if known else None,
             self.name,
         )
+
+    def _q(self, ask: Ask, past: Sequence[int]) -> Distribution | None:
+        try:
+            return ask.processor(self._table(past), past)
+        except NothingAllowedError:
+            return None
 
 
 SHAPES: dict[str, tuple[Pick, Proposal]] = {

@@ -18,7 +18,9 @@ from waiting import until
 
 from localspec import GREEDY, Notice, Options, ReplyRequest, Round, Runtime, Sampling
 from localspec.core.errors import Interrupted, UsageError
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.infill import Chunk, Infill
+from localspec.core.interrupt import Interrupt
 from localspec.core.target import Work
 from localspec.core.values import Scores
 from localspec.llama.limits import OUTPUTS
@@ -196,6 +198,29 @@ def test_an_interrupt_in_that_pass_leaves_nothing_for_others_to_read(runtime: Ru
     assert runtime.answer(asked("    r")).finish_reason == "interrupt"
     assert target.length(0) == target.context.length(0)
     assert runtime.answer(asked("    r")).tokens == right.tokens
+
+
+def test_who_leaves_while_the_prompt_is_read_for_a_forced_draft_harms_nobody(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grammar drafts though drafts wait; the prompt is then read in a pass of its own."""
+    right = runtime.answer(asked())
+    runtime.forget()
+    target, leaves = runtime.pair.target, Interrupt()
+    append = target._append  # type: ignore[attr-defined]
+
+    def left(*given: object) -> None:
+        monkeypatch.undo()
+        leaves.set()
+        append(*given)
+
+    monkeypatch.setattr(target, "_append", left)
+    forced = GrammarSpec.choice(["result = area(3, 4) and more text"])
+    last(runtime.submit(asked(grammar=forced), interrupt=leaves))
+    assert leaves.is_set()
+    target.audit(0)
+    assert target.length(0) == 0
+    assert runtime.answer(asked()).tokens == right.tokens
 
 
 def test_the_speed_leaves_out_the_token_whose_pass_is_the_prompt_s(runtime: Runtime) -> None:

@@ -11,7 +11,7 @@ from moe_files import ARCHITECTURES, write_moe
 from localspec.core.errors import OutOfMemoryError
 from localspec.llama import library, load_file
 from localspec.llama.context import Context
-from localspec.llama.load_file import devices_for, experts_on_host
+from localspec.llama.load_file import devices_for, kept_on_host
 from localspec.llama.model import Model
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import sizes_of
@@ -49,11 +49,13 @@ def test_a_model_with_experts_on_the_host_computes_the_same(tmp_path: Path) -> N
     np.testing.assert_array_equal(*rows)
 
 
-def test_overrides_end_with_an_entry_without_a_pattern() -> None:
-    assert [entry.pattern for entry in experts_on_host(0)] == [None]
-    first, last = experts_on_host(1)
+def test_overrides_end_with_an_entry_without_a_pattern(tmp_path: Path) -> None:
+    for experts in (0, 1):
+        *some, last = kept_on_host(tmp_path, 99, experts, devices=False, extra_buffers=False)
+        assert len(some) == experts
+        assert last.pattern is None
+    (first,) = some
     assert first.pattern.startswith(rb"^blk\.0\.ffn_")
-    assert last.pattern is None
 
 
 def test_a_model_without_layers_on_a_card_is_loaded_for_no_device(

@@ -254,6 +254,54 @@ def test_the_end_of_a_prompt_is_read_in_the_pass_of_its_last_token(branching: St
     np.testing.assert_allclose(row, alone(branching.model, PROMPT), atol=0.02)
 
 
+def test_a_pass_of_their_own_that_fails_leaves_them_unread(branching: Stack) -> None:
+    target = branching.target
+    target.read(0, PROMPT[:5])
+    target.read_along(0, PROMPT[5:-1])
+    branching.context.stop.set()
+    with pytest.raises(Interrupted):  # the rows of a draft do not wait for so many
+        target.score([Work(0, PROMPT[-1], chain([11] * 4))])
+    branching.context.stop.clear()
+    assert target.length(0) == len(PROMPT) - 1
+    target.audit(0)
+    (found,) = target.score([Work(0, PROMPT[-1], no_draft("test"))])
+    np.testing.assert_allclose(found.logits[0], alone(branching.model, PROMPT), atol=0.02)
+    target.keep(0, ())
+    target.audit(0)
+
+
+@pytest.mark.parametrize("recorded", [-7, 0, 90])
+@pytest.mark.parametrize("kind", ["full", "sliding", "recurrent", "hybrid"])
+def test_an_emptied_sequence_is_sound_whatever_was_recorded(
+    kind: str, recorded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stack in made(kind, tmp_path, monkeypatch):
+        stack.target.read(0, PROMPT[:-1])
+        stack.context._lengths[0] = recorded
+        with pytest.raises(AuditError):
+            stack.target.audit(0)
+        stack.target.truncate(0, 0)
+        stack.target.audit(0)
+        assert stack.context.length(0) == 0
+        row = next_reply(stack, (), PROMPT, same=0)
+        np.testing.assert_allclose(row, alone(stack.model, PROMPT), atol=0.02)
+
+
+def test_a_branch_that_was_left_behind_goes_with_the_sequence(branching: Stack) -> None:
+    side_path(branching, 3)
+    branching.context._branches.shared[0] = 0
+    branching.target.truncate(0, 0)
+    branching.target.audit(0)
+
+
+def test_no_sequence_is_cut_to_less_than_nothing(branching: Stack) -> None:
+    branching.target.read(0, PROMPT[:9])
+    with pytest.raises(AuditError, match="-1"):
+        branching.target.truncate(0, -1)
+    branching.target.audit(0)
+    assert branching.target.length(0) == 9
+
+
 def test_a_state_that_cannot_be_taken_back_reads_nothing_along(stack: Stack) -> None:
     assert stack.target.most_along(0) == 0
 

@@ -31,10 +31,11 @@ from pulling import Pair, pull
 from waiting import until
 
 from localspec import cli
-from localspec.core.errors import Interrupted, LocalspecError
+from localspec.core.errors import Interrupted, LocalspecError, UsageError
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.hub import (
+    api,
     byte_ranges,
     client,
     connection,
@@ -43,8 +44,9 @@ from localspec.models.hub import (
     file_fetcher,
     retry,
 )
+from localspec.models.hub.client import NotAHubError
 from localspec.models.hub.connection_limit import ConnectionLimit
-from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress, WaitNotices
 from localspec.models.hub.error_messages import hub_error
 from localspec.models.hub.listings import valid_entries
 
@@ -287,6 +289,10 @@ def test_a_timeout_that_is_no_number_is_a_sentence(hub: Hub, pair: Pair, name: s
 
 
 def test_a_timeout_of_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "9" * 5000)  # which int() refuses
+    with pytest.raises(UsageError, match="whole number of seconds"):
+        client.timeout("HF_HUB_DOWNLOAD_TIMEOUT")
+    monkeypatch.delenv("HF_HUB_DOWNLOAD_TIMEOUT")
     assert client.timeout("HF_HUB_DOWNLOAD_TIMEOUT").read == client.READ_TIMEOUT
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "7")
     assert client.timeout("HF_HUB_DOWNLOAD_TIMEOUT").read == 7
@@ -307,14 +313,25 @@ def test_nobody_is_asked_but_for_what_is_pulled(
 
 
 @pytest.mark.parametrize(
-    "text", ["http://bob:secret@127.0.0.1:1", "bob:secret@mirror", "bob:secret@"]
+    "text",
+    [
+        "http://bob:secret@127.0.0.1:1",
+        "http://bob:a secret@127.0.0.1:1",
+        "http://bob:12345/secret@127.0.0.1:1",
+        "bob:secret@mirror",
+        "bob:secret@",
+    ],
 )
 def test_a_password_in_the_address_of_a_mirror_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", text)
+    for failure in (OSError("refused"), NotAHubError("it sends no JSON")):
+        with pytest.raises(LocalspecError) as refused:
+            raise hub_error("u/r", failure, 0.0)
+        assert "secret" not in str(refused.value)
     with pytest.raises(LocalspecError) as refused:
-        raise hub_error("u/r", OSError("refused"), 0.0)
+        raise api._Listing("u/r", WaitNotices())._not_a_hub("it sends no JSON")
     assert "secret" not in str(refused.value)
 
 

@@ -81,7 +81,7 @@ def test_content_that_another_revision_has_too_stays(
     assert Path(readme).read_bytes() == b"newer"
 
 
-@pytest.mark.parametrize("damage", ["broken link", "missing commit"])
+@pytest.mark.parametrize("damage", ["broken link", "link to itself", "missing commit"])
 def test_what_is_beside_damage_is_removed(
     hub: Hub, models, capfd: pytest.CaptureFixture[str], damage: str
 ) -> None:
@@ -95,6 +95,8 @@ def test_what_is_beside_damage_is_removed(
     assert file is not None
     if damage == "broken link":
         (file.parent / "gone.gguf").symlink_to("../../blobs/gone")
+    elif damage == "link to itself":
+        (file.parent / "loop.gguf").symlink_to("loop.gguf/x")
     else:
         hf_cache.write_ref(name, "main", "0" * 40)
     blob, size = file.resolve(), file.stat().st_size
@@ -137,10 +139,18 @@ def test_no_link_is_followed_out_of_the_cache(
     call(capfd, "rm", f"{TARGET}:Q8_0", "-y")
     assert not (found.parent / "more-Q8_0.gguf").is_symlink()
     assert ours.is_file()
-    (found.parent.parent / ("1" * 40)).symlink_to(ours.parent)
+    other_commit = found.parent.parent / ("1" * 40)
+    other_commit.symlink_to(ours.parent)
     _, err = call(capfd, "rm", TARGET, "-y", code=2)
     assert "leads out of the cache" in err
     assert ours.is_file()
+    other_commit.unlink()
+    blobs = found.resolve().parent
+    blobs.rename(tmp_path / "another disk")
+    blobs.symlink_to(tmp_path / "another disk")
+    _, err = call(capfd, "rm", TARGET, "-y", code=2)
+    assert "leads out of the cache" in err
+    assert found.is_file()
 
 
 def test_a_quantization_of_a_repository_is_removed_alone(

@@ -45,6 +45,14 @@ def test_what_is_no_file_is_not_opened(shelf: KvStore) -> None:
     assert tokens_of(shelf) == [(1, 2, 3)]
 
 
+def test_states_in_a_folder_that_others_may_write_to_are_none(shelf: KvStore) -> None:
+    assert shelf.put(state([1, 2, 3]), 1.0)
+    shelf._root.chmod(0o777)
+    assert tokens_of(shelf) == []
+    shelf._root.chmod(0o700)
+    assert tokens_of(shelf) == [(1, 2, 3)]
+
+
 def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
     said = Conversation("half \ud83d", (1, 2, 3, 4))
     checkpoints = tuple(Checkpoint(token_ids([1, 2, 3][:n]), STATE[n : 9 * n]) for n in (1, 2))

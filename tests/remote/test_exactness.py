@@ -20,7 +20,7 @@ from localspec.core.events import Speculation, Stats
 from localspec.remote.address import parse
 from localspec.remote.blocking import BlockingClient
 from localspec.remote.client import RemoteClient
-from localspec.remote.exactness import RemoteComparing
+from localspec.remote.exactness import USUAL_NOISE, RemoteComparing
 from localspec.remote.keys import Key
 from localspec.remote.measured import Timed, measured
 
@@ -172,6 +172,31 @@ async def test_replies_are_compared_with_those_of_a_plain_server(plain, near):
         result = await asyncio.to_thread(compare, one.url, other.url)
     assert [d.near_tie for d in result.divergences] == ([] if near is None else [near])
     assert result.exact is (near is not False)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "gap"),
+    [
+        # the plain reply ends; control tokens and parts of characters have no text of their own
+        (
+            reply(("H", -0.04)),
+            reply(("", -0.05), tops={0: {"H": -3.1, "": -9.0}}),
+            3.05,
+        ),
+        # parts of two characters: the same text, other tokens
+        (
+            reply(("", -0.3), ("x", -0.1), ids=(7, 3)),
+            reply(("", -0.2), ("x", -0.1), ids=(9, 3)),
+            0.1,
+        ),
+    ],
+    ids=["texts twice", "ids"],
+)
+async def test_tokens_of_one_text_are_told_apart(one, two, gap):
+    result = await beside(one, two)
+    (found,) = result.divergences
+    assert (found.position, found.gap) == (0, pytest.approx(gap))
+    assert result.exact is (gap < 2 * USUAL_NOISE)
 
 
 async def beside(one, two):

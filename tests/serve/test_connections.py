@@ -403,7 +403,9 @@ async def test_a_client_that_does_not_read_is_disconnected(make_listening):
     peer.post(HI | {"stream": True})
     await until_so(lambda: world.requests)
     await until_so(lambda: world.service.running == 0)
-    assert world.slot.users == 0
+    assert world.app._app._app._app.answering > 0
+    await until_so(lambda: world.app._app._app._app.answering == 0)
+    assert (world.service.running, world.slot.users) == (0, 0)
     assert not world.defects
     peer.leave()
 
@@ -447,6 +449,20 @@ async def test_a_stream_that_is_read_too_slowly_for_the_memory_ends_with_an_erro
     assert b"[DONE]" not in said
     await until_so(lambda: budget.answering == 0)
     assert not world.defects
+
+
+async def test_the_last_part_of_a_client_that_has_read_all_is_sent_however_large(make_listening):
+    """The last part of /v1/responses repeats the whole text."""
+    world = await make_listening(answers_bytes=1 << 20)
+    world.words = ("x" * 5_000,) * 20
+    budget = world.app._app._app._app
+    budget.answering = (1 << 20) - 1  # of others
+    peer = await Peer.at(world)
+    peer.post({"input": "Hi", "stream": True}, "/v1/responses")
+    said = await peer.until(END)
+    assert b"response.completed" in said
+    assert b"read_too_slowly" not in said
+    await until_so(lambda: budget.answering == (1 << 20) - 1)
 
 
 async def test_connections_dropped_at_random_leave_nothing_behind(make_listening):

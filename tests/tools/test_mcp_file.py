@@ -7,6 +7,7 @@ import pytest
 
 from localspec.core.errors import UsageError
 from localspec.tools import servers_file
+from localspec.tools.values import prefix
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +84,41 @@ def test_a_name_that_could_be_mistaken_is_refused(home, name):
         servers_file.servers()
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("my", "my__fs", True),
+        ("my__fs", "my", True),
+        ("my", "my_", True),
+        ("my fs", "my.fs", True),
+        ("my", "my_fs", False),
+        ("my", "myfs", False),
+    ],
+)
+def test_servers_whose_tools_could_have_one_name_are_refused(home, one, other, alike):
+    write(home, {one: {"command": "x"}, other: {"command": "y"}})
+    names = {prefix(one) + tool for tool in ("read", "fs__read", "_read")}
+    assert bool(names & {prefix(other) + tool for tool in ("read", "fs__read", "_read")}) == alike
+    if not alike:
+        assert len(servers_file.servers()) == 2
+        return
+    with pytest.raises(UsageError, match="could have the same name; rename one server"):
+        servers_file.servers()
+
+
+def test_a_server_whose_tools_could_have_the_name_of_anothers_is_not_taken_over(home):
+    write(home, {"my": {"command": "x"}})
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir(parents=True)
+    other.write_text(json.dumps({"mcpServers": {"my__fs": {"command": "y"}}}))
+    added, refused = servers_file.take_over()
+    assert added == []
+    assert "could have the same name" in refused[0]
+
+
 def test_a_file_that_others_may_write_to_is_refused_since_it_names_programs(home):
     write(home, {"git": {"command": "uvx"}}).chmod(0o666)
-    with pytest.raises(UsageError, match="others may write to it"):
+    with pytest.raises(UsageError, match="others may write to "):
         servers_file.servers()
 
 

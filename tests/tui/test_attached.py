@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 from fake_engine import Script
 from picture_files import png
 from textual import events
+from waiting import until_so
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
-from tui.controllers import command_runner
+from localspec.core.errors import Interrupted
+from tui.controllers import attached, command_runner
 from tui.input import attachments
 from tui.input.attachments import Draft, attach, read
 from tui.session.recorder import ChatRecorder
@@ -159,6 +162,33 @@ def reading(monkeypatch):
     monkeypatch.setattr(command_runner, "read", slowly)
     yield go
     go.set()
+
+
+def test_reading_stops_where_nobody_waits_for_it(files):
+    (files / "a.pdf").write_bytes(b"%PDF-1.4")
+    for named in ("@d/", "@a.pdf"):
+        with pytest.raises(Interrupted):
+            read(Draft(named), cancelled=lambda: True)
+
+
+async def test_files_are_measured_once_at_a_time_and_not_beyond_the_end(chat, files, monkeypatch):
+    begun, stopped = [], []
+
+    def slowly(draft, *, cancelled, **_):
+        begun.append(draft.text)
+        while not cancelled():
+            time.sleep(0.01)
+        stopped.append(draft.text)
+        raise Interrupted("nobody waits for it")
+
+    monkeypatch.setattr(attached, "read", slowly)
+    async with chat() as c:
+        c.composer.insert("@d/ ")
+        await c.until(lambda: begun == ["@d/ "])
+        c.composer.insert("a")
+        await c.until(lambda: begun[1:] == ["@d/ a"])
+        assert stopped == ["@d/ "]
+    await until_so(lambda: stopped == begun)
 
 
 async def test_files_that_take_long_go_to_the_chat_in_which_they_were_named(chat, files, reading):

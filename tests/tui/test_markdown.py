@@ -7,9 +7,12 @@ from rich.cells import cell_len
 from test_block_splitter import documents, feed_all
 from textual.content import Content
 
+from localspec.core.errors import Interrupted
+from tui.render import markdown
 from tui.render.lines import Line, lines_of
 from tui.render.markdown import code_blocks, typeset
 from tui.render.text import plain
+from tui.terminal.resources import Rests
 
 WIDE = st.text(st.sampled_from("ab漢🙂é \u05d0\u0301\u200d[]*`|-"), max_size=60)
 
@@ -153,6 +156,30 @@ def test_links_can_be_clicked_and_only_say_so_in_their_style():
     assert click == {"@click": 'link("https://example.org/a\'b")'}
     [address] = [span.style.link for span in targets if span.style.link]
     assert address == "https://example.org/a'b"  # for terminals that open links (OSC 8)
+
+
+@pytest.mark.parametrize("text", ["*" * 10_000 + "a" + "*" * 10_000, "![" * 4_000 + "](b)" * 4_000])
+def test_emphasis_and_links_are_nested_as_deep_as_the_text_says(text):
+    [line, _] = typeset(text)
+    assert len(line.content.spans) < 100
+
+
+def test_emphasis_in_emphasis_of_another_kind_has_both_styles():
+    [line, _] = typeset("*a **b *c* ~~d~~** e*")
+    spans = {(line.text[span.start : span.end], span.style) for span in line.content.spans}
+    assert spans == {("a b c d e", "italic"), ("b c d", "bold"), ("d", "strike")}
+
+
+def test_code_whose_colours_take_too_long_is_whole_without_them(monkeypatch):
+    monkeypatch.setattr(markdown, "_COLOURING_SECONDS", -1.0)
+    first, second, _ = typeset("```python\nx = 1\ny = 2\n```")
+    assert (first.text, second.text) == ("x = 1", "y = 2")
+    assert len({span.style for line in (first, second) for span in line.content.spans}) == 1
+
+
+def test_typesetting_stops_where_nobody_waits_for_it():
+    with pytest.raises(Interrupted):
+        typeset("```python\nx = 1\n```", rest=Rests(lambda: True))
 
 
 def test_code_of_an_unknown_language_is_shown_without_colours():

@@ -235,7 +235,8 @@ async def test_a_chat_erased_elsewhere_is_told_there_exported_from_the_screen_an
     chat, path, tmp_path
 ):
     recorder = ChatRecorder(Saver(path, interval=0.02))
-    async with chat(Script("One."), Script("Two."), Script("Three."), recorder=recorder) as c:
+    scripts = [Script(f"{number}.") for number in ("One", "Two", "Three", "Four")]
+    async with chat(*scripts, recorder=recorder) as c:
         await c.ask("Hello")
         erased = recorder.info.id
         await recorder.archive.chats()
@@ -248,13 +249,17 @@ async def test_a_chat_erased_elsewhere_is_told_there_exported_from_the_screen_an
         exported = (tmp_path / "kept.md").read_text()
         assert "Hello" in exported
         assert "Two." in exported
+        await c.type("/again")
+        await c.until(lambda: "Three." in c.screen_text and "Two." not in c.screen_text)
+        assert c.flowing_text.count("is not being saved: it was erased elsewhere") == 1
+        await c.ready()
         await c.pilot.press("ctrl+n")
         await c.ask("Another one")
         assert "not being saved" not in c.flowing_text
         await c.pilot.press("f12")
         await c.until(lambda: "is not being saved: it was erased elsewhere" in c.flowing_text)
         app = c.app
-    assert app.unsaved == ('2 messages of "Hello" not saved: it was erased elsewhere',)
+    assert app.unsaved == ('3 messages of "Hello" not saved: it was erased elsewhere',)
     with ChatStore(path) as store:
         assert [listed.info.title for listed in store.listed()] == ["Another one"]
 
@@ -404,6 +409,15 @@ async def test_the_preview_of_a_chat_is_typeset_and_fills_its_room(chat, recorde
         assert "**" not in shown
         assert "```" not in shown
         assert shown.index("• one") < shown.index("• two") < shown.index("Last.")
+
+
+async def test_emphasis_without_end_is_shown_in_its_chat_and_in_the_preview(chat, recorder):
+    reply = "*" * 9_990 + "deep" + "*" * 9_990
+    async with chat(Script(reply), recorder=recorder, size=(120, 35)) as c:
+        await c.ask("Say it")
+        await c.until(lambda: "*" not in c.screen_text and "deep" in c.screen_text)
+        await c.pilot.press("ctrl+l")
+        await c.until(lambda: "deep" in c.screen_text and "2 messages" in c.screen_text)
 
 
 async def test_a_chat_in_which_nothing_was_said_is_not_exported(chat, recorder, tmp_path):

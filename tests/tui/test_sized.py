@@ -4,6 +4,7 @@ import os
 
 import pytest
 from fake_engine import FakeEngine, Script
+from textual import events
 from textual.screen import Screen
 
 from localspec.core.events import ModelInfo, Speculation
@@ -41,6 +42,16 @@ async def test_a_new_size_of_the_terminal_is_laid_out_once(chat, monkeypatch):
         await c.pilot.resize_terminal(70, 15)
         await c.pilot.pause()
         assert laid_out == [(130, 40), (70, 15)]
+
+
+async def test_after_the_shell_had_the_terminal_all_is_drawn_again(chat, monkeypatch):
+    async with chat() as c:
+        await c.idle()
+        drawn = []
+        monkeypatch.setattr(c.app, "_display", lambda screen, update: drawn.append(update))
+        c.app.app_resume_signal.publish(c.app)
+        c.app.post_message(events.Resize(c.app.size, c.app.size))  # as Textual's driver does
+        await c.until(lambda: any(type(one).__name__ == "LayoutUpdate" for one in drawn))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from fake_engine import FakeEngine, Script
 from test_chat import LONG
 from textual import events
+from textual.app import SystemCommand
 from textual.screen import ModalScreen
 
 from localspec.chats.saver import Saver
@@ -309,6 +310,23 @@ async def test_words_typed_ahead_of_the_palette_search_it(chat):
         await c.until(lambda: c.app.focused and c.app.focused is not c.composer)
         await c.until(lambda: c.app.focused.value == "quit")
         await c.until(lambda: c.composer.text == "hm")
+
+
+@pytest.mark.parametrize(
+    ("keys", "called"), [(["enter"] * 3, 1), (["escape", "escape", "enter"], 0)]
+)
+async def test_keys_that_follow_the_end_of_the_palette_do_nothing(chat, monkeypatch, keys, called):
+    calls = []
+    owls = SystemCommand("Owls", "", lambda: calls.append("called"))
+    async with chat() as c:
+        monkeypatch.setattr(c.app, "get_system_commands", lambda _: [owls])
+        await c.pilot.press("ctrl+p", *"owls")
+        await c.until(lambda: c.app.screen.query_one("CommandList").option_count)
+        burst(c, *keys)
+        await c.until(lambda: c.app.screen is c.app.screen_stack[0] and len(calls) >= called)
+        await c.type("Hello")
+        await c.sees("Hello")
+        assert len(calls) == called
 
 
 async def test_what_is_pasted_ahead_of_a_list_searches_it(chat, tmp_path):

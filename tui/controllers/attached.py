@@ -10,6 +10,7 @@ from tui.controllers.desk import Desk
 from tui.input.attachments import AttachError, Attachment, Draft, names_files, read
 from tui.session.open_chat import OpenChat
 from tui.session.session import Session
+from tui.terminal.resources import in_thread
 
 _PAUSE = 0.4
 """Seconds without a key before files are read."""
@@ -82,7 +83,8 @@ class AttachedFiles:
             return ""
         await asyncio.sleep(_PAUSE)
         try:
-            found = await asyncio.to_thread(read, self.draft(text, pasted), as_words=True)
+            draft = self.draft(text, pasted)
+            found = await in_thread(lambda gone: read(draft, as_words=True, cancelled=gone))
         except AttachError as error:
             return str(error)
         cost = await self._cost(found.texts, self._session.chat)

@@ -44,7 +44,7 @@ class ChatSwitcher:
         chats = self._session.chats
         if not words:
             self._pick_open()
-        elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
+        elif words.isdecimal() and len(words) < 10 and 1 <= int(words) <= len(chats.all):
             self._show(int(words) - 1)
         else:
             self._feedback.hint(f"/open takes a number from 1 to {len(chats.all)}")

@@ -16,6 +16,7 @@ from tui.session import commands
 from tui.session.commands import Command, CommandError, Value
 from tui.session.open_chat import OpenChat
 from tui.session.session import Behind
+from tui.terminal.resources import in_thread
 
 Action = Callable[[Value], Awaitable[None] | None]
 _SHOW_CHATS = ("new", "open", "chats", "resume", "import", "close", "delete", "undo")
@@ -99,7 +100,7 @@ class CommandRunner:
         """
         self._feedback.hint_briefly("reading the files")
         try:
-            found = await asyncio.to_thread(read, draft, as_words=as_words)
+            found = await in_thread(lambda gone: read(draft, as_words=as_words, cancelled=gone))
             await self._files.require_room(found.texts, waiting.chat)
         except AttachError as error:
             self._session.behind.remove(waiting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from localspec.core.files.paths import DEMO_DIR
 from localspec.loading.offers import recommended
 from tui.input import keymap
 from tui.session.session import Session
+from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from localspec.loading.offers import Best
@@ -84,7 +84,7 @@ class Greeting:
             self._screen.run_worker(self._tell_of_toy(), group="toy")
 
     async def _tell_of_toy(self) -> None:
-        best = await asyncio.to_thread(recommended)
+        best = await in_thread(lambda _: recommended())
         self._session.tell(toy(self._key("chat.models"), best))
 
     def _key(self, name: str) -> str:

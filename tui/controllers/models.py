@@ -21,6 +21,7 @@ from tui.session import status_text
 from tui.session.commands import Value
 from tui.session.engine_slot import Phase
 from tui.session.stats import speculation_text
+from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from tui.input.model_list import Picked
@@ -209,7 +210,7 @@ class ModelChooser:
         self._feedback.hint_briefly(f"checking {' with '.join(words[::2])} …")
         try:
             if model is not None:
-                facts = await asyncio.to_thread(children.ask, "localspec", *_SHOW, *words)
+                facts = await in_thread(lambda _: children.ask("localspec", *_SHOW, *words))
                 if facts.get("installed") is False:
                     raise ModelNotFoundError(f"{model} is not here; /pull {model} fetches it")
                 reason = why_not_alone(facts)

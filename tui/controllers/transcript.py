@@ -160,6 +160,8 @@ class Transcript:
         await self._log.show_turns(chat.conversation.turns)
         if not chat.conversation.turns:
             await self._log.add(Help(self._welcome()))
+        if (unsaved := self._session.unsaved) is not None:
+            await self._log.add(Note(unsaved, error=True))
         self._follow()
 
     async def _show_ended(self, reply: ChatTurn) -> None:

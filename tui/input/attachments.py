@@ -9,14 +9,14 @@ import re
 import shlex
 import urllib.parse
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
 from localspec.chats import pictures
-from localspec.core.errors import ChatsError, UnreadableError
+from localspec.core.errors import ChatsError, Interrupted, UnreadableError
 from localspec.core.files import paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
 
@@ -153,7 +153,9 @@ def names_files(text: str) -> bool:
     return "@" in text and _NAME.search(text) is not None
 
 
-def read(draft: Draft, *, as_words: bool = False) -> Files:
+def read(
+    draft: Draft, *, as_words: bool = False, cancelled: Callable[[], bool] = lambda: False
+) -> Files:
     """The files that a message names, in their order. Blocks while they are read.
 
     Names of missing files are text where they have no dot or slash, or with ``as_words``.
@@ -161,6 +163,7 @@ def read(draft: Draft, *, as_words: bool = False) -> Files:
     Raises:
         NoFileError: a word that looks like a path names no file.
         AttachError: a file that is too large, without text, or not readable.
+        Interrupted: ``cancelled`` returned true.
     """
     found: list[Attachment] = []
     shown: dict[str, str] = {}
@@ -172,14 +175,14 @@ def read(draft: Draft, *, as_words: bool = False) -> Files:
             if path is None:
                 continue
             if path.is_dir():
-                below = _folder(name, path)
+                below = _folder(name, path, cancelled)
                 if not below and not as_words:
                     raise NoFileError(f"{name} has no files with text")
                 found += below
             elif is_picture(path):
                 shown[name] = _kept(path, name)
             else:
-                found.append(Attachment(name, _text(name, path)))
+                found.append(Attachment(name, _text(name, path, cancelled)))
         except (OSError, ValueError) as error:
             if isinstance(error, AttachError):
                 raise
@@ -207,12 +210,12 @@ def _file_called(name: str, *, as_words: bool) -> tuple[str, Path | None]:
     return name, None
 
 
-def _text(name: str, path: Path) -> str:
+def _text(name: str, path: Path, cancelled: Callable[[], bool]) -> str:
     from localspec.media import documents  # not needed for the first picture
 
     if documents.is_document(path):
         try:
-            return documents.text_of(path)
+            return documents.text_of(path, cancelled)
         except UnreadableError as error:
             raise AttachError(str(error)) from None
     if path.stat().st_size > _LARGEST:
@@ -225,16 +228,18 @@ def _text(name: str, path: Path) -> str:
         ) from None
 
 
-def _folder(name: str, folder: Path) -> list[Attachment]:
+def _folder(name: str, folder: Path, cancelled: Callable[[], bool]) -> list[Attachment]:
     """The files of a folder that have text; hidden ones, links and others are left out."""
     found: list[Attachment] = []
     size = 0
     for file in _below(folder):
+        if cancelled():
+            raise Interrupted("reading the files was interrupted")
         if len(found) == _MOST_FILES:
             raise AttachError(f"{name} has more than {_MOST_FILES} files with text; name some")
         told = f"{name.rstrip('/' + os.sep)}/{file.relative_to(folder).as_posix()}"
         try:
-            one = Attachment(told, _text(told, file))
+            one = Attachment(told, _text(told, file, cancelled))
         except (AttachError, OSError):
             continue  # pictures and programs among the files of a folder are no mistake
         size += len(one.text)

@@ -7,10 +7,13 @@ import dataclasses
 import functools
 import re
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 from pygments.lexer import Lexer  # type: ignore[import-untyped]
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
@@ -39,6 +42,8 @@ _LANGUAGE = re.compile(
 )
 _LONGEST_HIGHLIGHTED = 200_000
 """Characters of code that get colours; more would take seconds."""
+_COLOURING_SECONDS = 2.0
+"""Of computing, for a block of code: the rules of some languages take quadratic time."""
 
 Theme = type[HighlightTheme]
 
@@ -103,7 +108,7 @@ def typeset(
     ``links`` remembers link definitions from one part of a text to the next. ``rest`` is called
     now and then, so that a thread can give way.
     """
-    root = SyntaxTreeNode(parser().parse(text, links if links is not None else {}))
+    root = _tree(parser().parse(text, links if links is not None else {}))
     setter = _Setter(theme, rest)
     lines: list[Entry] = []
     for node in root.children:
@@ -111,6 +116,24 @@ def typeset(
         lines += setter.block(node)
         lines.append(BLANK)
     return lines
+
+
+def _tree(tokens: list[Token]) -> SyntaxTreeNode:
+    """The blocks, which the parser nests to a depth of 20; `_words` has the inside of a paragraph:
+    its emphasis is nested as deep as the text says, and a tree calls itself for each level.
+    """
+    for token in tokens:
+        if token.children is not None:
+            token.meta[_WORDS], token.children = token.children, None
+    return SyntaxTreeNode(tokens)
+
+
+_WORDS = "words"
+
+
+def _words(node: SyntaxTreeNode) -> list[Token]:
+    words: list[Token] = node.meta.get(_WORDS, [])
+    return words
 
 
 class _Setter:
@@ -203,8 +226,11 @@ class _Setter:
         lexer = _lexer(language)
         spans: list[Span] = []
         start = 0
+        until = time.thread_time() + _COLOURING_SECONDS
         for kind, text in lexer.get_tokens(code) if lexer is not None else ():
             self._rest()
+            if time.thread_time() > until:
+                break  # the rest is shown without colours
             end = min(start + len(text), len(code))
             if style := _code_style(self._theme, kind):
                 spans.append(Span(start, end, style))
@@ -233,30 +259,40 @@ def _cell(node: SyntaxTreeNode) -> Content:
 def inline(node: SyntaxTreeNode) -> Content:
     """The text of a paragraph, with its emphasis, code and links."""
     gathered = _Inline()
-    gathered.take(node.children)
+    gathered.take(_words(node))
     return Content("".join(gathered.text), gathered.spans) if gathered.text else EMPTY
 
 
 class _Inline:
-    """Text and styles of inline nodes."""
+    """Text and styles of inline tokens."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
         self.spans: list[Span] = []
         self._size = 0
 
-    def take(self, nodes: Iterable[SyntaxTreeNode]) -> None:
-        """Append nodes."""
-        for node in nodes:
+    def take(self, tokens: Iterable[Token]) -> None:
+        """Append tokens."""
+        opened: list[tuple[Token, int]] = []
+        depths: Counter[str] = Counter()
+        for token in tokens:
             start = self._size
-            if node.type == "image":
+            if token.nesting > 0:
+                opened.append((token, start))
+                depths[token.tag] += 1
+                continue
+            if token.nesting < 0:
+                token, start = opened.pop()  # noqa: PLW2901 - the one that it ends
+                depths[token.tag] -= 1
+                if depths[token.tag]:  # emphasis in emphasis looks the same
+                    continue
+            elif token.type == "image":
                 self._add("🖼  ")
-            if node.children:
-                self.take(node.children)
-            elif node.type != "image":
-                self._add(_BREAKS.get(node.type, node.content))
+                self.take(token.children or ())  # the parser nests these to a depth of 20
+            else:
+                self._add(_BREAKS.get(token.type, token.content))
             if self._size > start:
-                self.spans += [Span(start, self._size, style) for style in _styles(node)]
+                self.spans += [Span(start, self._size, style) for style in _styles(token)]
 
     def _add(self, text: str) -> None:
         self.text.append(text)
@@ -267,13 +303,15 @@ _BREAKS = {"softbreak": "\n", "hardbreak": "\n"}
 """Models write poems and addresses without Markdown's two spaces, so each line end counts."""
 
 
-def _styles(node: SyntaxTreeNode) -> list[str | Style]:
-    match node.type:
+def _styles(token: Token) -> list[str | Style]:
+    """The styles of a token, or of what it opens."""
+    match token.type.removesuffix("_open"):
         case "code_inline":
             return [_INLINE_CODE]
         case "link" | "image":
-            target = str(node.attrs.get("href") or node.attrs.get("src") or "")
+            target = str(token.attrs.get("href") or token.attrs.get("src") or "")
             address = target if is_safe(target) and " " not in target else None
             click = Style.from_meta({"@click": f"link({target!r})"})
             return ["underline", click, *([Style(link=address)] if address else [])]
-    return [_INLINE[node.type]] if node.type in _INLINE else []
+        case kind:
+            return [_INLINE[kind]] if kind in _INLINE else []

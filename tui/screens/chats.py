@@ -25,6 +25,7 @@ from tui.render.lines import EMPTY, Entry, Line, lines_of
 from tui.render.text import plain, thought
 from tui.screens.sized import PickerScreen
 from tui.session.recorder import ChatArchive
+from tui.terminal.resources import Rests, in_thread
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines
 
@@ -183,7 +184,10 @@ class ChatsScreen(PickerScreen[Found, Opened | None]):
         except ChatsError as error:
             self._preview.show([Line(Content.styled(plain(str(error)), "$text-error"))])
             return
-        self._preview.show(_preview(chat, found, self._typed, self._preview.content_size))
+        query, room = self._typed, self._preview.content_size
+        self._preview.show(
+            await in_thread(lambda gone: _preview(chat, found, query, room, Rests(gone)))
+        )
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -198,9 +202,9 @@ class ChatsScreen(PickerScreen[Found, Opened | None]):
             self.dismiss(Opened(found.info.id, found.message, self._typed))
 
 
-def _preview(chat: Chat, found: Found, query: str, room: Size) -> list[Entry]:
+def _preview(chat: Chat, found: Found, query: str, room: Size, rest: Rests) -> list[Entry]:
     """The size of a chat, its system prompt, and as much of its end as has room; or the message
-    that was found, from a little before its first word of the search on.
+    that was found, from a little before its first word of the search on. For a thread.
     """
     info = chat.info
     head = [Line(Content.styled(plain(_size(chat)), "$quiet"))]
@@ -209,11 +213,11 @@ def _preview(chat: Chat, found: Found, query: str, room: Size) -> list[Entry]:
     rows = max(1, room.height - len(head))
     hit = [m for m in chat.messages if m.id == found.message]
     if hit:
-        entries = _entries(hit[0], query)
+        entries = _entries(hit[0], query, rest)
         return [*head, *entries[_first_with(entries, query) :]]
     shown: list[Entry] = []
     for message in reversed(branch(chat)):
-        entries = [*_entries(message, query), *([Line(EMPTY)] if shown else [])]
+        entries = [*_entries(message, query, rest), *([Line(EMPTY)] if shown else [])]
         height = sum(entry.height(max(1, room.width)) for entry in [*entries, *shown])
         if shown and height > rows:
             break
@@ -221,14 +225,14 @@ def _preview(chat: Chat, found: Found, query: str, room: Size) -> list[Entry]:
     return [*head, *shown]
 
 
-def _entries(message: ChatMessage, query: str) -> list[Entry]:
+def _entries(message: ChatMessage, query: str, rest: Rests) -> list[Entry]:
     """A message as the chat shows it, with the words of the search marked."""
     from tui.render.markdown import typeset  # here: it is loaded after the first picture
 
     if message.role == "user":
         who, entries = _YOU, list[Entry](lines_of(Content(plain(shown(message.text))[:_LONGEST])))
     else:
-        who, entries = _INDENT, typeset(_answer(plain(message.text)[:_LONGEST], query))
+        who, entries = _INDENT, typeset(_answer(plain(message.text)[:_LONGEST], query), rest=rest)
     marked = [
         dataclasses.replace(entry, content=_marked(entry.content, query))
         if isinstance(entry, Line)

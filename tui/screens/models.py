@@ -28,6 +28,7 @@ from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain
 from tui.screens.sized import PickerScreen
+from tui.terminal.resources import in_thread
 from tui.widgets.key_bar import KeyBar
 
 _REST_SECONDS = 0.3
@@ -81,7 +82,7 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
 
     @work
     async def _list_offers(self) -> None:
-        self._offers = await asyncio.to_thread(self._all)
+        self._offers = await in_thread(lambda _: self._all())
         self._fill()
 
     def _all(self) -> Offers:
@@ -93,13 +94,13 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
 
     @work
     async def _ask_memory(self) -> None:
-        memory = await asyncio.to_thread(ask_machine.memory)
+        memory = await in_thread(lambda _: ask_machine.memory())
         self._memory = with_back(memory, self._info)
         self._fill()
 
     @work(exclusive=True, group="speed")
     async def _ask_speed(self, *, again: bool = False) -> None:
-        self._speed = await asyncio.to_thread(saved)
+        self._speed = await in_thread(lambda _: saved())
         self._measuring = again or self._speed is None
         self._fill()
         self._speed = await machine_speed_async(again=again)
@@ -183,7 +184,7 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
     @work(exclusive=True, group="typed")
     async def _read_typed(self) -> None:
         query = self.query_one(Input).value.strip()
-        found = await asyncio.to_thread(model_list.typed, query) if query else []
+        found = await in_thread(lambda _: model_list.typed(query)) if query else []
         if found != self._typed:
             self._typed = found
             self._fill()
@@ -207,7 +208,7 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
         if offer is None or not offer.installed or offer.name == model_list.NONE:
             return
         if self._key(offer) not in self._facts:
-            self._facts[self._key(offer)] = await asyncio.to_thread(self._ask, offer)
+            self._facts[self._key(offer)] = await in_thread(lambda _: self._ask(offer))
         self._tell()
 
     def _key(self, offer: Offer) -> str:

@@ -237,6 +237,6 @@ def _turn(message: ChatMessage) -> ChatTurn:
         draft=message.draft,
     )
     if message.role == "assistant":
-        turn.end = message.end or "failed"  # its writer was killed
+        turn.end = message.ended
         reply_record.restore(turn, message.details or {})
     return turn

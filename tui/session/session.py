@@ -126,6 +126,12 @@ class Session:
         else:
             chat.missed.append(NoticeAdded(line))
 
+    @property
+    def unsaved(self) -> str | None:
+        """Why the chat that is shown is not being saved, and what keeps it; None where it is."""
+        why = self.chat.recorder.why_unsaved
+        return None if why is None else f"this chat is not being saved: {why}{_EXPORT}"
+
     def _tell_of_saving(self, line: str) -> None:
         """A line of the saver about all chats."""
         failing = self.chat.recorder.why_unsaved is not None
@@ -315,8 +321,6 @@ class Session:
         for notification in chat.missed:
             self._notify(notification)
         chat.missed.clear()
-        if (why := chat.recorder.why_unsaved) is not None:
-            self._notify(NoticeAdded(f"this chat is not being saved: {why}{_EXPORT}", error=True))
         self._activity()
 
     def close(self) -> None:

@@ -1,13 +1,50 @@
-"""What the interface takes of the machine: refreshes, collections of garbage, memory."""
+"""What the interface takes of the machine: threads, refreshes, collections of garbage, memory."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import contextvars
+import functools
 import gc
 import os
+import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
+from localspec.core.errors import Interrupted
 from localspec.core.events import ModelInfo
+
+T = TypeVar("T")
+Gone = Callable[[], bool]
+"""Whether nobody waits any more for what a thread works at."""
+
+
+async def in_thread(work: Callable[[Gone], T]) -> T:
+    """What ``work`` returns, or raises, in a thread of its own. The end of the interface does not
+    wait for it, as for `asyncio.to_thread`, which is for what has to be done: saving.
+    """
+    loop = asyncio.get_running_loop()
+    waits: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def arrive(tell: Callable[[], None]) -> None:
+        if not waits.cancelled():
+            tell()
+
+    def run() -> None:
+        tell: Callable[[], None]
+        try:
+            tell = functools.partial(waits.set_result, context.run(work, waits.cancelled))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            tell = functools.partial(waits.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(arrive, tell)
+
+    threading.Thread(target=run, name="interface", daemon=True).start()
+    return await waits
+
 
 _USUAL = 1 / 16
 """Seconds between two refreshes at which the text appears to flow."""
@@ -33,11 +70,18 @@ loop's time, and each of the loop's stalls is twice as long."""
 class Rests:
     """Called often by a thread that works for long; pauses it now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, gone: Gone) -> None:
+        self._gone = gone
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
-        """Sleep where the thread has worked long enough."""
+        """Sleep where the thread has worked long enough.
+
+        Raises:
+            Interrupted: nobody waits for it any more.
+        """
+        if self._gone():
+            raise Interrupted("nobody waits for it")
         if time.perf_counter() - self._since >= _WORK_SECONDS:
             time.sleep(_REST_SECONDS)
             self._since = time.perf_counter()

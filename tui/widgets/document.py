@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from textual.message import Message
 
 from tui.render.block_splitter import BlockSplitter
 from tui.render.lines import EMPTY, Entry, lines_of
-from tui.terminal.resources import Rests
+from tui.terminal.resources import Gone, Rests, in_thread
 from tui.terminal.textual_private import Placed
 from tui.widgets.lines import Lines
 
@@ -192,18 +192,20 @@ class StreamedMarkdown(Placed, Vertical):
                     await asyncio.sleep(0)
                     continue
                 text, links = self._waiting[0], self._links
-                lines = await asyncio.to_thread(self._set, text, Rests())
+                lines = await in_thread(functools.partial(self._set, text))
                 if links is self._links:  # else it was cleared in the meantime
                     self._waiting.popleft()
                     self._show(text, lines)
         finally:
             self._busy = False
 
-    def _set(self, text: str, rest: Callable[[], None] = lambda: None) -> list[Entry]:
+    def _set(self, text: str, gone: Gone | None = None) -> list[Entry]:
+        """Typeset a text: in a thread where ``gone`` is given, which rests now and then."""
         from tui.render.markdown import code_theme, typeset  # here: after the first picture
 
         app = self.app
         theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
+        rest = (lambda: None) if gone is None else Rests(gone)
         return typeset(text, theme, self._links, rest)
 
     def _show(self, text: str, lines: list[Entry]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from tui.render.text import Thought, plain, thought, tokens_until
 from tui.session.commands import told_here
 from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
+from tui.terminal.resources import Gone, in_thread
 from tui.terminal.textual_private import Placed
 from tui.widgets.calls import CallsView, FoldedText
 from tui.widgets.document import StreamedMarkdown, TextFlow
@@ -60,7 +61,7 @@ class QuestionView(Lines):
 
     async def _show_pictures(self) -> None:
         for picture in self._pictures:
-            lines = await asyncio.to_thread(_thumbnail, picture)
+            lines = await in_thread(functools.partial(_thumbnail, picture))
             self._drawn_pictures += [*lines, Line(EMPTY)]
         self.replace(0, self._lines())
 
@@ -92,7 +93,7 @@ class QuestionView(Lines):
             self.replace(0, self._lines())
 
 
-def _thumbnail(picture: Reference) -> list[Line]:
+def _thumbnail(picture: Reference, gone: Gone) -> list[Line]:
     """A picture in small, or why there is none."""
     from localspec.media import decoding
     from tui.render.lines import THUMBNAIL_SIZE, thumbnail
@@ -102,7 +103,7 @@ def _thumbnail(picture: Reference) -> list[Line]:
         if is_sound(data[:12]):
             said = f"♪ {picture.name}, a sound of {size(len(data))}"
             return [Line(Content.styled(plain(said), "$quiet"))]
-        found = decoding.decoded(data, picture.name, within=THUMBNAIL_SIZE)
+        found = decoding.decoded(data, picture.name, gone, within=THUMBNAIL_SIZE)
         return thumbnail(found) if isinstance(found, Pixels) else []
     except LocalspecError as error:
         return [Line(Content.styled(plain(str(error)), "$quiet"))]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from localspec.core.errors import UsageError
 
@@ -45,22 +47,38 @@ def unfinished(where: Path) -> Path:
     return where.with_name(f".{where.name}.{os.urandom(4).hex()}.part")
 
 
-def content(path: Path, most: int, *, links: bool = True) -> bytes:
-    """The first ``most`` bytes of a file; without ``links`` it must be no link itself.
+@contextlib.contextmanager
+def opened(path: Path, *, links: bool = True) -> Iterator[BinaryIO]:
+    """A file to read; without ``links`` it must be no link itself.
 
     Raises:
         OSError: it cannot be read, or is no regular file: a pipe would wait for its other end.
         ValueError: no file can have this name.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
-    descriptor = os.open(path, flags)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        require_regular(file.fileno(), str(path))
+        yield file
+
+
+def content(path: Path, most: int, *, links: bool = True) -> bytes:
+    """The first ``most`` bytes of a file.
+
+    Raises:
+        OSError, ValueError: see `opened`.
+    """
+    with opened(path, links=links) as file:
+        return file.read(most)
+
+
+def require_regular(descriptor: int, name: str) -> None:
+    """Refuse what is no regular file, as a pipe or a device.
+
+    Raises:
+        OSError: it is none.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", name)
 
 
 def keeps_holes(folder: Path) -> bool:

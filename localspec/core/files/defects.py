@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from localspec.core.errors import LocalspecError
-
 _LONGEST_SUMMARY = 500
 """Characters of a defect in a line of the log."""
 
@@ -21,6 +19,6 @@ def report(error: BaseException) -> str:
         log = paths.make(paths.state_dir()) / "defect.log"
         trace = without_secrets("".join(traceback.format_exception(error)))
         whole_file.replace(log, [trace.encode("utf-8", "replace")])
-    except (OSError, LocalspecError):
+    except Exception:  # noqa: BLE001 - whatever it is, it must not hide the first fault
         return f"{summary}; please report it"
     return f"{summary}; please report it with {log}"

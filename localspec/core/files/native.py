@@ -1,10 +1,8 @@
 """The one door to native code of ours: libraries that were compiled here are stored and opened.
 
 A library is code with the user's rights. It is opened only where nobody else could have written or
-exchanged it: the file and every folder above it belong to the user, to root, or to the owner of
-this very code, and nobody else may write to them. Every folder is checked, from the root on, so
-that no other user can exchange anything between the check and the opening either. Beside the file
-stands its SHA-256 digest from when it was stored, which finds damage and what was stored in part.
+exchanged it (`localspec.core.files.closed`). Beside the file stands its SHA-256 digest from when it
+was stored, which finds damage and what was stored in part.
 """
 
 from __future__ import annotations
@@ -16,13 +14,12 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
-from localspec.core.files import private
+from localspec.core.files import checked, closed, elf, private
 
 _LARGEST = 1 << 30
 """Bytes of a library at most."""
@@ -74,17 +71,16 @@ def trusted(path: Path) -> Path:
 def is_stored(path: Path) -> bool:
     """Whether a library is there whole: it need not be made. `trusted` says whether it is safe."""
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        return _record(path).read_text(encoding="ascii", errors="replace").strip() == found
+        found = hashlib.sha256(checked.content(path, _LARGEST)).hexdigest()
     except OSError:
         return False
+    return recorded(path) == found
 
 
 def recorded(path: Path) -> str:
     """The SHA-256 of a library from when it was stored; "" if there is none."""
     try:
-        return _record(path).read_text(encoding="ascii").strip()
+        return checked.content(_record(path), 1024).decode("ascii").strip()
     except (OSError, ValueError):
         return ""
 
@@ -173,42 +169,74 @@ def require_closed(folder: Path, *files: Path) -> None:
         LocalspecError: it, or one that it is in, belongs to another user or is open to others.
     """
     folder = Path(os.path.realpath(folder))
-    for place in (*reversed(folder.parents), folder):
-        try:
-            found = place.lstat()
-        except OSError as error:
-            raise LocalspecError(f"{place}: {error.strerror or error}") from None
-        if not stat.S_ISDIR(found.st_mode):
-            raise LocalspecError(f"{place} is no folder")
-        # In a folder such as /tmp, nobody can exchange what belongs to others.
-        if place == folder or not found.st_mode & stat.S_ISVTX:
-            _require_closed(place, found)
-        _require_owner(place, found)
-    for file in files:
-        try:
-            found = file.lstat()
-        except OSError as error:
-            raise LocalspecError(f"{file}: {error.strerror or error}") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise LocalspecError(f"{file} is no file of ours; delete it and start again")
-        _require_closed(file, found)
-        _require_owner(file, found)
+    try:
+        closed.require(folder)
+        if not folder.is_dir():
+            raise LocalspecError(f"{folder} is no folder")
+        for file in files:
+            closed.require_file(file, file.lstat())
+    except OSError as error:
+        raise LocalspecError(f"{error.filename}: {error.strerror or error}") from None
 
 
 def closed_libraries(folder: Path) -> Path:
     """The place of a folder of libraries that were not stored here, links resolved.
 
+    What the libraries have the system load from folders that they name themselves (ELF's RUNPATH,
+    as CMake's build trees and builds for CUDA have) is checked likewise.
+
     Raises:
         LocalspecError: somebody else could write or exchange it or a library in it, or where a link
-            in it leads.
+            in it leads, or put one where a library has others looked for.
     """
     place = Path(os.path.realpath(folder))
     require_closed(place)
-    for found in sorted(place.iterdir()):
-        if _LIBRARY.search(found.name):
-            file = Path(os.path.realpath(found))
-            require_closed(file.parent, file)
+    ahead = [found for found in place.iterdir() if _LIBRARY.search(found.name)]
+    known = set[Path]()
+    while ahead:
+        found = ahead.pop()
+        file = Path(os.path.realpath(found))
+        require_closed(file.parent, file)
+        if found not in known:
+            known.add(found)
+            ahead.extend(_searched(found, file))
     return place
+
+
+def _searched(found: Path, file: Path) -> Iterator[Path]:
+    """Libraries that one has the system load from folders which it names, each of them closed.
+
+    ``file`` is the library that ``found`` leads to; $ORIGIN is the folder of either.
+
+    Raises:
+        LocalspecError: somebody else could put one there.
+    """
+    wants = elf.searched(file)
+    by_path = [(str(Path(name).parent), [Path(name).name]) for name in wants.names if "/" in name]
+    for way, names in [*((way, wants.names) for way in wants.folders), *by_path]:
+        for origin in {found.parent, file.parent}:
+            place = way.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", str(origin))
+            folder = Path(os.path.realpath(place))
+            if folder.is_relative_to("/usr"):  # as all that the system looks through by itself
+                continue
+            there = [folder / name for name in names if (folder / name).exists()]
+            if why := _not_to_be_searched(place, there):
+                where = way or "the working directory"
+                raise LocalspecError(f"{file} has libraries looked for in {where}: {why}")
+            yield from there
+
+
+def _not_to_be_searched(place: str, there: Sequence[Path]) -> str:
+    """Why a folder must not be looked through, with the libraries that are there; "" if it may."""
+    if "$" in place:
+        return "localspec does not know which folder that is"
+    if there and not Path(place).is_absolute():
+        return f"{there[0].name} is in the working directory, or below it"
+    try:
+        closed.require(Path(place), missing=True)
+    except (OSError, LocalspecError) as error:
+        return str(error)
+    return ""
 
 
 def _read(place: Path, largest: int) -> bytes:
@@ -226,32 +254,10 @@ def _read(place: Path, largest: int) -> bytes:
         raise
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+        if found.st_size > largest:
             raise LocalspecError(f"{place} is no file of ours; delete it and start again")
-        _require_closed(place, found)
-        _require_owner(place, found)
+        closed.require_file(place, found)
         return file.read()
-
-
-def _require_owner(place: Path, found: os.stat_result) -> None:
-    if hasattr(os, "geteuid") and found.st_uid not in _owners():
-        raise LocalspecError(
-            f"{place} belongs to another user, who could exchange native code in it: it is not "
-            "loaded; use a folder of your own (LOCALSPEC_HOME)"
-        )
-
-
-def _require_closed(place: Path, found: os.stat_result) -> None:
-    if private.open_to_others(place, found):
-        raise LocalspecError(
-            f"others may write to {place}, and native code in it is not loaded; "
-            f"forbid it: chmod go-w '{place}'"
-        )
-
-
-def _owners() -> frozenset[int]:
-    """Root, this user, and whoever owns this file: their code runs here in any case."""
-    return frozenset({0, os.geteuid(), Path(__file__).stat().st_uid})
 
 
 def _record(path: Path) -> Path:

@@ -20,11 +20,19 @@ DEMO_DIR = Path(__file__).parents[2] / "demo"
 
 
 def _home(part: str) -> Path:
+    """One of the four folders.
+
+    Raises:
+        UsageError: there is no home.
+    """
     override = os.environ.get("LOCALSPEC_HOME")
     if not override:
         import platformdirs
 
-        folder: str = getattr(platformdirs, f"user_{part}_dir")(APP, appauthor=False)
+        try:
+            folder: str = getattr(platformdirs, f"user_{part}_dir")(APP, appauthor=False)
+        except RuntimeError:  # a user of a container that its system does not know, or no path
+            raise UsageError("there is no home folder; set HOME or LOCALSPEC_HOME") from None
         return Path(folder)
     try:
         return Path(override).expanduser() / part

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from localspec.core.errors import LocalspecError
+from localspec.core.files import checked
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _SECRETS = (
@@ -30,11 +31,16 @@ _SECRETS = (
 
 def opener(path: str, flags: int) -> int:
     """An opener for `open`: only the owner can read the file, from its first byte on; also one that
-    existed before.
+    existed before. What is no regular file is refused: a pipe would wait for its other end.
     """
-    handle = os.open(path, flags, 0o600)
-    if hasattr(os, "fchmod") and os.fstat(handle).st_mode & 0o077:
-        os.fchmod(handle, 0o600)
+    handle = os.open(path, flags | os.O_NONBLOCK, 0o600)
+    try:
+        checked.require_regular(handle, path)
+        if os.fstat(handle).st_mode & 0o077:
+            os.fchmod(handle, 0o600)
+    except BaseException:
+        os.close(handle)
+        raise
     return handle
 
 

@@ -25,10 +25,18 @@ from localspec.core.processes import children
 _LOOK_SECONDS = 0.05
 STARTING_SECONDS = 30.0
 """More for the first answer, on a machine that is busy."""
+_FROM_OUTSIDE = (-1, -2, -9, -15)
+"""Exit codes of a process that somebody ended: SIGHUP, SIGINT, SIGKILL, SIGTERM."""
 
 
 class TooMuchError(Exception):
     """A request took more time or memory than it may; the text says which."""
+
+
+class EndedError(TooMuchError):
+    """The process was ended from outside: by the limit of the clock, which runs on where a machine
+    is busy, or by somebody else. The same request may be answered the next time.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,7 @@ class BoundedProcess:
         for it: it is told once.
 
         Raises:
-            TooMuchError: it went beyond a limit.
+            TooMuchError: it went beyond a limit; `EndedError` where that is not certain.
             Interrupted: ``cancelled`` returned true.
             LocalspecError: the process cannot be started.
         """
@@ -125,6 +133,8 @@ class BoundedProcess:
             raise
         if not line:  # it has ended: by its alarm, or because memory was refused
             self.close()
+            if process.returncode in _FROM_OUTSIDE:
+                raise EndedError(f"the process that {self._task} was ended from outside")
             raise TooMuchError(self._bounds().told)
         self._fresh = False
         answer: dict[str, Any] = json.loads(line)
@@ -147,8 +157,10 @@ class BoundedProcess:
             except queue.Empty:
                 if cancelled():
                     raise Interrupted(f"interrupted while a process {self._task}") from None
-                if time.monotonic() > end or _taken(process.pid) > bounds.memory:
+                if _taken(process.pid) > bounds.memory:
                     raise TooMuchError(bounds.told) from None
+                if time.monotonic() > end:
+                    raise EndedError(bounds.told) from None
 
 
 class BoundedPool:

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from localspec.core.files import checked
+
 _MOST = 300
 """Characters of a native message that are repeated."""
 DUMP = "Fatal Python error"
@@ -73,7 +75,7 @@ def recent_lines(log: Path) -> str:
         stat = log.stat()
         if time.time() - stat.st_mtime > _RECENT_S:
             return ""
-        with log.open("rb") as file:
+        with checked.opened(log) as file:
             file.seek(max(0, stat.st_size - _LOG_TAIL))
             return file.read().decode("utf-8", "replace")
     except OSError:

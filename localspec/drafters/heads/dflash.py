@@ -11,7 +11,7 @@ import numpy as np
 from localspec.core.errors import UnreadyError
 from localspec.core.values import Logits
 from localspec.drafters.heads.eagle import HiddenStates, StateRows
-from localspec.drafters.heads.head_tokens import HeadTokens
+from localspec.drafters.heads.head_tokens import HeadTokens, each
 
 
 class Filler(Protocol):
@@ -74,7 +74,7 @@ class BlockModel:
                 or its states of the tokens before are not at hand.
             ContextFullError, Interrupted, DecodeError
         """
-        return [self._one(*item) for item in work]
+        return each(work, self._one, self._sequences, self.truncate)
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from localspec.core.errors import UnreadyError
 from localspec.core.values import Logits
-from localspec.drafters.heads.head_tokens import HeadTokens
+from localspec.drafters.heads.head_tokens import HeadTokens, each
 from localspec.drafters.model.chain import ChainDrafter
 
 StateRows = NDArray[np.float32]
@@ -145,7 +145,7 @@ class HeadModel:
         if len(work) == 1:
             return [self._one(*work[0])]
         found = self._together(work)
-        return found or [self._one(seq, tokens, rows).copy() for seq, tokens, rows in work]
+        return found or each(work, self._kept, self._sequences, self.truncate)
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
@@ -209,6 +209,9 @@ class HeadModel:
         if not alone or (self.depth is not None and begin - cached.sure >= self.depth - 1):
             return None
         return _Step(seq, begin - 1, tokens, new, cached.own[begin - 1][None], guessed=True)
+
+    def _kept(self, seq: int, new: Sequence[int], rows: int) -> Logits:
+        return self._one(seq, new, rows).copy()
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
         cached = self._sequences.setdefault(seq, _PairTokens())

@@ -156,9 +156,8 @@ class HeadTreeDrafter(Trees):
         frontier, pace = [ROOT], tree.ask.pace
         width = tree.ask.budget.nodes // depth
         for _ in range(depth):
-            try:
-                level = self._distributions(tree, frontier)
-            except CANNOT:
+            level = self._distributions(tree, frontier)
+            if not level:
                 break
             found = self._candidates(tree, level)
             best, above = found[:width], sum(tree.score(node) for node in frontier)
@@ -185,19 +184,17 @@ class HeadTreeDrafter(Trees):
         return found
 
     def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
-        ask, so_far = tree.ask, tree.draft(self.name)
         if frontier == [ROOT]:
             assert self._root is not None  # or it was not ready
             rows = self._root[None]
         else:
             above = [self._read.index(tree.parents[node]) for node in frontier]
-            rows = self._head.grow([tree.tokens[node] for node in frontier], above)
+            try:
+                rows = self._head.grow([tree.tokens[node] for node in frontier], above)
+            except CANNOT:
+                return {}
         self._read = [*frontier]
-        processor = self._ranking(ask.processor)
-        return {
-            node: processor(row, ask.before(so_far.prefix(node)))
-            for node, row in zip(frontier, rows, strict=True)
-        }
+        return self._following(tree, zip(frontier, rows, strict=True))
 
 
 def best_of(tree: TreeBuilder, nodes: int, leaves: int) -> list[int]:

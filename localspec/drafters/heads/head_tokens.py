@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from localspec.core.errors import ContextFullError
+from localspec.core.values import Logits
 
 
 @dataclass(slots=True)
@@ -31,3 +32,21 @@ class HeadTokens:
         except BaseException:
             del self.tokens[length:]
             raise
+
+
+def each(
+    work: Sequence[tuple[int, Sequence[int], int]],
+    extend: Callable[[int, Sequence[int], int], Logits],
+    sequences: Mapping[int, HeadTokens],
+    truncate: Callable[[int, int], None],
+) -> list[Logits]:
+    """`DraftModel.extend` by a pass for each sequence: if one raises, those before it are as they
+    were, too.
+    """
+    lengths = {seq: len(sequences[seq].tokens) for seq, _, _ in work if seq in sequences}
+    try:
+        return [extend(*item) for item in work]
+    except BaseException:
+        for seq, _, _ in work:
+            truncate(seq, lengths.get(seq, 0))
+        raise

@@ -183,7 +183,7 @@ class MedusaDrafter(Trees):
         """``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED."""
         super().__init__(MedusaChains(model, favoured), model.vocabulary, favoured, NAME)
         self._heads = model
-        self._q: list[Distribution] = []
+        self._spoken: list[Distribution] = []
         """The q of each head for the tree being built, before anything is drafted."""
 
     def _depth(self, ask: Ask) -> int:
@@ -191,21 +191,21 @@ class MedusaDrafter(Trees):
 
     def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
         processor = self._ranking(ask.processor)
-        self._q = [
-            processor(self._heads.row(ask.seq, ask.position + i), ask.before())
-            for i in range(depth)
-        ]
-        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._q]
-        return best_first(shares, ask.budget.nodes, self._leaves(ask.budget))
+        self._spoken = []
+        for i in range(depth):
+            q = self._q(processor, self._heads.row(ask.seq, ask.position + i), ask.before())
+            if q is None:
+                break
+            self._spoken.append(q)
+        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._spoken]
+        return best_first(shares, ask.budget.nodes, self._leaves(ask.budget)) if shares else []
 
     def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, depth = tree.ask, len(tree.confidences)
-        processor = self._ranking(ask.processor)
-        if not processor.reads_text:
-            return dict.fromkeys(frontier, self._q[depth])
+        if not ask.processor.reads_text:
+            return dict.fromkeys(frontier, self._spoken[depth])
         logits = self._heads.row(ask.seq, ask.position + depth)
-        so_far = tree.draft(self.name)
-        return {node: processor(logits, ask.before(so_far.prefix(node))) for node in frontier}
+        return self._following(tree, ((node, logits) for node in frontier))
 
 
 def best_first(shares: Sequence[Sequence[float]], nodes: int, leaves: int) -> list[int]:

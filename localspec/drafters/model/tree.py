@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from localspec.core.target import Work
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal, Scores, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.interface import CANNOT
 from localspec.drafters.model.tree_builder import RANKS, Slot, TreeBuilder, ranked
 
 _HEAD = 32
@@ -54,7 +55,9 @@ class Trees(Drafter):
     (Chen et al. 2024, "Sequoia", section 3.2).
 
     The shape of a level is decided before any of its tokens is drawn, from the sorted values of q
-    alone. So a place never depends on the token in it, and rejection sampling stays exact.
+    alone. So a place never depends on the token in it, and rejection sampling stays exact. For the
+    same reason nothing that was drawn is ever taken back: where nothing more can be proposed after
+    a token, or its logits cannot be had, it has no children, and the levels above stay.
 
     With a budget for a single leaf it drafts chains through its `ChainDrafter`, which also keeps
     the cache and runs the probes.
@@ -87,7 +90,7 @@ class Trees(Drafter):
 
     @abc.abstractmethod
     def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
-        """q after each node of the last level."""
+        """q after each node of the last level; none of those that can have no children."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """A tree for a single ask with the budget for one; else chains."""
@@ -142,13 +145,7 @@ class Trees(Drafter):
         if depth <= 0 or not self._ready(ask):
             return no_draft(self.name)
         tree = TreeBuilder(ask, self._proposal(ask))
-        try:
-            self._grow(tree, depth)
-        except NotNumbersError:
-            self._chains.give_up()
-            return no_draft(self.name)
-        except NothingAllowedError:  # the target may have allowed tokens that the draft lacks
-            return no_draft(self.name)
+        self._grow(tree, depth)
         tree.best_path_first()
         self._trees[ask.seq] = tree
         seconds = time.perf_counter() - start
@@ -161,15 +158,12 @@ class Trees(Drafter):
         return self._chains.prepare(ask)
 
     def _grow(self, tree: TreeBuilder, depth: int) -> None:
-        """Add levels, as far as the pace allows.
-
-        Raises:
-            NotNumbersError: the draft computes NaN.
-            NothingAllowedError: the request forbids all that the draft could propose.
-        """
+        """Add levels, as far as the pace allows."""
         frontier, pace = [ROOT], tree.ask.pace
         for width in self._widths(tree.ask, depth):
             level = self._distributions(tree, frontier)
+            if not level:
+                break
             slots = self._slots(tree, level, width)
             above = sum(tree.score(node) for node in frontier)
             tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
@@ -180,6 +174,30 @@ class Trees(Drafter):
             frontier = tree.add(self._chosen(tree, level, slots))
             if not frontier or not pace.further(tree.confidences):
                 break
+
+    def _following(
+        self, tree: TreeBuilder, rows: Iterable[tuple[int, Logits]]
+    ) -> dict[int, Distribution]:
+        """q after each of the nodes, by its logits (V,)."""
+        processor, so_far = self._ranking(tree.ask.processor), tree.draft(self.name)
+        found = {}
+        for node, row in rows:
+            q = self._q(processor, row, tree.ask.before(so_far.prefix(node)))
+            if q is not None:
+                found[node] = q
+        return found
+
+    def _q(
+        self, processor: LogitsProcessor, row: Logits, before: Sequence[int]
+    ) -> Distribution | None:
+        """q of a place; None where there is none."""
+        try:
+            return processor(row, before)
+        except NotNumbersError:
+            self._chains.give_up()
+        except NothingAllowedError:  # the target may have allowed tokens that the draft lacks
+            pass
+        return None
 
     def _proposal(self, ask: Ask) -> Proposal:
         if ask.processor.sampling.kind == "greedy":
@@ -277,10 +295,10 @@ class TreeDrafter(Trees):
 
     def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, so_far = tree.ask, tree.draft(self.name)
-        processor = self._ranking(ask.processor)
-        (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
+        try:
+            (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
+        except CANNOT:
+            return {}
         logits = scores.logits[:, : self._vocabulary]
         self._model.truncate(ask.seq, len(ask.tokens) - 1)
-        return {
-            node: processor(logits[1 + node], ask.before(so_far.prefix(node))) for node in frontier
-        }
+        return self._following(tree, ((node, logits[1 + node]) for node in frontier))

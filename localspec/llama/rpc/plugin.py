@@ -19,7 +19,7 @@ from pathlib import Path
 from localspec.compiling import cxx, llama_source
 from localspec.compiling.llama_source import VERSION, Source
 from localspec.core.errors import LocalspecError, WorkerError
-from localspec.core.files import native, paths, whole_file
+from localspec.core.files import checked, native, paths, whole_file
 from localspec.llama.rpc.handshake import Version
 
 FILES = llama_source.listed(Path(__file__).with_name("plugin.sha256"))
@@ -168,7 +168,7 @@ def _protocol(header: Path) -> Version:
         WorkerError: the header that is kept beside the plugin is damaged.
     """
     try:
-        text = header.read_text(encoding="utf-8", errors="replace")
+        text = checked.content(header, 1 << 20).decode("utf-8", "replace")
         major, minor, patch = (
             int(re.findall(rf"RPC_PROTO_{part}_VERSION\s+(\d+)", text)[0])
             for part in ("MAJOR", "MINOR", "PATCH")

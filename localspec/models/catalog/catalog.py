@@ -29,7 +29,7 @@ def catalog() -> dict[str, Pair]:
     """
     from localspec.models.catalog.toml_file import Document
 
-    ours, own = Document.read(shipped()), paths.config_dir() / "models.toml"
+    ours, own = Document.read(shipped(), shipped=True), paths.config_dir() / "models.toml"
     pairs = {name: ours.pair(name) for name in ours.names}
     if own.is_file():
         theirs = Document.read(own)

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 from localspec.core.files.whole_file import replace_shared
 from localspec.models.catalog.file_names import RepoFile, RepoModel, candidates
 from localspec.models.catalog.links import HubRef, is_true
@@ -73,7 +73,7 @@ def snapshots(repo: str) -> list[Path]:
 def ref(repo: str, name: str = "main") -> str | None:
     """The commit of a branch when the Hub was last asked; None if it never was."""
     try:
-        return (repo_folder(repo) / "refs" / name).read_text(encoding="utf-8").strip()
+        return checked.content(repo_folder(repo) / "refs" / name, 256).decode().strip()
     except (OSError, ValueError):  # damaged: it is asked again
         return None
 

@@ -10,7 +10,7 @@ from typing import NoReturn, cast
 
 from localspec.config import settings
 from localspec.core.errors import UsageError
-from localspec.core.files import paths
+from localspec.core.files import checked, closed, paths
 from localspec.core.files.paths import DEMO_DIR
 from localspec.models.catalog.pair import (
     DRAFT_MODEL,
@@ -42,14 +42,14 @@ class Document:
     tables: dict[str, object]
 
     @classmethod
-    def read(cls, path: Path) -> Document:
-        """Read a file.
+    def read(cls, path: Path, *, shipped: bool = False) -> Document:
+        """Read a file; one that is ``shipped`` is trusted as our code is.
 
         Raises:
             UsageError: the file cannot be read, or is not TOML; the message names the line.
         """
         try:
-            text = settings.read_text(path)
+            text = settings.read_text(path, checked.content if shipped else closed.content)
             return cls(path, text, settings.parse_toml(path, text))
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from None

@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from localspec.core.errors import LocalspecError, ModelFileError, ModelNotFoundError
-from localspec.core.files.private import without_secrets
 from localspec.models.catalog import hf_cache
 from localspec.models.catalog.file_names import RepoFile
 from localspec.models.catalog.links import is_offline
@@ -134,8 +133,7 @@ class _Listing:
 
     def _not_a_hub(self, how: str) -> LocalspecError:
         return LocalspecError(
-            f"{without_secrets(endpoint())} does not answer as a Hub does ({how}); check "
-            "HF_ENDPOINT"
+            f"{client.shown()} does not answer as a Hub does ({how}); check HF_ENDPOINT"
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from localspec.core.files import checked
 from localspec.core.files.whole_file import replace_shared
 
 LEAST_SPLIT = 16 << 20
@@ -142,7 +143,7 @@ def read(note: Path, part: Path, size: int) -> list[ByteRange] | None:
     except (FileNotFoundError, NotADirectoryError):
         return [(0, size)]
     try:
-        text = note.read_text(encoding="utf-8", errors="replace")
+        text = checked.content(note, 1 << 26).decode("utf-8", "replace")
     except FileNotFoundError:
         return [(have, size)] if have <= size else None
     try:

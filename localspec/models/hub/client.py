@@ -65,9 +65,18 @@ def endpoint() -> str:
         return HUB
     if proxies.is_address(text, proxies.WEB):
         return text.rstrip("/")
-    shown = without_user(text)
-    hint = f"; write https://{shown}" if proxies.is_address(f"https://{text}", proxies.WEB) else ""
-    raise UsageError(f"HF_ENDPOINT={shown} is not an http address{hint}")
+    told = without_user(text)
+    hint = f"; write https://{told}" if proxies.is_address(f"https://{text}", proxies.WEB) else ""
+    raise UsageError(f"HF_ENDPOINT={told} is not an http address{hint}")
+
+
+def shown() -> str:
+    """The Hub's address without a password, whatever characters that has.
+
+    Raises:
+        UsageError: see `endpoint`.
+    """
+    return without_user(endpoint())
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
@@ -101,8 +110,8 @@ def timeout(name: str) -> httpx2.Timeout:
         UsageError: the variable is not a number of seconds.
     """
     text = os.environ.get(name, "").strip()
-    if text and not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"{name}={text} must be a whole number of seconds")
+    if text and not (text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise UsageError(f"{name}={text[:40]} must be a whole number of seconds")
     return httpx2.Timeout(float(text) if text else READ_TIMEOUT, connect=_CONNECT_TIMEOUT)
 
 

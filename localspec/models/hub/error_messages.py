@@ -6,9 +6,8 @@ import errno
 import socket
 
 from localspec.core.errors import AccessError, LocalspecError, ModelNotFoundError
-from localspec.core.files.private import without_secrets
 from localspec.models.catalog.links import is_true
-from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
+from localspec.models.hub.client import NotAHubError, StatusError, endpoint, shown, token
 
 _NO_NETWORK = {errno.ENETUNREACH, errno.ENETDOWN}
 
@@ -21,7 +20,7 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
     """The error to raise for a failed request; ``wait``: seconds that the server asks to wait."""
     if isinstance(error, NotAHubError):
         return LocalspecError(
-            f"{_address()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
+            f"{shown()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
         )
     if isinstance(error, StatusError):
         if error.redirected:
@@ -29,7 +28,7 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
         return _by_code(repo, error) or _by_status(repo, error, wait)
     reason = why_unreachable(error)
     return LocalspecError(
-        f"cannot reach {_address()}: {reason}; the demo and downloaded models still work, with "
+        f"cannot reach {shown()}: {reason}; the demo and downloaded models still work, with "
         "--offline"
     )
 
@@ -71,7 +70,7 @@ def _by_code(repo: str, error: StatusError) -> LocalspecError | None:
 
 
 def _without_access(repo: str) -> str:
-    page = f"{_address()}/{repo}"
+    page = f"{shown()}/{repo}"
     if token() is None:
         return (
             f": accept its terms at {page}, then log in with `hf auth login` or set "
@@ -116,13 +115,8 @@ def _by_cdn(repo: str, error: StatusError) -> LocalspecError:
     )
 
 
-def _address() -> str:
-    """The Hub's address, without a password in it."""
-    return without_secrets(endpoint())
-
-
 def _who() -> str:
-    return "the Hub" if endpoint().endswith("//huggingface.co") else _address()
+    return "the Hub" if endpoint().endswith("//huggingface.co") else shown()
 
 
 def _withheld() -> str:

@@ -166,6 +166,7 @@ def _strategy(paths: list[Path]) -> DeleteCacheStrategy | None:
     cache = hf_cache.cache_folder().resolve()
     wanted = {_located(path) for path in paths}
     folders = {cache / path.relative_to(cache).parts[0] for path in wanted}
+    _require_inside([folder / "blobs" / "any of them" for folder in folders])
     repos = frozenset(_repo(folder) for folder in folders)
     files = [f for repo in repos for revision in repo.revisions for f in revision.files]
     found = HFCacheInfo(
@@ -186,13 +187,14 @@ def _files(folder: Path) -> Iterator[CachedFileInfo]:
 
     A link to anything but a blob of the repository stands for itself: what is behind it stays.
     """
+    blobs = (folder / "blobs").resolve()
     for path in map(_located, (folder / "snapshots").glob("*/**/*")):
-        blob = _located(path.parent / path.readlink()) if path.is_symlink() else path
-        if blob.parent != folder / "blobs":
-            blob = path
         try:
+            blob = _located(path.parent / path.readlink()) if path.is_symlink() else path
+            if blob.parent != blobs:
+                blob = path
             info = path.stat() if blob != path else path.lstat()
-        except OSError:  # a broken link
+        except (OSError, RuntimeError):  # a broken link; one that leads to itself
             continue
         if not stat.S_ISDIR(info.st_mode):
             times = info.st_atime, info.st_mtime

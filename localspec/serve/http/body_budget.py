@@ -56,12 +56,13 @@ class BodyBudget:
         self.held = _more(self.held, n, self._most, said, "body_too_large")
 
     def take_unread(self, n: int, size: int) -> None:
-        """Take more bytes, or give some back, of a stream that has so many which are not read.
+        """Take more bytes, or give some back, of a stream that had so many which are not read. A
+        client that has read nearly all is not refused its next part, however large.
 
         Raises:
             ApiError: 503, there are not so many now.
         """
-        if n > 0 and self.answering + n > self._answers:
+        if n > 0 and size > FREE and self.answering + n > self._answers:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"this answer is read too slowly: {size >> 10} KB of it wait, and there is no "
@@ -100,7 +101,7 @@ class Share:
         self._budget = budget
         self.taken = 0
         self.answering = 0
-        self._unread = 0
+        self._unread, self._size = 0, 0
 
     def stream(self, size: int) -> None:
         """Take what the parts of a stream need that wait for its client, instead of what they
@@ -110,9 +111,10 @@ class Share:
             ApiError: see `BodyBudget.take_unread`.
         """
         more = max(size - FREE, 0) - self._unread
-        self._budget.take_unread(more, size)
+        self._budget.take_unread(more, self._size)
         self.answering += more
         self._unread += more
+        self._size = size
 
     def answer(self, size: int) -> None:
         """Take what an answer of this size needs, or what it is made of; again for what comes

@@ -26,8 +26,12 @@ from localspec.core.errors import (
 )
 from localspec.serve.http.sse import sse
 
-_FOLDERS = re.compile(r"(?<![^\s'\"(=])~?/(?:[^\s'\"/]+/)*(?=[^\s'\"/])")
-"""The folders of a path from the root on, or from somebody's own folder."""
+_FOLDERS = re.compile(
+    r"(?<![^\s'\"`(\[=,:])~?/(?:[^\s'\"`,/]+/)*(?=[^\s'\"`,/]+\.[a-z]\w{1,11}(?![\w/]))"
+)
+"""The folders of a file's path from the root on, or from somebody's own folder; not what a grammar
+has between slashes, which errors repeat.
+"""
 RETRY_SECONDS = 2
 """Value of Retry-After where nothing better is known."""
 

@@ -1,0 +1,142 @@
+"""Places where nobody but the user could have put, changed or exchanged anything.
+
+What is read in folders of ours starts programs (mcp.json, config.toml), is native code, or decides
+how models are computed. So a place counts only if it and every folder on the way to it, from the
+root on and through links, belong to the user, to root, or to the owner of this very code, and
+nobody else may write to them: no other user can then exchange anything between the check and the
+opening either.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from localspec.core.errors import LocalspecError
+from localspec.core.files import checked, private
+
+_LARGEST_JSON = 16 << 20
+"""Bytes of JSON of ours at most."""
+_MOST_LINKS = 40
+"""Links on a way at most, as in Linux."""
+
+
+def content(path: Path, most: int) -> bytes:
+    """The first ``most`` bytes of a file of ours.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or somebody else could have written it.
+        ValueError: no file can have this name.
+    """
+    try:
+        path.stat()  # a file that is not there has nothing wrong about it
+        require(path.parent)
+        require(path)
+    except LocalspecError as error:
+        raise PermissionError(errno.EPERM, str(error), str(path)) from None
+    return checked.content(path, most)
+
+
+def parsed(path: Path) -> Any:
+    """The JSON of a small file of ours.
+
+    Raises:
+        OSError: see `content`.
+        ValueError: it is not JSON.
+    """
+    return json.loads(content(path, _LARGEST_JSON))
+
+
+def require(path: Path, *, missing: bool = False) -> None:
+    """Refuse a file or folder that somebody else could write to or exchange.
+
+    With ``missing`` it need not be there; then nobody else may be able to make it.
+
+    Raises:
+        LocalspecError: it, or a folder or link on the way, belongs to another user or is open to
+            others.
+        OSError: it cannot be looked at.
+    """
+    for place, last in _way(path):
+        try:
+            found = place.lstat()
+        except FileNotFoundError:
+            if not missing:
+                raise
+            require(place.parent)
+            return
+        # In a folder such as /tmp, nobody can exchange what belongs to others.
+        sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX and not last
+        if not stat.S_ISLNK(found.st_mode) and not sticky:
+            _require_shut(place, found)
+        _require_owner(place, found)
+
+
+def is_closed(folder: Path) -> bool:
+    """Whether a folder is there and nobody else could put anything in it, see `require`."""
+    try:
+        require(folder)
+    except (OSError, LocalspecError):
+        return False
+    return True
+
+
+def require_file(place: Path, found: os.stat_result) -> None:
+    """Refuse a file, by what the system says of it, that somebody else could have written.
+
+    Raises:
+        LocalspecError: it is no regular file, belongs to another user or is open to others.
+    """
+    if not stat.S_ISREG(found.st_mode):
+        raise LocalspecError(f"{place} is no file of ours; delete it and start again")
+    _require_shut(place, found)
+    _require_owner(place, found)
+
+
+def _way(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Every place from the root to a path, links and what they lead to; whether it is the last."""
+    whole = path.absolute()  # ".." in it is followed, as a link may lead elsewhere
+    done, ahead, links = Path(whole.anchor), [*reversed(whole.parts[1:])], 0
+    yield done, not ahead
+    while ahead:
+        part = ahead.pop()
+        if part == "..":
+            done = done.parent
+            continue
+        here = done / part
+        if here.is_symlink():
+            yield here, False
+            if (links := links + 1) > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            to = here.readlink()
+            if to.is_absolute():
+                done = Path(to.anchor)
+            ahead.extend(reversed(to.parts[1:] if to.is_absolute() else to.parts))
+            continue
+        done = here
+        yield done, not ahead
+
+
+def _require_owner(place: Path, found: os.stat_result) -> None:
+    if hasattr(os, "geteuid") and found.st_uid not in _owners():
+        raise LocalspecError(
+            f"{place} belongs to another user, who could exchange what is in it, and nothing in it "
+            "is used; use a folder of your own (LOCALSPEC_HOME)"
+        )
+
+
+def _require_shut(place: Path, found: os.stat_result) -> None:
+    if private.open_to_others(place, found):
+        shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX  # as /tmp has to be
+        remedy = "use a folder of your own" if shared else f"forbid it: chmod go-w '{place}'"
+        raise LocalspecError(f"others may write to {place}, and nothing in it is used; {remedy}")
+
+
+def _owners() -> frozenset[int]:
+    """Root, this user, and whoever owns this file: their code runs here in any case."""
+    return frozenset({0, os.geteuid(), Path(__file__).stat().st_uid})
