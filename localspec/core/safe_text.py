@@ -32,11 +32,18 @@ with above)."""
 _NONE = _CHOICES + _ZERO
 """All that nobody sees: one or two are spelling, as the two within an emoji of several persons, and
 more hide texts, of whatever kinds they are."""
+_MARKS = "\u061c\u200c-\u200f"
+"""Joiners and marks of direction: two of these may follow a choice of an emoji's picture, as where
+text from right to left goes on; that is the longest row of what nobody sees."""
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f?"
 """A flag of a region, such as Scotland's: its few tags belong to it."""
-_UNSEEN = f"(?<=[{_CHOICES}])[{_CHOICES}]|(?<=[{_NONE}][{_NONE}])[{_NONE}]|[{_TAGS}]"
+_AFTER_EMOJI = f"(?<=[^{_NONE}][\ufe0e\ufe0f][{_MARKS}])[{_MARKS}]"
+_UNSEEN = (
+    f"(?<=[{_CHOICES}])[{_CHOICES}]|(?<=[{_NONE}][{_NONE}])(?!{_AFTER_EMOJI})[{_NONE}]|[{_TAGS}]"
+)
 _BEGUN = re.compile(
-    f"\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{{0,6}}$|[{_NONE}]{{1,2}}$"
+    "(?:\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{0,6}"
+    f"|[^{_NONE}\r]?[{_NONE}]{{0,3}})\\Z"
 )
 _HARMFUL_PATTERN = re.compile(f"({_FLAG})|{_UNSEEN}|[{_HARMFUL}]")
 _LINE_ENDS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
@@ -66,7 +73,7 @@ def _flag_or_sign(found: re.Match[str]) -> str:
 
 def begun(text: str) -> str:
     """The end of a text that decides about the text after it: a flag that may not be whole yet, or
-    characters that nobody sees.
+    its last character and those after it that nobody sees.
     """
     found = _BEGUN.search(text)
     return found[0] if found else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import shlex
 import shutil
@@ -154,7 +155,11 @@ def rebuild(backend: str) -> str:
 
 
 def reinstall() -> str:
-    """The command that gives a llama.cpp that works in place of one that does not."""
+    """What gives a llama.cpp that works in place of one that does not: a command, unless the user
+    named the one that does not.
+    """
+    if os.environ.get(own_build.VARIABLE) and not own_build.used():
+        return f"correct {own_build.VARIABLE}, or unset it"
     if in_checkout():
         return rebuild("cpu")
     if own_build.used():

@@ -30,7 +30,7 @@ from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
 from localspec.core.files import closed, paths, whole_file
 from localspec.core.processes import crash
-from localspec.core.processes.children import command
+from localspec.core.processes.children import command, last_line
 
 PROOF = "localspec.llama.proof"
 PATIENCE_S = 3600.0
@@ -148,8 +148,8 @@ def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
         except ValueError:
             name = f"signal {-status}"
         return f"{name}, {_place(reports)}"
-    lines = stderr.strip().splitlines()
-    reason = lines[-1] if lines else f"its check ended with status {status}, {_place(reports)}"
+    reason = last_line(stderr)
+    reason = reason or f"its check ended with status {status}, {_place(reports)}"
     raise LocalspecError(f"cannot check that llama.cpp computes right here: {reason}")
 
 

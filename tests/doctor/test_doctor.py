@@ -161,6 +161,22 @@ def test_a_library_that_does_not_load_is_a_finding() -> None:
     assert "device" not in found
 
 
+def test_a_wrong_folder_that_the_user_named_is_to_be_corrected(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", "doctor", "--json", "--offline"],
+        env=os.environ | {"LLAMA_CPP_LIB_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    found = {f["topic"]: f for f in json.loads(done.stdout)["findings"]}
+    assert found["llama.cpp"]["text"].startswith("llama.cpp cannot be loaded: ")
+    assert found["llama.cpp"]["fix"] == "correct LLAMA_CPP_LIB_PATH, or unset it"
+    assert "computes right here: llama.cpp cannot be loaded: " in found["build"]["text"]
+
+
 def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     program = folder / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -545,9 +561,11 @@ def test_a_password_in_the_address_of_the_hub_is_not_shown(
     monkeypatch.setenv("HF_ENDPOINT", f"{scheme}bob:{password}@127.0.0.1:1")
     (finding,) = network.check(offline=offline)
     assert not re.search("sec|cret|it's", repr(finding).replace("details", ""))
-    assert f"{scheme}127.0.0.1:1" in finding.text
+    # An @ after a slash may be part of a path: that something is left out is told.
+    shown = f"{scheme}{'***@' * ('/' in password)}127.0.0.1:1"
+    assert shown in finding.text
     assert finding.details is not None
-    assert finding.details["endpoint"] == f"{scheme}127.0.0.1:1"
+    assert finding.details["endpoint"] == shown
 
 
 def test_no_part_of_a_finding_holds_a_secret() -> None:

@@ -47,7 +47,7 @@ from localspec.models.hub import (
 from localspec.models.hub.client import NotAHubError
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress, WaitNotices
-from localspec.models.hub.error_messages import hub_error
+from localspec.models.hub.error_messages import _without_access, hub_error
 from localspec.models.hub.listings import valid_entries
 
 pytest_plugins = ["hub_fixtures"]
@@ -318,6 +318,8 @@ def test_nobody_is_asked_but_for_what_is_pulled(
         "http://bob:secret@127.0.0.1:1",
         "http://bob:a secret@127.0.0.1:1",
         "http://bob:12345/secret@127.0.0.1:1",
+        "http://bob:secret@127.0.0.1:1/https://huggingface.co",
+        "http://127.0.0.1:1/?token=secret",
         "bob:secret@mirror",
         "bob:secret@",
     ],
@@ -333,6 +335,15 @@ def test_a_password_in_the_address_of_a_mirror_is_not_shown(
     with pytest.raises(LocalspecError) as refused:
         raise api._Listing("u/r", WaitNotices())._not_a_hub("it sends no JSON")
     assert "secret" not in str(refused.value)
+    with contextlib.suppress(UsageError):  # it is no address; what that says was looked at above
+        assert "secret" not in _without_access("u/r")
+
+
+def test_a_mirror_in_a_folder_with_an_at_sign_is_named_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example/@team/hub")
+    assert "reach https://mirror.example/@team/hub:" in str(hub_error("u/r", OSError("no"), 0.0))
 
 
 @pytest.mark.parametrize("tree", [True, False])

@@ -26,6 +26,8 @@ _LARGEST = 1 << 30
 _LOCK = ".lock"
 _SCRATCH = "build-"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
+_NOT_FOR_US = (errno.EACCES, errno.ENAMETOOLONG)
+"""Why a folder that a library names cannot be looked into, by the loader neither."""
 _LOOK_S = 0.1
 """Seconds between two looks whether another process is done."""
 _LIBRARY = re.compile(r"\.(so|dylib|dll)(\.|$)")
@@ -211,7 +213,10 @@ def _searched(found: Path, file: Path) -> Iterator[Path]:
     Raises:
         LocalspecError: somebody else could put one there.
     """
-    wants = elf.searched(file)
+    try:
+        wants = elf.searched(file)
+    except PermissionError:  # the loader cannot read it either
+        return
     by_path = [(str(Path(name).parent), [Path(name).name]) for name in wants.names if "/" in name]
     for way, names in [*((way, wants.names) for way in wants.folders), *by_path]:
         for origin in {found.parent, file.parent}:
@@ -219,23 +224,38 @@ def _searched(found: Path, file: Path) -> Iterator[Path]:
             folder = Path(os.path.realpath(place))
             if folder.is_relative_to("/usr"):  # as all that the system looks through by itself
                 continue
-            there = [folder / name for name in names if (folder / name).exists()]
+            there = [folder / name for name in names if _is_there(folder / name)]
             if why := _not_to_be_searched(place, there):
                 where = way or "the working directory"
                 raise LocalspecError(f"{file} has libraries looked for in {where}: {why}")
             yield from there
 
 
+def _is_there(library: Path) -> bool:
+    """Whether the loader finds it: it passes over what it cannot look at."""
+    try:
+        return library.exists()
+    except OSError:
+        return False
+
+
 def _not_to_be_searched(place: str, there: Sequence[Path]) -> str:
-    """Why a folder must not be looked through, with the libraries that are there; "" if it may."""
+    """Why a folder must not be looked through, with the libraries that are there; "" if it may.
+
+    Of one that this user cannot look into, as where root built what all use, the way is checked as
+    far as it is seen: nobody else can put anything on that.
+    """
     if "$" in place:
         return "localspec does not know which folder that is"
     if there and not Path(place).is_absolute():
         return f"{there[0].name} is in the working directory, or below it"
     try:
         closed.require(Path(place), missing=True)
-    except (OSError, LocalspecError) as error:
+    except LocalspecError as error:
         return str(error)
+    except OSError as error:
+        # What is relative the loader finds without the folders above the working directory.
+        return "" if error.errno in _NOT_FOR_US and Path(place).is_absolute() else str(error)
     return ""
 
 

@@ -28,6 +28,9 @@ _SECRETS = (
 )
 """Tokens of the Hub, headers and parameters that carry a key, passwords in addresses."""
 
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*://)?([^/?#]*)(.*)", re.DOTALL)
+"""Scheme, host with what is before it, and the rest."""
+
 
 def opener(path: str, flags: int) -> int:
     """An opener for `open`: only the owner can read the file, from its first byte on; also one that
@@ -113,9 +116,17 @@ def _group_of_one(place: str | Path, group: int) -> bool:
 
 
 def without_user(address: str) -> str:
-    """An address without user name and password, whatever characters these have."""
-    scheme, mark, rest = address.rpartition("://")
-    return scheme + mark + rest.rpartition("@")[2]
+    """An address without user name, password and keys, whatever characters these have.
+
+    In "http://a:1/b@c" the path may have an @, or a password of a's a slash: then nothing of what
+    is before the @ is told. A user name alone has no slash.
+    """
+    found = _ADDRESS.match(address)
+    assert found is not None  # it matches any text
+    scheme, host, path = found.groups("")
+    if "@" in path and (":" in host or not scheme or not host):
+        host, path = "***", path[path.rindex("@") :]
+    return without_secrets(scheme + host.rpartition("@")[2] + path)
 
 
 def without_secrets(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ _PATIENCE = 60.0
 _HOME = str(Path(__file__).resolve().parents[3])
 """The folder that holds this package."""
 
+_BEFORE = re.compile(rf"^(?:localspec|{re.escape(errors.__name__)}\.\w+): ")
+"""What commands, and Python where a module is not imported, write before the text of an error."""
 _SET_DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _LOOK_S = 0.5
@@ -110,10 +113,15 @@ def read_failed(message: dict[str, Any]) -> LocalspecError:
     return kind(str(message["message"]))
 
 
+def last_line(stderr: str) -> str:
+    """The last line of a process, as its error says it; "" if there is none."""
+    lines = stderr.strip().splitlines()
+    return _BEFORE.sub("", lines[-1]) if lines else ""
+
+
 def _failed(stderr: bytes, status: int | None) -> LocalspecError:
-    lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {status}"
-    return LocalspecError(reason)
+    said = last_line(stderr.decode("utf-8", "replace"))
+    return LocalspecError(said or f"exit status {status}")
 
 
 def end_with_parent() -> None:

@@ -71,7 +71,7 @@ def endpoint() -> str:
 
 
 def shown() -> str:
-    """The Hub's address without a password, whatever characters that has.
+    """The Hub's address without a password and keys, whatever characters these have.
 
     Raises:
         UsageError: see `endpoint`.
