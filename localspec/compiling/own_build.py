@@ -10,6 +10,7 @@ How scripts/localspec built the one of a checkout is recorded beside it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -36,7 +37,7 @@ def use() -> None:
     """Have llama.cpp loaded from the noted build, if that is for this machine; before it is.
 
     A user's own `VARIABLE` is left as it is. ``localspec.llama`` refuses a folder that others may
-    write to, whoever named it.
+    write to; a note that they could have written is not followed, see `passed_over`.
     """
     if VARIABLE not in os.environ and (folder := noted()) is not None:
         os.environ[VARIABLE] = os.path.realpath(folder)
@@ -67,7 +68,14 @@ def passed_over() -> str:
     """That a noted build is not used, and what to do, as a sentence; "" where there is none, it is
     used, or the user's own `VARIABLE` goes first.
     """
-    if VARIABLE in os.environ or _noted() is None or noted() is not None:
+    if VARIABLE in os.environ:
+        return ""
+    try:
+        closed.parsed(_place())
+    except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError) and error.errno == errno.EPERM:
+            return f"the llama.cpp of `localspec build-llama` is not used: {error.strerror}"
+    if _noted() is None or noted() is not None:
         return ""
     return (
         "the llama.cpp of `localspec build-llama` is gone, or for another llama-cpp-python, "

@@ -56,6 +56,8 @@ def withdraw(file: Path | None) -> None:
 
 def running() -> list[RunningServer]:
     """The servers whose process exists, the newest first; files of others are removed."""
+    if not closed.is_closed(_folder()):  # what is there may be true, and is another's to remove
+        return []
     try:
         files = sorted(_folder().glob("*.json"), key=lambda f: f.stat().st_mtime, reverse=True)
     except OSError:

@@ -86,9 +86,7 @@ class Constraint(Protocol):
         """Whether nothing but an end of the reply may follow."""
 
     def expect(self, before: Sequence[int], draft: Draft) -> None:
-        """Compute the masks of all rows of a draft in another thread, for `mask` to find. Until the
-        next `take`, the drafted tokens that it is asked about have been accepted.
-        """
+        """Compute the masks of all rows of a draft in another thread, for `mask` to find."""
 
     def take(self, before: Sequence[int]) -> bool:
         """The last token of ``before`` was emitted; whether the reply is complete with it.

@@ -172,6 +172,7 @@ def forget(seq: int, target: Target, drafter: Drafter) -> None:
     """Empty the caches of a sequence: after a failure they are not trusted."""
     with contextlib.suppress(LocalspecError):
         target.truncate(seq, 0)
+    with contextlib.suppress(LocalspecError):
         drafter.close(seq)
 
 

@@ -54,9 +54,9 @@ def check() -> Iterator[Finding]:
     yield Finding(LIBRARY, "ok", text, details=details)
     cores = devices.physical_cores()
     yield processor(cores, library.system_info(), own_build.processor())
-    full = devices.cards_are_full()
+    full = devices.full_cards()
     for device in found:
-        if full and device.kind == "gpu":
+        if device.name in full:
             text = f"{device.name} ({device.description}): other programs have all of its memory"
             yield Finding("device", "note", text, "close them; `nvidia-smi` lists them")
             continue

@@ -17,7 +17,7 @@ from localspec.models.catalog.catalog import catalog, shipped
 from localspec.models.catalog.hf_cache import PARTIAL_SUFFIX, cache_folder
 
 _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
-_REMEDY = re.compile(r"(.*?); (?:[^;]*: )?((?:chmod|set) .*)")
+_REMEDY = re.compile(r"(.*?); (?:[^;]*: )?((?:chmod|set|use a folder) .*)")
 
 
 def check() -> Generator[Finding, None, bool]:

@@ -61,8 +61,6 @@ class GrammarMatcher:
         """Masks of this round, by the drafted tokens before their places."""
         self._lock = threading.RLock()
         self._round = 0
-        self._judging = False
-        """Whether the target judges a draft: places are then those after accepted tokens."""
         self._complete = False
         self._ended = False
 
@@ -80,7 +78,7 @@ class GrammarMatcher:
                 return self._mask(before)
             drafted = tuple(before[self._settled :])
             if drafted not in self._masks:
-                if drafted and not (self._judging or self._effort.looks_ahead):
+                if drafted and not self._effort.looks_ahead:
                     raise GrammarError("the grammar is too complex to be followed through drafts")
                 with self._effort.ahead_of_reply() if drafted else self._effort.for_reply():
                     self._masks[drafted] = self._mask(before)
@@ -189,10 +187,7 @@ class GrammarMatcher:
     # -- a round -------------------------------------------------------------------------------
 
     def expect(self, before: Sequence[int], draft: Draft) -> None:
-        """See `Constraint.expect`. From now on no mask is refused: whether the tokens that were
-        drawn for a draft are judged must not depend on what the grammar made of them.
-        """
-        self._judging = True
+        """See `Constraint.expect`."""
         paths = [(), *(draft.prefix(node) for node in range(len(draft)))]
         missing = [path for path in paths if path not in self._masks]
         if missing and 32 * self._words >= _LARGE:
@@ -203,7 +198,7 @@ class GrammarMatcher:
     ) -> None:
         for path in paths:
             with self._lock:
-                if self._round != at or not self._effort.looks_ahead:
+                if self._round != at:
                     return
                 try:
                     self.mask(TokenView(text, path, length))
@@ -217,7 +212,6 @@ class GrammarMatcher:
 
     def _taken(self, before: Sequence[int]) -> bool:
         self._round += 1
-        self._judging = False
         self._masks.clear()
         token, place = before[-1], TokenView(before, length=len(before) - 1)
         begin = self._begin_of(place)

@@ -75,11 +75,19 @@ def free_accelerators() -> list[Device]:
     return [d for d in found if d.kind == "gpu"] or found
 
 
-def cards_are_full() -> bool:
-    """Whether other programs have all memory of all cards: CUDA cannot begin there, so llama.cpp
-    knows no size of theirs, and aborts where anything is placed on one.
+def full_cards() -> frozenset[str]:
+    """Names of the cards of which other programs have all memory: CUDA cannot begin there, so
+    llama.cpp knows no size of theirs, and aborts where anything is placed on one.
     """
-    return backend() in {"cuda", "rocm"} and all(d.total == 0 for d in free_accelerators())
+    if backend() not in {"cuda", "rocm"}:
+        return frozenset()
+    return frozenset(d.name for d in free_accelerators() if d.kind == "gpu" and d.total == 0)
+
+
+def cards_are_full() -> bool:
+    """Whether that is so of all cards."""
+    full = full_cards()
+    return bool(full) and all(d.name in full for d in free_accelerators())
 
 
 accelerators = functools.cache(free_accelerators)

@@ -19,9 +19,9 @@ from localspec.core.errors import (
 )
 from localspec.core.processes.activity import doing
 from localspec.llama import library
-from localspec.llama.devices import cards_are_full
+from localspec.llama.devices import full_cards
 from localspec.llama.library import c_api, ggml_function, load_backends
-from localspec.llama.remote import RemoteDevices
+from localspec.llama.remote import RemoteDevices, local_handles
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import EXPERTS
@@ -113,14 +113,16 @@ def devices_for(remote: RemoteDevices | None, *, offloads: bool, alone: bool = T
     """
     if remote is not None:
         return remote.array
-    if not offloads and (alone or cards_are_full()):
+    full = full_cards()
+    own = local_handles(full) if full else ()
+    if not offloads and (alone or (full and not own)):
         return (ctypes.c_void_p * 1)()
-    if offloads and cards_are_full():
+    if full and not own:
         raise OutOfMemoryError(
             "the GPU has no memory left; close other programs that use it, or compute on the "
             "processor with --gpu-layers 0"
         )
-    return None
+    return (ctypes.c_void_p * (len(own) + 1))(*own) if full else None
 
 
 def kept_on_host(

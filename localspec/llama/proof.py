@@ -27,7 +27,6 @@ import numpy as np
 
 from localspec.core.errors import DecodeError, LocalspecError
 from localspec.core.files.paths import DEMO_DIR
-from localspec.core.processes import crash
 from localspec.core.values import Logits, Tokens
 from localspec.kernels.formats import FORMATS
 from localspec.llama import library, numpy_llama, own_kernels
@@ -78,6 +77,8 @@ PLAIN_BUFFERS = "--plain-buffers"
 OWN_KERNELS = "--own-kernels"
 WRONG = 3
 """Exit status of a build that computes something else."""
+IN_PART = 4
+"""Exit status where only the processor was proved, since other programs fill the cards."""
 SILENCE_S, DEVICE_SILENCE_S = 60, 600
 """A step that takes longer hangs: it ends this process by SIGALRM. On a device the first pass of a
 width compiles kernels, for more than a minute on slow ones."""
@@ -212,12 +213,10 @@ def main(arguments: list[str]) -> int:
     extra_buffers = PLAIN_BUFFERS not in arguments
     places: dict[str, int | None] = {"the processor": 0}
     device = backend()
-    if cards_are_full():
-        sys.stderr.write(f"{crash.OUT_OF_MEMORY}\n")
-        return 1
-    if device != "cpu":
-        places[device] = None
     own = OWN_KERNELS in arguments
+    left_out = not own and cards_are_full()
+    if device != "cpu" and not left_out:
+        places[device] = None
     if own:
         path, libraries, unit = arguments[-3:]
         report(at="registering the kernels")
@@ -240,7 +239,7 @@ def main(arguments: list[str]) -> int:
                 worst = max(worst, found)
                 report(case=case.name, place=place, deviation=found)
     report(worst=worst)
-    return 0
+    return IN_PART if left_out else 0
 
 
 if __name__ == "__main__":

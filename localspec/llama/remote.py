@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from localspec.core.errors import WorkerError
 from localspec.core.processes.activity import doing
 from localspec.llama import library
-from localspec.llama.devices import accelerators
+from localspec.llama.devices import accelerators, full_cards
 from localspec.llama.library import ggml_function
 from localspec.llama.rpc.handshake import Worker
 from localspec.llama.rpc.plugin import trusted
@@ -45,7 +45,7 @@ class RemoteDevices:
         """The devices for a model that uses them and this machine's GPUs, in llama.cpp's own order,
         ended by null. It must outlive the loading.
         """
-        every = [*self.handles, *_local_handles()]
+        every = [*self.handles, *local_handles(full_cards())]
         return (_P * (len(every) + 1))(*every, None)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ def serve(
         *(ctypes.c_char_p, ctypes.c_char_p, _SIZE, _SIZE, ctypes.POINTER(_P)),
     )
     reports = _reporting(available)  # ctypes callbacks live as long as they are referenced
-    handles = _local_handles() or [_processor(reports)]
+    handles = local_handles(full_cards()) or [_processor(reports)]
     array = (_P * len(handles))(*handles)
     folder = None if cache is None else os.fsencode(cache)
     start(address.encode(), folder, threads, len(handles), array)
@@ -155,10 +155,12 @@ def _all_handles() -> list[int]:
     return [get(i) for i in range(count())]
 
 
-def _local_handles() -> list[int]:
-    """llama.cpp's handles of the devices in `localspec.llama.devices.accelerators`."""
+def local_handles(without: Collection[str] = ()) -> list[int]:
+    """llama.cpp's handles of the devices in `localspec.llama.devices.accelerators`, ``without``
+    those of these names.
+    """
     name = ggml_function("ggml_backend_dev_name", ctypes.c_char_p, _P)
-    wanted = {device.name for device in accelerators()}
+    wanted = {device.name for device in accelerators()} - {*without}
     return [h for h in _all_handles() if (name(h) or b"?").decode("utf-8", "replace") in wanted]
 
 

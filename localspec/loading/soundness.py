@@ -49,6 +49,8 @@ _FILE = "llama-proof.json"
 _MOST_PROOFS = 8
 """Results that are kept: with other cards, or none, the same files are another build."""
 _WRONG = 3
+_IN_PART = 4
+"""Exit statuses of a proof."""
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals from outside, which say nothing about the build; the system kills without memory."""
 
@@ -66,6 +68,8 @@ class Soundness:
     seconds: float = 0.0
     digest: str = ""
     """SHA-256 of the library's files."""
+    in_part: bool = False
+    """Whether cards were left out, since other programs fill them; it is not saved then."""
 
     @property
     def sound(self) -> bool:
@@ -89,10 +93,10 @@ class Prover:
             LocalspecError: there is no result: killed from outside, no memory, no library.
         """
         began = time.monotonic()
-        failed = self.failure()
+        failed, in_part = self._proof()
         failed_plain = self.failure("--plain-buffers") if failed else ""
         seconds = round(time.monotonic() - began, 2)
-        return Soundness(not failed, failed, failed_plain, seconds)
+        return Soundness(not failed, failed, failed_plain, seconds, in_part=in_part)
 
     def failure(self, *arguments: str) -> str:
         """The failure of one proof; "" if it passed.
@@ -100,6 +104,10 @@ class Prover:
         Raises:
             LocalspecError: see `soundness`.
         """
+        return self._proof(*arguments)[0]
+
+    def _proof(self, *arguments: str) -> tuple[str, bool]:
+        """The failure of one proof, and whether it was made in part."""
         try:
             with (
                 # Of this process, since a proof that crashes cannot remove its models.
@@ -118,24 +126,25 @@ class Prover:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     out, _ = process.communicate()
-                    return f"no answer within {self.patience:.0f} s, {_place(_reports(out))}"
+                    return f"no answer within {self.patience:.0f} s, {_place(_reports(out))}", False
                 except BaseException:
                     process.kill()
                     raise
         except OSError as error:
             raise LocalspecError(f"cannot check llama.cpp: {error.strerror}") from None
-        return _judged(process.returncode, _reports(out), err.decode("utf-8", "replace"))
+        status = process.returncode
+        failed = _judged(status, _reports(out), err.decode("utf-8", "replace"))
+        return failed, status == _IN_PART
 
 
 def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
     """The failure, by the exit status and output of the process; "" if the proof passed."""
     last = reports[-1] if reports else {}
-    if status == 0 and "worst" in last:
+    if status in {0, _IN_PART} and "worst" in last:
         return ""
     if status == _WRONG and "wrong" in last:
         return str(last["wrong"])
-    short = crash.OUT_OF_MEMORY in {crash.device_failure(stderr), stderr.strip()}
-    if short:  # no fault of the build
+    if crash.device_failure(stderr) == crash.OUT_OF_MEMORY:  # no fault of the build
         raise LocalspecError(
             f"cannot check that llama.cpp computes right here: {crash.OUT_OF_MEMORY}; close other "
             "programs that use it, or hide it with CUDA_VISIBLE_DEVICES=-1"
@@ -313,7 +322,8 @@ def proved(prover: Prover | None = None, on_start: Callable[[], None] | None = N
     wanted = identity()  # of before: the first use of a card makes its nodes
     found = (prover or prover_by(PROOF)).soundness()
     found = dataclasses.replace(found, digest=_digest())
-    _record(found, wanted)
+    if not found.in_part:
+        _record(found, wanted)
     return found
 
 

@@ -116,13 +116,15 @@ class KvStore:
         """Write a state that spares ``seconds`` of reading, and remove those that it ``replaces``.
 
         Returns whether it was written: not where ``cancelled`` returns true meanwhile, nor where it
-        is larger than the limit.
+        is larger than the limit, nor where others may write, see `saved`.
 
         Raises:
             OSError: it cannot be written; no partial file remains.
         """
         folder = self._folder(state.owner)
         paths.make(folder)
+        if not closed.is_closed(folder):
+            return False
         start = start_of(state, seconds)
         if not self._make_room(len(start) + state.n_bytes + DIGEST):
             return False

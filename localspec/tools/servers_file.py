@@ -94,9 +94,9 @@ def read(raw: bytes) -> tuple[ServerSpec, ...]:
     found = tuple(_spec(name, entry) for name, entry in _table(raw).items())
     if len(found) > MOST_SERVERS:
         raise UsageError(f"{len(found)} servers; {MOST_SERVERS} is the most")
-    names = [spec.name for spec in found]
-    for at, name in enumerate(names):
-        if alike := _called_alike(name, names[:at]):
+    for at, spec in enumerate(found):
+        others = [one.name for one in found[:at] if not (one.disabled and spec.disabled)]
+        if alike := _called_alike(spec.name, others):
             raise UsageError(alike)
     return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.core import json_text
-from localspec.core.errors import LocalspecError, ToolError, UsageError
+from localspec.core.errors import LocalspecError, QueueFullError, ToolError, UsageError
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.safe_text import safe_line
 from localspec.tools.folder import Folder
@@ -20,6 +20,8 @@ from localspec.tools.values import LARGEST_RESULT, OfferedTool, ToolResult, quot
 
 MOST_OFFERED = 256
 """Tools of a request."""
+_TRIES = 3
+"""Trials of a tool's schema whose process is ended from outside."""
 
 
 class Toolbox:
@@ -195,11 +197,17 @@ def _why_unfit(tool: OfferedTool) -> str:
     from localspec.grammar.checking import Checker
     from localspec.grammar.tool_families import FAMILIES
 
-    try:
-        Checker().checked(tools.spec([tool.as_openai]), next(iter(FAMILIES)))
-    except LocalspecError as error:
-        return str(error)
-    return ""
+    why = ""
+    for _ in range(_TRIES):
+        try:
+            Checker().checked(tools.spec([tool.as_openai]), next(iter(FAMILIES)))
+        except QueueFullError as error:  # its process was ended from outside
+            why = str(error)
+        except LocalspecError as error:
+            return str(error)
+        else:
+            return ""
+    return why
 
 
 def _key(tool: OfferedTool) -> str:

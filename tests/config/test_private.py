@@ -13,7 +13,8 @@ import pytest
 from localspec.bench import history
 from localspec.bench.speedup import Bench
 from localspec.cli import call
-from localspec.config import settings
+from localspec.compiling import own_build
+from localspec.config import running_servers, settings
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.files import checked, closed, measured, paths, private, whole_file
 from localspec.core.files.private import opener, without_secrets, without_user
@@ -301,6 +302,40 @@ def test_measurements_in_a_folder_of_ours_that_others_may_write_to_are_none(
     with pytest.raises(PermissionError, match="others may write"):
         closed.parsed(file)
     assert not closed.is_closed(folder)
+
+
+def test_a_server_that_runs_stays_announced_where_nothing_is_read() -> None:
+    server = running_servers.RunningServer(
+        "http://127.0.0.1:1", "demo", None, "t.gguf", key=False, pid=os.getpid()
+    )
+    file = running_servers.announce(server)
+    assert file is not None
+    assert running_servers.running() == [server]
+    file.parent.chmod(0o777)
+    assert running_servers.running() == []
+    assert file.exists()
+
+
+def test_a_note_that_others_could_have_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_build, "CHECKOUT", "no such file")
+    monkeypatch.delenv(own_build.VARIABLE, raising=False)
+    own_build.note(Path("/opt/llama"))
+    paths.cache_dir().chmod(0o777)
+    assert own_build.noted() is None
+    assert "is not used: others may write to" in own_build.passed_over()
+
+
+@pytest.mark.parametrize(
+    ("users", "root"), [("0 0 4294967295\n", 0), ("1000 1000 1\n", 65534), ("0 1000 1\n", 0)]
+)
+def test_root_has_the_number_of_unknown_users_where_it_is_one(
+    users: str, root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container without a root of its own, folders such as / and /home are nobody's."""
+    for name, text in (("_USERS", users), ("_UNKNOWN_USER", "65534\n")):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(closed, name, tmp_path / name)
+    assert closed._root.__wrapped__() == root
 
 
 @pytest.mark.parametrize("of_one", [True, False])

@@ -17,12 +17,10 @@ from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import ANY, Budget, DraftStep
 from localspec.core.reply_request import ReplyRequest
-from localspec.core.values import Draft, Proposal, Scores, chain_parents, one_hot
+from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.routing import guided
-from localspec.decode.verifiers import Rejection
 from localspec.grammar import matching
-from localspec.grammar import place as places
 from localspec.grammar.matching import GrammarMatcher
 from localspec.grammar.thinking import Thinking, thinking
 from localspec.testing import TableTarget
@@ -148,28 +146,6 @@ def test_a_round_reads_the_end_of_a_long_text_alone(matcher, model, monkeypatch)
         text.append(tokens[place])
         one.take(text)
     assert text.read < 1000
-
-
-def test_a_draft_is_judged_whatever_its_tokens_cost_the_grammar(matcher, model, monkeypatch):
-    """What is drawn behind forced tokens must not decide whether it is judged."""
-    one = matcher(SPEC, start=1)
-    tokens = one.forced([5])
-    monkeypatch.setattr(places, "AHEAD_SECONDS", -1.0)
-    one.mask([5, *tokens])  # that costs too much
-    assert not one._effort.looks_ahead
-    n = len(tokens)
-    logits = np.zeros((1 + n, model.n_vocab), np.float32)
-    logits[range(n), tokens] = 9.0
-    q = tuple(map(one_hot, tokens))
-    draft = Draft(np.array(tokens, np.int32), chain_parents(n), Proposal.SAMPLED, q, "model")
-    processor = LogitsProcessor(GREEDY, model.n_vocab, one)
-    request = Request(0, [5], processor, Noise(0), 100, verifier=Rejection())
-    request.expect(draft)
-    judged = request.verify(draft, Scores(logits))
-    assert judged is not None
-    assert judged.verdict.path == (*range(n),)
-    with pytest.raises(GrammarError, match="through drafts"):
-        one.mask([*request.tokens, 7])
 
 
 def test_a_forbidden_token_is_never_read_silently(matcher, model):

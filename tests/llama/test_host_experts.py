@@ -61,12 +61,15 @@ def test_overrides_end_with_an_entry_without_a_pattern(tmp_path: Path) -> None:
 def test_a_model_without_layers_on_a_card_is_loaded_for_no_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(load_file, "cards_are_full", lambda: True)
+    monkeypatch.setattr(load_file, "full_cards", lambda: {"CUDA0"})
+    monkeypatch.setattr(load_file, "local_handles", lambda without: [])
     assert [*devices_for(None, offloads=False)] == [None]
     assert [*devices_for(None, offloads=False, alone=False)] == [None]
     with pytest.raises(OutOfMemoryError, match="the GPU has no memory left"):
         devices_for(None, offloads=True)
-    monkeypatch.setattr(load_file, "cards_are_full", lambda: False)
+    monkeypatch.setattr(load_file, "local_handles", lambda without: [7])
+    assert [*devices_for(None, offloads=True)] == [7, None], "the other card"
+    monkeypatch.setattr(load_file, "full_cards", set)
     assert devices_for(None, offloads=True) is None
     assert [*devices_for(None, offloads=False)] == [None]
     assert devices_for(None, offloads=False, alone=False) is None, "its target's may be on a card"

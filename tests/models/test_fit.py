@@ -180,6 +180,10 @@ def test_a_card_that_others_fill_has_room_for_nothing(monkeypatch: pytest.Monkey
     monkeypatch.setattr(memories, "host_only", lambda: Memory((), 7 * GB, 9 * GB))
     seen = memories.read_memory()
     assert (seen.gpu_usable, seen.host_free, seen.shared) == (0, 7 * GB, False)
+    full.insert(1, devices.Device("CUDA1", "x", "gpu", 70 * GB, 80 * GB))
+    seen = memories.read_memory()
+    assert [gpu.free for gpu in seen.gpus] == [0, 70 * GB]
+    assert not seen.shared
 
 
 def test_the_kernels_of_cuda_find_room_on_a_card_that_is_nearly_full() -> None:

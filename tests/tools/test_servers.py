@@ -12,8 +12,9 @@ import pytest
 from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, LATER, NOISE, SILENT
 from waiting import turn, until_so
 
+from localspec.core.errors import QueueFullError
 from localspec.core.safe_text import is_safe
-from localspec.tools import host
+from localspec.tools import host, toolbox
 from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
@@ -191,6 +192,19 @@ async def test_what_a_server_would_not_get_as_it_was_shown_is_an_error_that_the_
     assert result.failed
     assert said in result.text
     assert box.servers[0].state.phase == "waiting"
+
+
+async def test_a_schema_whose_trial_was_ended_from_outside_is_tried_again(monkeypatch):
+    left = [QueueFullError("ended from outside"), QueueFullError("again")]
+
+    def checked(*_):
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr("localspec.grammar.checking.Checker.checked", checked)
+    assert toolbox._why_unfit(OfferedTool("tester", "add", "", {})) == ""
+    left += [QueueFullError("ended from outside")] * 9
+    assert "ended from outside" in toolbox._why_unfit(OfferedTool("tester", "add", "", {}))
 
 
 async def test_a_message_that_cannot_be_written_ends_its_server_at_once(spec, open_box):

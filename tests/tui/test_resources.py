@@ -29,6 +29,8 @@ async def test_what_the_work_returns_or_raises_arrives():
     )
     with pytest.raises(ZeroDivisionError):
         await in_thread(lambda _: 1 / 0)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_thread(lambda _: next(iter(())))
 
 
 async def test_the_work_is_told_that_nobody_waits_any_more():
@@ -45,6 +47,17 @@ async def test_the_work_is_told_that_nobody_waits_any_more():
         await task
     go.set()
     await until_so(lambda: told == [True])
+
+
+async def test_threads_that_nobody_waits_for_are_not_more_and_more():
+    go = threading.Event()
+    for _ in range(40):
+        task = asyncio.create_task(in_thread(lambda _: go.wait(60)))
+        await asyncio.sleep(0)
+        task.cancel()
+    assert sum(thread.name == "interface" for thread in threading.enumerate()) <= 16
+    go.set()
+    assert await in_thread(lambda _: "next") == "next"
 
 
 def test_a_program_ends_while_such_work_goes_on():

@@ -31,6 +31,8 @@ from tui.screens.sized import PickerScreen
 from tui.terminal.resources import in_thread
 from tui.widgets.key_bar import KeyBar
 
+_TYPED_SECONDS = 0.1
+"""How long typing rests before files of that name are looked for."""
 _REST_SECONDS = 0.3
 """How long the cursor rests on a model before its file is checked."""
 
@@ -183,6 +185,7 @@ class ModelsScreen(PickerScreen[Offer, Picked | None]):
 
     @work(exclusive=True, group="typed")
     async def _read_typed(self) -> None:
+        await asyncio.sleep(_TYPED_SECONDS)
         query = self.query_one(Input).value.strip()
         found = await in_thread(lambda _: model_list.typed(query)) if query else []
         if found != self._typed:

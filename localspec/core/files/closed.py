@@ -10,6 +10,7 @@ opening either.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import stat
@@ -22,6 +23,8 @@ from localspec.core.files import checked, private
 
 _LARGEST_JSON = 16 << 20
 """Bytes of JSON of ours at most."""
+_USERS = Path("/proc/self/uid_map")
+_UNKNOWN_USER = Path("/proc/sys/kernel/overflowuid")
 _MOST_LINKS = 40
 """Links on a way at most, as in Linux."""
 
@@ -137,6 +140,20 @@ def _require_shut(place: Path, found: os.stat_result) -> None:
         raise LocalspecError(f"others may write to {place}, and nothing in it is used; {remedy}")
 
 
+@functools.cache
+def _root() -> int:
+    """Root's number. In a container that has no root of its own (bwrap, Flatpak), the files of
+    all users that it does not know have one number, root's among them.
+    """
+    try:
+        known = [line.split() for line in _USERS.read_text(encoding="ascii").splitlines()]
+        if any(int(first) <= 0 < int(first) + int(count) for first, _, count in known):
+            return 0
+        return int(_UNKNOWN_USER.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
 def _owners() -> frozenset[int]:
     """Root, this user, and whoever owns this file: their code runs here in any case."""
-    return frozenset({0, os.geteuid(), Path(__file__).stat().st_uid})
+    return frozenset({_root(), os.geteuid(), Path(__file__).stat().st_uid})

@@ -139,15 +139,14 @@ def read_memory() -> Memory:
     Raises:
         ImportError, OSError, RuntimeError: llama.cpp cannot be loaded.
     """
-    from localspec.llama.devices import backend, cards_are_full, free_accelerators
+    from localspec.llama.devices import backend, free_accelerators, full_cards
 
     host = host_only()
     if backend() == "cpu":
         return host
     chosen = free_accelerators()
-    if cards_are_full():
-        return replace(host, gpus=tuple(Gpu(d.name, d.description, 0, 0) for d in chosen))
-    silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs report none
+    full = full_cards()
+    silent = not full and all(d.total == 0 for d in chosen)  # as some integrated GPUs' drivers are
     apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
     # Metal itself says how much of the memory it recommends to use, whatever is free right now.
     recommended = sum(d.free for d in chosen) if apple else 0
@@ -156,8 +155,8 @@ def read_memory() -> Memory:
             Gpu(
                 d.name,
                 d.description,
-                d.free if d.total else host.host_free,
-                d.total or host.host_total,
+                d.free if d.total or d.name in full else host.host_free,
+                d.total if d.name in full else d.total or host.host_total,
             )
             for d in chosen
         ),
