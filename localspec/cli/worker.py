@@ -78,8 +78,9 @@ def command(
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         worker = serving.start()
-        for device, gpu in zip(worker.devices, found.gpus or (None,), strict=False):
-            name = f"{gpu.name}, {gpu.description}" if gpu else f"the processor, {cores} threads"
+        used = [f"{gpu.name}, {gpu.description}" for gpu in found.gpus if gpu.total]  # not full
+        used = used or [f"the processor, {cores} threads"]
+        for device, name in zip(worker.devices, used, strict=False):
             say(f"{name}: {size_text(device.free)} of {size_text(device.total)} free")
         tell(f"worker at {endpoint} (RPC {made.version}), one client at a time; Ctrl-C ends it")
         _explain(endpoint)

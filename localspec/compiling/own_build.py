@@ -68,7 +68,7 @@ def passed_over() -> str:
     """That a noted build is not used, and what to do, as a sentence; "" where there is none, it is
     used, or the user's own `VARIABLE` goes first.
     """
-    if VARIABLE in os.environ:
+    if VARIABLE in os.environ or (Path(sys.prefix) / CHECKOUT).is_file():
         return ""
     try:
         closed.parsed(_place())

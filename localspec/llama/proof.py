@@ -31,7 +31,7 @@ from localspec.core.values import Logits, Tokens
 from localspec.kernels.formats import FORMATS
 from localspec.llama import library, numpy_llama, own_kernels
 from localspec.llama.context import Context
-from localspec.llama.devices import backend, cards_are_full
+from localspec.llama.devices import backend, cards_are_full, full_cards
 from localspec.llama.model import Model
 from localspec.models.gguf.llama_shape import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
@@ -214,8 +214,8 @@ def main(arguments: list[str]) -> int:
     places: dict[str, int | None] = {"the processor": 0}
     device = backend()
     own = OWN_KERNELS in arguments
-    left_out = not own and cards_are_full()
-    if device != "cpu" and not left_out:
+    left_out = not own and bool(full_cards())
+    if device != "cpu" and not cards_are_full():
         places[device] = None
     if own:
         path, libraries, unit = arguments[-3:]

@@ -94,7 +94,9 @@ class Prover:
         """
         began = time.monotonic()
         failed, in_part = self._proof()
-        failed_plain = self.failure("--plain-buffers") if failed else ""
+        failed_plain = ""
+        if failed:
+            failed_plain, in_part = self._proof("--plain-buffers")
         seconds = round(time.monotonic() - began, 2)
         return Soundness(not failed, failed, failed_plain, seconds, in_part=in_part)
 

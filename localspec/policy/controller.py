@@ -61,8 +61,8 @@ class Controller:
         self._replies: dict[int, Reply] = {}
         self._prompts: dict[int, tuple[int, bool]] = {}
         """Length of the prompt that is being read, and whether drafters read it too."""
-        self._wide = Look(TRIAL, 0, TRIAL, longest=NO_LIMIT)
-        """When passes over several tokens are looked at without a draft."""
+        self._wide: dict[int, Look] = {}
+        """When passes over several tokens are looked at without a draft, by requests."""
         self._plain = Look(1, 0, 1)
         """When a pass over one token is looked at although drafts pay."""
         self._round = 0
@@ -105,7 +105,8 @@ class Controller:
         self._prices.read(max(s.length for s in states), len(states), self._round)
         own = [self._running(s) for s in states if not s.other_policy]
         factors = row_factors([r.chances for r in own])
-        plain, wide = self._looks_at_a_plain_pass(), self._looks_at_wide_passes()
+        plain = self._looks_at_a_plain_pass()
+        wide = not plain and self._looks_at_wide_passes()
         options = [self._options.of(r, f, self._round) for r, f in zip(own, factors, strict=True)]
         plans = iter([self._plan(*each, own) for each in zip(own, options, factors, strict=True)])
         found = [PLAIN if s.other_policy else next(plans) for s in states]
@@ -154,7 +155,9 @@ class Controller:
         """Whether this pass has four rows at least, to see what these cost: where they are believed
         to cost so much more than was measured that no draft may show it, and the session can pay.
         """
-        look, session = self._wide, self._options.session
+        new = Look(TRIAL, self._round, TRIAL, longest=NO_LIMIT)
+        look = self._wide.setdefault(self._requests, new)
+        session = self._options.session
         if self._prices.measured_share >= UNSEEN or len(self._prices.unpadded) < len(WIDE):
             look.used(self._round)
             look.begin(self._round)

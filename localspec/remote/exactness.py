@@ -209,12 +209,15 @@ class RemoteComparing:
 
 
 def _gap(one: Place, plain: Place) -> float:
-    """How much likelier the plain server's token was than the other one, by its own pass; by those
-    of both where the two have the same text.
+    """How much likelier the plain server's token was than the other one, by its own pass; how far
+    the passes of both are apart where the two have the same text.
     """
     best = plain.logprob if plain.logprob is not None else plain.top.get(plain.token)
-    rival = one.logprob if one.token == plain.token else plain.top.get(one.token)
-    return _FAR if best is None or rival is None else best - rival
+    alike = one.token == plain.token
+    rival = one.logprob if alike else plain.top.get(one.token)
+    if best is None or rival is None:
+        return _FAR
+    return abs(best - rival) if alike else best - rival
 
 
 def _sum(so_far: int | None, one: int | None) -> int | None:

@@ -161,6 +161,7 @@ def test_beside_a_card_that_others_fill_the_processor_is_proved_and_later_the_ca
 ) -> None:
     monkeypatch.setattr(proof, "backend", lambda: "cuda")
     monkeypatch.setattr(proof, "cards_are_full", lambda: True)
+    monkeypatch.setattr(proof, "full_cards", lambda: {"CUDA0"})
     monkeypatch.setattr(proof, "cases", lambda *_: [SimpleNamespace(name="a case")])
     places: list[str] = []
     monkeypatch.setattr(proof, "prove", lambda case, place, **_: places.append(place) or 0.0)

@@ -377,9 +377,13 @@ async def test_errors_of_the_engine_have_their_status_and_no_path(
     ("text", "told_as"),
     [
         ("/home/me/models/x.gguf is no model", "x.gguf is no model"),
-        ("cannot read '/root/a/x.gguf': denied", "cannot read 'x.gguf': denied"),
+        ("cannot read '/root/a b/x.gguf': denied", "cannot read 'x.gguf': denied"),
         ("`/home/me/x.gguf`, [/srv/a.bin] and y:/home/me/z.json", "`x.gguf`, [a.bin] and y:z.json"),
-        ("start: /a/b ^ and '/a/b', /x/y/z foo, /[0-9/ 'x'", None),  # of a grammar
+        (
+            "others may write to /home/me/X; chmod go-w '/home/me/X'",
+            "others may write to X; chmod go-w 'X'",
+        ),
+        ("This Lark grammar is not valid: start: /a/b ^ '/a/b', /x/y/z foo, /[0-9/ 'x'", None),
         ("file:///srv/x.png is empty; see https://e.org/a/b", None),
         ("n/a, 1 / 2, user/repo:Q4, '<|im_end|>'", None),
     ],

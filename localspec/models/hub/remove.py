@@ -166,7 +166,7 @@ def _strategy(paths: list[Path]) -> DeleteCacheStrategy | None:
     cache = hf_cache.cache_folder().resolve()
     wanted = {_located(path) for path in paths}
     folders = {cache / path.relative_to(cache).parts[0] for path in wanted}
-    _require_inside([folder / "blobs" / "any of them" for folder in folders])
+    _require_inside([(folder / "blobs").resolve() for folder in folders])
     repos = frozenset(_repo(folder) for folder in folders)
     files = [f for repo in repos for revision in repo.revisions for f in revision.files]
     found = HFCacheInfo(

@@ -27,11 +27,13 @@ from localspec.core.errors import (
 from localspec.serve.http.sse import sse
 
 _FOLDERS = re.compile(
-    r"(?<![^\s'\"`(\[=,:])~?/(?:[^\s'\"`,/]+/)*(?=[^\s'\"`,/]+\.[a-z]\w{1,11}(?![\w/]))"
+    r"(?<=')~?/(?:[^'/]+/)*(?=[^'/]+')|(?<![^\s'\"`(\[=,:])~?/(?:[^\s'\"`,/]+/)*(?=[^\s'\"`,/])"
 )
-"""The folders of a file's path from the root on, or from somebody's own folder; not what a grammar
-has between slashes, which errors repeat.
-"""
+"""The folders of a path from the root on, or from somebody's own folder; in quotes with blanks."""
+_OF_A_GRAMMAR = re.compile(
+    r"th(?:e|is|ese) (?:[\w-]+ ){0,3}?(?:grammar|schema|expression|choices|tools)\b", re.IGNORECASE
+)
+"""Begins an error that repeats what a grammar has between slashes."""
 RETRY_SECONDS = 2
 """Value of Retry-After where nothing better is known."""
 
@@ -134,8 +136,11 @@ def stopping() -> ApiError:
 
 
 def without_folders(error: LocalspecError | str) -> str:
-    """The text of an error or notice as clients are told it, with the names of files alone."""
-    return _FOLDERS.sub("", str(error))
+    """The text of an error or notice as clients are told it, with the names of files alone; one
+    about a grammar names no files.
+    """
+    text = str(error)
+    return text if _OF_A_GRAMMAR.match(text) else _FOLDERS.sub("", text)
 
 
 def of_engine(error: LocalspecError) -> ApiError:
