@@ -16,6 +16,7 @@ from localspec.core.errors import UsageError
 
 TRIAL = 16 << 20
 """Bytes of the hole that is tried."""
+_PART = 1 << 20
 
 
 def require_free(where: Path, sources: Iterable[Path], *, replace: bool) -> None:
@@ -56,8 +57,13 @@ def opened(path: Path, *, links: bool = True) -> Iterator[BinaryIO]:
         ValueError: no file can have this name.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        require_regular(file.fileno(), str(path))
+    descriptor = os.open(path, flags)
+    try:
+        require_regular(descriptor, str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    with os.fdopen(descriptor, "rb") as file:
         yield file
 
 
@@ -67,8 +73,12 @@ def content(path: Path, most: int, *, links: bool = True) -> bytes:
     Raises:
         OSError, ValueError: see `opened`.
     """
+    found, left = bytearray(), most
     with opened(path, links=links) as file:
-        return file.read(most)
+        while part := file.read(min(left, _PART)):  # as many bytes are taken as are asked for
+            found += part
+            left -= len(part)
+    return bytes(found)
 
 
 def require_regular(descriptor: int, name: str) -> None:
