@@ -253,8 +253,8 @@ def test_no_request_ends_in_an_answer_that_is_not_described():
     """A short part of scripts/fuzz_server."""
     with served(ServeSettings(port=0, max_tokens=3, pulls=False)) as server:
         fuzzer = Fuzzer(server.url)
-        assert fuzzer.storm(seconds=20, clients=4) == []
-        assert list(fuzzer.run(seconds=40, examples=10)) == []
+        assert fuzzer.storm(seconds=10, clients=4) == []
+        assert list(fuzzer.run(seconds=20, examples=10)) == []
         assert server.notes.defects == []
         assert fuzzer.sent > 20
         assert server.service.slot.restarts == 0
