@@ -340,7 +340,7 @@ elf_only = pytest.mark.skipif(
 def test_where_a_library_elsewhere_has_others_looked_for_is_checked_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in CMake's build trees, and builds for CUDA, which name NVIDIA's packages."""
+    """CMake's build trees name such places, and so do builds for CUDA: NVIDIA's packages."""
     base = linked(tmp_path / "nvidia", "libbase.so", "$ORIGIN:/usr/local/cuda/lib64")
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o1777)
@@ -394,7 +394,7 @@ def not_as_root() -> Iterator[None]:
 def test_a_folder_that_a_library_names_and_nobody_here_can_look_into_is_passed_over(
     public: Path,
 ) -> None:
-    """As of llama.cpp that root built in its home, and everybody uses; the loader does so too."""
+    """A llama.cpp that root built in its home names one; the loader passes it over too."""
     built = public / "home" / "build"
     built.mkdir(parents=True)
     base = linked(built, "libbase.so", "$ORIGIN")

@@ -21,7 +21,7 @@ _TEXT, _ARRAY, _BOOL = 8, 9, 7
 _INTEGERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 10: "Q", 11: "q"}
 _FLOATS = {6: "f", 12: "d"}
 _LENGTHS = (0, 1, 2, 3, 4)
-"""Of arrays; the files here have two, three or four layers."""
+"""Lengths of the arrays that are tried; the files here have two, three or four layers."""
 
 
 def _scalars() -> Iterator[tuple[int, bytes]]:

@@ -160,22 +160,22 @@ def sessions(
     curve: dict[int, float],
     cost: float,
     slow: tuple[float, int],
-    stands: tuple[float, float, float],
+    accepted: tuple[float, float, float],
     seed: int,
     prompt: int = 10,
 ) -> list[float]:
     """Times plain decoding in two replies of 600 tokens after one in which everything is so many
-    times as slow; ``stands`` is the acceptance before it, in it, and after it.
+    times as slow; ``accepted`` is the acceptance before it, in it, and after it.
     """
 
-    def ratio(tokens: int, stands: float, factor: float, text: int) -> float:
-        says = steady(stands, seed=100 * seed + text)
+    def ratio(tokens: int, accepted: float, factor: float, text: int) -> float:
+        says = steady(accepted, seed=100 * seed + text)
         played = play(policy, says, curve, cost, tokens, lambda _n: factor, prompt=prompt)
         return plain_seconds(curve, tokens, lambda _n: factor) / played.seconds
 
-    ratio(300, stands[0], 1.0, 0)
-    ratio(slow[1], stands[1], slow[0], 1)
-    return [ratio(600, stands[2], 1.0, text) for text in (2, 3)]
+    ratio(300, accepted[0], 1.0, 0)
+    ratio(slow[1], accepted[1], slow[0], 1)
+    return [ratio(600, accepted[2], 1.0, text) for text in (2, 3)]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

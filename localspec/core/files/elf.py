@@ -13,7 +13,7 @@ from pathlib import Path
 from localspec.core.errors import LocalspecError
 
 _MAGIC = b"\x7fELF\x02"
-"""Of 64 bits; the loader opens no others in a process of 64 bits."""
+"""The beginning of a library of 64 bits; the loader opens no others in a process of 64 bits."""
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29
 

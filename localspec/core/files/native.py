@@ -1,7 +1,7 @@
 """The one door to native code of ours: libraries that were compiled here are stored and opened.
 
 A library is code with the user's rights. It is opened only where nobody else could have written or
-exchanged it (`localspec.core.files.closed`). Beside the file stands its SHA-256 digest from when it
+exchanged it (`localspec.core.files.closed`). A file beside it has its SHA-256 digest from when it
 was stored, which finds damage and what was stored in part.
 """
 

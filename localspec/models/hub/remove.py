@@ -185,7 +185,7 @@ def _repo(folder: Path) -> CachedRepoInfo:
 def _files(folder: Path) -> Iterator[CachedFileInfo]:
     """The files of all snapshots of a repository, with the blobs that they are links to.
 
-    A link to anything but a blob of the repository stands for itself: what is behind it stays.
+    A link to anything but a blob of the repository is removed alone: what is behind it stays.
     """
     blobs = (folder / "blobs").resolve()
     for path in map(_located, (folder / "snapshots").glob("*/**/*")):
