@@ -101,7 +101,7 @@ class Ladder:
         """Record the failure and delete the wheel."""
         self.failed[rung.name] = why
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True)
+        self._folder.mkdir(0o700, parents=True)
         write_notes(self._folder / NOTES, self.failed)
 
     def forget(self) -> None:

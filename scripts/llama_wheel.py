@@ -109,7 +109,8 @@ def cached_wheel(folder: Path) -> Path | None:
         record = wheel.with_suffix(".sha256")
         if record.is_file() and record.read_text(encoding="ascii").strip() == sha256_of(wheel):
             try:
-                native.require_closed(folder, wheel, record)
+                for place in (folder, wheel, record):
+                    native.require_closed(place)
             except LocalspecError as error:
                 say(f"a build of llama.cpp in {folder} is not used: {error}")
                 return None
@@ -284,7 +285,7 @@ def obtain_wheel(
     make_folder(work)
     try:
         built = build_wheel(source, backend, machine, rung, work, base_python, log)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         keep_source(work / "source", folder)
         return keep_wheel(built, folder)
     except Failure:

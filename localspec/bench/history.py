@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.speedup import Bench
-from localspec.core.files import closed, paths
+from localspec.core.files import measured, paths
 from localspec.core.files.private import opener
 
 FORMAT = 1
@@ -31,7 +31,7 @@ class Past:
 def last(path: Path, setting: str) -> Past | None:
     """The latest run of ``setting``; lines that cannot be read are passed over."""
     try:
-        lines = closed.content(path, _LARGEST).decode().splitlines()
+        lines = measured.content(path, _LARGEST).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         return None
     for line in reversed(lines):

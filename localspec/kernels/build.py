@@ -23,7 +23,7 @@ from localspec.compiling import cxx
 from localspec.compiling.llama_source import VERSION, Source
 from localspec.compiling.variants import variants
 from localspec.core.errors import LocalspecError
-from localspec.core.files import checked, native, paths, private, whole_file
+from localspec.core.files import checked, closed, native, paths, private, whole_file
 from localspec.kernels.instruction_sets import FILES, INCLUDED, InstructionSet, headers, of_machine
 
 SOURCE = Path(__file__).with_name("source")
@@ -170,10 +170,13 @@ def _key(*linked: str) -> str:
 
 
 def places() -> list[Path]:
-    """Where the library may be: the environment's own folder, and the cache."""
+    """Where the library may be: the environment's own folder, unless others may write to it, and
+    the cache.
+    """
     found = [paths.cache_dir() / "own-kernels" / key()]
-    if sys.prefix != sys.base_prefix:
-        found.insert(0, Path(sys.prefix) / "lib" / "localspec" / f"kernels-{key()}")
+    shared = Path(sys.prefix) / "lib" / "localspec" / f"kernels-{key()}"
+    if sys.prefix != sys.base_prefix and closed.is_closed(shared, missing=True):
+        found.insert(0, shared)
     return found
 
 
@@ -181,7 +184,7 @@ def stored() -> Built | None:
     """The library that was compiled; None if there is none. `native` says whether it is safe."""
     libraries = cxx.library_folder()
     shipped = [shipped_folder(libraries)] if libraries is not None else []
-    for folder in [*places(), *shipped]:
+    for folder in [*places(), *filter(closed.is_closed, shipped)]:
         if native.is_stored(folder / NAME) and (found := _noted(folder)) is not None:
             return found
     return None

@@ -22,7 +22,7 @@ from pathlib import Path
 from localspec.compiling import cxx
 from localspec.core import codec
 from localspec.core.errors import LocalspecError
-from localspec.core.files import closed, native, paths, whole_file
+from localspec.core.files import measured, native, paths
 from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask
 from localspec.kernels import build
@@ -183,7 +183,7 @@ def identity(built: Built) -> str:
 def _saved(wanted: str) -> dict[str, object] | None:
     for place in soundness.places(_FILE):
         try:
-            saved = closed.parsed(place)
+            saved = measured.parsed(place)
             if saved["identity"] == wanted:
                 return dict(saved)
         except (OSError, ValueError, KeyError, TypeError):
@@ -236,7 +236,7 @@ def save(facts: dict[str, object]) -> None:
         try:
             if not place.is_relative_to(sys.prefix):
                 paths.make_parent(place)
-            whole_file.replace(place, [json.dumps(facts).encode()])
+            measured.write(place, facts, mode=0o644)
         except OSError:  # another user's folder, or a full disk: proved at every start
             continue
         return

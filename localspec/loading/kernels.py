@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 
 from localspec.core.errors import Interrupted, OutOfMemoryError
-from localspec.core.files import closed, paths
-from localspec.core.files.measured import name_of, write
+from localspec.core.files import paths
+from localspec.core.files.measured import name_of, parsed, write
 from localspec.core.speed_formula import best_fixed
 from localspec.kernels.instruction_sets import title
 from localspec.llama import library, own_kernels
@@ -103,7 +103,7 @@ class Trials:
     def _saved(self) -> tuple[Kernels, int] | None:
         """The choice in the file and the number of its trials; None for no or a damaged file."""
         try:
-            facts = closed.parsed(self._file)
+            facts = parsed(self._file)
             if facts["format"] != _FORMAT or not isinstance(facts["extra_buffers"], bool):
                 return None
             return Kernels(facts["extra_buffers"], str(facts["why"])), int(facts["tries"])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from localspec.compiling import own_build
 from localspec.core import drafter_registry
-from localspec.core.errors import OutOfMemoryError, UsageError
+from localspec.core.errors import LocalspecError, OutOfMemoryError, UsageError
 from localspec.core.events import Loading, ModelInfo, Speculation
-from localspec.core.files import paths
+from localspec.core.files import native, paths
 from localspec.core.options import Options
 from localspec.decode.verifiers import Verifier, verifier
 from localspec.drafters.base import Drafter, Off
@@ -176,8 +176,7 @@ class _Loader:
         """
         options = self.selection.options
         notices = (*self.files.notices, *self.earlier.notices, *_adapted(options))
-        if passed := own_build.passed_over():
-            notices = (passed, *notices)
+        notices = (*filter(None, (own_build.passed_over(), _open_cache())), *notices)
         if options.strict:
             return self._load_planned(options.kv_type or "f16", notices)
         try:
@@ -328,6 +327,15 @@ class _Loader:
             branching=branching,
             pads=pads_alone(context, hidden=drafting.features is not None),
         )
+
+
+def _open_cache() -> str:
+    """That others could exchange what is kept in the cache, as a sentence; "" if they could not."""
+    try:
+        native.require_closed(paths.cache_dir(), missing=True)
+    except LocalspecError as error:
+        return f"kernels and states kept in {paths.cache_dir()} are not used: {error}"
+    return ""
 
 
 def _adapted(options: Options) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.core.errors import LocalspecError
-from localspec.core.files import closed, paths, whole_file
+from localspec.core.files import measured, paths
 from localspec.core.files.checked import keeps_holes
 from localspec.core.processes import neighbours
 from localspec.core.processes.children import ask, ask_async
@@ -91,7 +91,7 @@ class _Record:
     def read(cls) -> _Record | None:
         """The file; None where there is no valid one for this machine as it is."""
         try:
-            data = closed.parsed(_path())
+            data = measured.parsed(_path())
             if data["machine"] != _machine():
                 return None
             return cls(_parsed(data["speed"]), int(data["runs"]))
@@ -104,7 +104,7 @@ class _Record:
         data = {"machine": _machine(), "runs": self.runs, "speed": speed}
         try:
             paths.make(paths.cache_dir())
-            whole_file.replace_shared(_path(), json.dumps(data))
+            measured.write(_path(), data)
         except (OSError, LocalspecError):
             return
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from localspec.compiling import cxx, own_build
 from localspec.config import settings as config
 from localspec.core.errors import LocalspecError, NoKernelError
+from localspec.core.files import native
 from localspec.core.safe_text import safe_line
 from localspec.kernels import build
 from localspec.kernels.build import Built
@@ -122,6 +123,7 @@ def _ready(
         raise LocalspecError(f"they are not compiled; run {command_line()}")
     found = kernel_proof.recorded(built)
     if found is None and make:
+        native.trusted(built.path)  # else each start would say that they are checked, once
         _tell(on_start, "checking kernels on this processor, once")
         found = kernel_proof.prove(built)
     if found is None:

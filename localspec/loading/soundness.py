@@ -28,7 +28,7 @@ from localspec.compiling import cxx
 from localspec.compiling.own_build import processor, rebuild_command
 from localspec.core import codec
 from localspec.core.errors import LocalspecError, UnsoundBuildError
-from localspec.core.files import closed, paths, whole_file
+from localspec.core.files import closed, measured, paths
 from localspec.core.processes import crash
 from localspec.core.processes.children import command, last_line
 
@@ -194,7 +194,7 @@ def identity() -> str:
         LocalspecError: llama-cpp-python is not installed.
     """
     files = []
-    for path in sorted(_library_folder().iterdir()):
+    for path in sorted(filter(Path.exists, _library_folder().iterdir())):
         facts = path.stat()
         files.append([path.name, facts.st_size, facts.st_mtime_ns])
     names = " ".join(str(name) for name, *_ in files)
@@ -292,7 +292,7 @@ def _digest() -> str:
 def _saved(place: Path) -> dict[str, Any]:
     """The results in a file by `identity`, the latest one last."""
     try:
-        found = closed.parsed(place)["proofs"]
+        found = measured.parsed(place)["proofs"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -304,7 +304,7 @@ def _record(soundness: Soundness, wanted: str) -> None:
         try:
             paths.make_parent(place)
             known = [*_saved(place).items()][-_MOST_PROOFS + 1 :]
-            whole_file.replace_shared(place, json.dumps({"proofs": dict(known) | made}))
+            measured.write(place, {"proofs": dict(known) | made}, mode=0o644)
         except OSError:  # another user's folder, or a full disk: proved at every start
             continue
         return

@@ -15,8 +15,8 @@ from pathlib import Path
 from localspec.core.adapter_list import Blend
 from localspec.core.errors import StrictError
 from localspec.core.events import Loading
-from localspec.core.files import closed, paths
-from localspec.core.files.measured import name_of, write
+from localspec.core.files import paths
+from localspec.core.files.measured import name_of, parsed, write
 from localspec.llama import library, own_kernels
 from localspec.llama.devices import backend, devices, driver
 from localspec.llama.limits import STRICT_BATCH
@@ -156,7 +156,7 @@ class StrictLoading:
 def _passed(file: Path, sequences: int) -> bool:
     """Whether the test passed, with so many sequences or more."""
     try:
-        saved = closed.parsed(file)
+        saved = parsed(file)
         return saved["passed"] is True and int(saved["sequences"]) >= sequences
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, MsgspecError, Struct
 from msgspec.json import decode
 
-from localspec.core.files import closed, measured
+from localspec.core.files import measured
 from localspec.policy.acceptance import BINS, LATEST, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
@@ -55,7 +55,7 @@ class _File(Struct):
 def load(path: Path) -> Knowledge | None:
     """The saved knowledge; None where there is no valid file."""
     try:
-        raw = closed.content(path, _LARGEST + 1)
+        raw = measured.content(path, _LARGEST + 1)
         if len(raw) > _LARGEST:
             return None
         saved = decode(raw, type=_File)

@@ -300,7 +300,8 @@ def take_over() -> tuple[list[str], list[str]]:
         text = json.dumps({**whole, form: table}, ensure_ascii=False, indent=2) + "\n"
         try:
             paths.make_parent(path())
-            whole_file.replace(path(), [text.encode("utf-8", "backslashreplace")])
+            # Through links: it is often linked from dotfiles.
+            whole_file.replace(path().resolve(), [text.encode("utf-8", "backslashreplace")])
         except OSError as error:
             raise LocalspecError(f"cannot write {path()}: {error.strerror}") from None
     return added, refused

@@ -313,6 +313,18 @@ def test_a_library_elsewhere_is_checked_file_by_file_and_where_links_lead(
         native.closed_libraries(libraries)
 
 
+def test_what_nobody_loads_beside_a_library_is_passed_over(libraries: Path, tmp_path: Path) -> None:
+    (libraries / "plugins.so.d").mkdir()
+    (libraries / "libold.so").symlink_to("gone/libold.so.1")
+    assert native.closed_libraries(libraries) == libraries
+    (libraries / "libold.so").unlink()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (libraries / "libold.so").symlink_to(tmp_path / "open" / "libold.so")
+    with pytest.raises(LocalspecError, match=f"others may write to {tmp_path / 'open'}"):
+        native.closed_libraries(libraries)
+
+
 @as_root
 def test_a_library_elsewhere_belongs_to_nobody_else(libraries: Path) -> None:
     os.chown(libraries / "libllama.so.0", NOBODY, NOBODY)
@@ -440,6 +452,9 @@ def test_a_damaged_library_is_refused_and_one_that_is_none_of_llama_cpp_is_said(
         whole.write_bytes(data[:length])
         with pytest.raises(LocalspecError, match="is no whole library"):
             native.closed_libraries(whole.parent)
+    whole.write_bytes(data[:32] + b"\xff" * 8 + data[40:])  # where its program header is
+    with pytest.raises(LocalspecError, match="is no whole library"):
+        native.closed_libraries(whole.parent)
 
 
 def test_what_is_loaded_is_what_was_checked_though_a_link_on_the_way_changes(

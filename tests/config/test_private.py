@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -296,12 +297,54 @@ def test_measurements_in_a_folder_of_ours_that_others_may_write_to_are_none(
 ) -> None:
     folder = paths.make(paths.cache_dir() / "costs")
     file = folder / "facts.json"
-    measured.write(file, {"passed": True})
-    assert closed.parsed(file) == {"passed": True}
-    folder.chmod(0o777)
-    with pytest.raises(PermissionError, match="others may write"):
-        closed.parsed(file)
-    assert not closed.is_closed(folder)
+    measured.write(file, {"passed": True}, mode=0o644)
+    assert mode(file) == 0o644, "whatever the umask"
+    for place in (file, folder):
+        assert measured.parsed(file) == closed.parsed(file) == {"passed": True}
+        before = mode(place)
+        place.chmod(0o777)
+        for read in (measured.parsed, closed.parsed):
+            with pytest.raises(PermissionError, match=f"others may write to {place}"):
+                read(file)
+        assert not closed.is_closed(place)
+        place.chmod(before)
+    file.rename(folder / "other")
+    file.symlink_to("other")
+    with pytest.raises(OSError, match="symbolic links"):
+        measured.parsed(file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("name", [".", "facts.json"])
+def test_measurements_of_another_user_are_none(name: str) -> None:
+    folder = paths.make(paths.cache_dir() / "costs")
+    measured.write(folder / "facts.json", {"passed": True})
+    os.chown(folder / name, 65534, 65534)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        measured.parsed(folder / "facts.json")
+
+
+def test_measurements_are_read_in_a_home_that_others_may_write_to() -> None:
+    """As where a group shares it: they could exchange the user's own files, and no more."""
+    folder = paths.make(paths.cache_dir() / "costs")
+    measured.write(folder / "facts.json", {"passed": True})
+    above = paths.cache_dir().parent.parent
+    above.chmod(0o777)
+    assert measured.parsed(folder / "facts.json") == {"passed": True}
+    with pytest.raises(PermissionError, match=f"others may write to {above}"):
+        closed.parsed(folder / "facts.json")
+
+
+def test_a_file_system_without_lists_of_rights_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, has in ((errno.ENOTSUP, False), (errno.EIO, None)):
+        monkeypatch.setattr(os, "listxattr", Mock(side_effect=OSError(code, "no")), raising=False)
+        if has is None:
+            with pytest.raises(OSError, match="no"):
+                private._has_list(tmp_path)
+        else:
+            assert private._has_list(tmp_path) == has
 
 
 def test_a_server_that_runs_stays_announced_where_nothing_is_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from localspec.compiling import cxx, llama_source
 from localspec.core.errors import LocalspecError
-from localspec.core.files import native
+from localspec.core.files import native, paths, private
 from localspec.kernels import build, instruction_sets
 from localspec.kernels.instruction_sets import InstructionSet, of_machine, title
 
@@ -161,6 +162,31 @@ def test_kernels_in_a_wheel_of_llama_cpp_are_found_beside_its_libraries(
     assert made.path.parent == folder
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "9.99"))
     assert build.stored() == made
+
+
+@pytest.mark.usefixtures("compiler", "source")
+@pytest.mark.parametrize("open_folder", [".", "lib"])
+def test_what_others_may_write_to_in_the_environment_is_passed_over_for_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_folder: str
+) -> None:
+    """As environments are that were made where a umask lets a shared group write."""
+    prefix = private.make(tmp_path / "env" / "lib", 0o755).parent
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(cxx, "library_folder", lambda: prefix / "lib")
+    in_environment = build.obtain()
+    assert in_environment.path.is_relative_to(prefix)
+    (prefix / open_folder).chmod(0o777)
+    assert build.stored() is None
+    made = build.obtain()
+    assert made.path.is_relative_to(paths.cache_dir())
+    assert native.trusted(made.path) == made.path
+    (prefix / open_folder).chmod(0o755)
+    shipped = build.shipped_folder(prefix / "lib")
+    in_environment.path.parent.rename(private.make(shipped.parent) / shipped.name)
+    shutil.rmtree(made.path.parent)
+    assert build.stored() is not None
+    (prefix / open_folder).chmod(0o777)
+    assert build.stored() is None
 
 
 @pytest.mark.usefixtures("compiler", "source")

@@ -15,6 +15,7 @@ from conftest import Files
 
 from localspec import Options, Runtime
 from localspec.core.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
+from localspec.core.files import paths
 from localspec.core.options import Options as LoadOptions
 from localspec.core.values import Proposal
 from localspec.llama.context import Context
@@ -58,6 +59,20 @@ def test_the_notices_of_the_caller_come_with_those_of_loading(files: Files) -> N
     pair = loader.load(options, None, None, earlier=earlier)
     pair.close()
     assert "the chats cannot be read" in pair.info.notices
+
+
+def test_a_home_that_others_may_write_to_is_told_with_the_remedy(files: Files) -> None:
+    home = paths.cache_dir().parent.parent
+    before = home.stat().st_mode
+    home.chmod(0o777)
+    try:
+        pair = loader.load(LoadOptions(str(files.target), draft="none"), None, None)
+    finally:
+        home.chmod(before)
+    pair.close()
+    told = [n for n in pair.info.notices if n.startswith("kernels and states kept in ")]
+    assert len(told) == 1
+    assert told[0].endswith(f"chmod go-w '{home}'")
 
 
 # -- a device that lacks an operation --------------------------------------------------------------

@@ -27,9 +27,10 @@ from localspec.doctor import diagnose
 from localspec.llama import proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model
-from localspec.loading import resources, soundness
+from localspec.loading import machine_speed, resources, soundness
 from localspec.loading.soundness import Prover, Soundness
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.memory.speed import MachineSpeed
 from localspec.runtime import Runtime
 
 # The real proof, over a library whose passes break in one way: in all builds of it, or only where
@@ -179,6 +180,24 @@ def test_the_result_of_a_proof_is_saved(own_environment: Path) -> None:
     assert soundness.proved(never) == soundness.recorded() == first
 
 
+def test_the_result_is_read_again_where_it_was_written_with_a_umask_of_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # the cache is the place
+    before = os.umask(0)
+    try:
+        first = soundness.proved(prover("print('{\"worst\": 0}')"))
+        speed = MachineSpeed({"Q4_K": {1: 1.0}}, {}, disturbed=True)
+        for runs in (1, 2):
+            machine_speed._merged(dataclasses.asdict(speed), machine_speed._Record.read())
+            known = machine_speed._Record.read()
+            assert known is not None
+            assert known.runs == runs
+    finally:
+        os.umask(before)
+    assert soundness.recorded() == first
+
+
 def test_another_processor_is_proved_anew(
     own_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +212,7 @@ def test_a_build_for_cuda_is_proved_anew_where_a_card_appears(
 ) -> None:
     libraries = tmp_path / "lib"
     libraries.mkdir()
+    (libraries / "libold.so").symlink_to("gone")
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(libraries))
     monkeypatch.setattr(soundness, "_DRIVER", tmp_path / "version")
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from dataclasses import replace
 
 import bootstrap
@@ -153,6 +154,18 @@ def test_another_checkout_begins_where_this_one_ended_and_proves_it_again(world)
     assert world.built == [NATIVE, STORES]
     assert world.proofs == 3
     assert world.note["rung"] == STORES
+
+
+def test_the_ladder_goes_on_whatever_the_umask(world):
+    (world.folder / "cache").mkdir(0o700)
+    before = os.umask(0)
+    try:
+        world.faults = {NATIVE: BAD}
+        world.start()
+    finally:
+        os.umask(before)
+    assert world.built == [NATIVE, STORES]
+    assert llama_wheel.cached_wheel(world.folder / "cache" / "key")
 
 
 def test_a_kept_wheel_that_fails_here_is_thrown_away(world):

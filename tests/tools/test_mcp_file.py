@@ -152,6 +152,18 @@ def test_servers_of_other_programs_are_taken_over_and_own_ones_stay(home):
     assert {s.name: s.command for s in servers_file.servers()} == {"git": "mine", "fetch": "uvx"}
 
 
+def test_a_file_that_is_linked_from_elsewhere_stays_so(home, tmp_path):
+    mine = write(home, {"git": {"command": "mine"}})
+    mine.rename(tmp_path / "dotfiles.json")
+    mine.symlink_to(tmp_path / "dotfiles.json")
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir()
+    other.write_text('{"mcpServers": {"fetch": {"command": "uvx"}}}')
+    assert servers_file.take_over() == (["fetch"], [])
+    assert mine.is_symlink()
+    assert {s.name for s in servers_file.servers()} == {"git", "fetch"}
+
+
 def test_half_of_a_character_in_another_programs_file_is_refused_by_name(home):
     path = servers_file.path()
     path.parent.mkdir(parents=True, exist_ok=True)

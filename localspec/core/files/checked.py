@@ -73,11 +73,20 @@ def content(path: Path, most: int, *, links: bool = True) -> bytes:
     Raises:
         OSError, ValueError: see `opened`.
     """
-    found, left = bytearray(), most
     with opened(path, links=links) as file:
-        while part := file.read(min(left, _PART)):  # as many bytes are taken as are asked for
-            found += part
-            left -= len(part)
+        return read(file, most)
+
+
+def read(file: BinaryIO, most: int) -> bytes:
+    """The first ``most`` bytes of an opened file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found, left = bytearray(), most
+    while part := file.read(min(left, _PART)):  # as many bytes are taken as are asked for
+        found += part
+        left -= len(part)
     return bytes(found)
 
 

@@ -1,10 +1,10 @@
 """Places where nobody but the user could have put, changed or exchanged anything.
 
-What is read in folders of ours starts programs (mcp.json, config.toml), is native code, or decides
-how models are computed. So a place counts only if it and every folder on the way to it, from the
-root on and through links, belong to the user, to root, or to the owner of this very code, and
-nobody else may write to them: no other user can then exchange anything between the check and the
-opening either.
+What is read in folders of ours starts programs (mcp.json, config.toml) or is native code. So a
+place counts only if it and every folder on the way to it, from the root on and through links,
+belong to the user, to root, or to the owner of this very code, and nobody else may write to them:
+no other user can then exchange anything between the check and the opening either. Measurements
+are read under fewer conditions (`localspec.core.files.measured`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from localspec.core.errors import LocalspecError
 from localspec.core.files import checked, private
 
-_LARGEST_JSON = 16 << 20
+LARGEST_JSON = 16 << 20
 """Bytes of JSON of ours at most."""
 _USERS = Path("/proc/self/uid_map")
 _UNKNOWN_USER = Path("/proc/sys/kernel/overflowuid")
@@ -52,7 +52,7 @@ def parsed(path: Path) -> Any:
         OSError: see `content`.
         ValueError: it is not JSON.
     """
-    return json.loads(content(path, _LARGEST_JSON))
+    return json.loads(content(path, LARGEST_JSON))
 
 
 def require(path: Path, *, missing: bool = False) -> None:
@@ -80,10 +80,12 @@ def require(path: Path, *, missing: bool = False) -> None:
         _require_owner(place, found)
 
 
-def is_closed(folder: Path) -> bool:
-    """Whether a folder is there and nobody else could put anything in it, see `require`."""
+def is_closed(folder: Path, *, missing: bool = False) -> bool:
+    """Whether a folder is there and nobody else could put anything in it; ``missing`` as in
+    `require`.
+    """
     try:
-        require(folder)
+        require(folder, missing=missing)
     except (OSError, LocalspecError):
         return False
     return True
@@ -97,6 +99,15 @@ def require_file(place: Path, found: os.stat_result) -> None:
     """
     if not stat.S_ISREG(found.st_mode):
         raise LocalspecError(f"{place} is no file of ours; delete it and start again")
+    require_own(place, found)
+
+
+def require_own(place: Path, found: os.stat_result) -> None:
+    """Refuse a file or folder, by what the system says of it, that somebody else could write to.
+
+    Raises:
+        LocalspecError: it belongs to another user or is open to others.
+    """
     _require_shut(place, found)
     _require_owner(place, found)
 

@@ -42,7 +42,7 @@ def searched(file: Path) -> Searched:
         try:
             with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _searched(data)
-        except (struct.error, ValueError, IndexError) as error:
+        except (struct.error, ValueError, IndexError, OverflowError) as error:
             raise LocalspecError(f"{file} is no whole library: {error}") from None
 
 

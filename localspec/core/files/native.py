@@ -164,19 +164,14 @@ def _store(
         _record(fresh).replace(_record(path))
 
 
-def require_closed(folder: Path, *files: Path) -> None:
-    """Refuse a folder of native code, and files in it, that somebody else could write or exchange.
+def require_closed(place: Path, *, missing: bool = False) -> None:
+    """Refuse a file or folder that somebody else could write to or exchange; see `closed.require`.
 
     Raises:
-        LocalspecError: it, or one that it is in, belongs to another user or is open to others.
+        LocalspecError: somebody else could, or it cannot be looked at.
     """
-    folder = Path(os.path.realpath(folder))
     try:
-        closed.require(folder)
-        if not folder.is_dir():
-            raise LocalspecError(f"{folder} is no folder")
-        for file in files:
-            closed.require_file(file, file.lstat())
+        closed.require(place, missing=missing)
     except OSError as error:
         raise LocalspecError(f"{error.filename}: {error.strerror or error}") from None
 
@@ -193,13 +188,15 @@ def closed_libraries(folder: Path) -> Path:
     """
     place = Path(os.path.realpath(folder))
     require_closed(place)
+    if not place.is_dir():
+        raise LocalspecError(f"{place} is no folder")
     ahead = [found for found in place.iterdir() if _LIBRARY.search(found.name)]
     known = set[Path]()
     while ahead:
         found = ahead.pop()
+        require_closed(found, missing=True)  # nor may others put one where a link leads nowhere
         file = Path(os.path.realpath(found))
-        require_closed(file.parent, file)
-        if found not in known:
+        if found not in known and file.is_file():
             known.add(found)
             ahead.extend(_searched(found, file))
     return place

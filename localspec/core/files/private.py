@@ -111,8 +111,19 @@ def _group_of_one(place: str | Path, group: int) -> bool:
     # A group's list does not name those who have it as their own.
     if any(u.pw_gid == group and u.pw_uid != user.pw_uid for u in pwd.getpwall()):
         return False
-    names = os.listxattr(place) if hasattr(os, "listxattr") else []
-    return "system.posix_acl_access" not in names
+    return not _has_list(place)
+
+
+def _has_list(place: str | Path) -> bool:
+    """Whether a list (acl(5)) says who has which rights."""
+    if not hasattr(os, "listxattr"):
+        return False
+    try:
+        return "system.posix_acl_access" in os.listxattr(place)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:  # a file system without such lists, as FUSE often is
+            raise
+        return False
 
 
 def without_user(address: str) -> str:
