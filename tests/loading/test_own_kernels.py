@@ -80,6 +80,17 @@ def test_a_failed_proof_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("_alone")
+def test_a_library_that_is_not_opened_is_not_checked_at_each_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(monkeypatch, stand_in(tmp_path, "OFF"))
+    tmp_path.chmod(0o777)
+    told = list[str]()
+    assert f"others may write to {tmp_path}" in own_kernels.engage(None, told.append).why
+    assert not told
+
+
+@pytest.mark.usefixtures("_alone")
 def test_another_library_is_proved_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = stored(monkeypatch, stand_in(tmp_path, "OFF"))
     own_kernels.engage(None)
