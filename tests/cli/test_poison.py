@@ -20,6 +20,9 @@ import pytest
 import terminals
 
 from localspec.cli import COMMANDS
+from localspec.llama.weight_speed import TYPES
+from localspec.loading import machine_speed
+from localspec.models.memory.speed import MachineSpeed
 
 ROOT = Path(__file__).parents[2]
 POISON = "\x1b]52;c;UE9JU09O\x07\x1b]0;POISON\x07\x1b[31mPOISON\x9b2J\u202ePOISON\x08\x7f"
@@ -38,8 +41,10 @@ def harmful(drawn: str) -> list[str]:
     return escapes + re.findall("[\x80-\x9f\u202a-\u202e\u2066-\u2069\x7f]", drawn)
 
 
-def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
-    """The drawing of a command on a terminal that is all three standard streams."""
+def on_terminal(*words: str, keys: bytes = b"", until: str = "", seconds: float = 90) -> str:
+    """The drawing of a command on a terminal that is all three standard streams, until it ends or
+    has drawn ``until`` after the ``keys``.
+    """
     import pty
 
     master, slave = pty.openpty()
@@ -54,7 +59,7 @@ def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
         start_new_session=True,
     )
     os.close(slave)
-    drawn, end = bytearray(), time.monotonic() + seconds
+    drawn, sent, end = bytearray(), 0, time.monotonic() + seconds
     try:
         while time.monotonic() < end:
             if select.select([master], [], [], 0.1)[0]:
@@ -67,7 +72,9 @@ def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
                 drawn += chunk
                 if keys and b"POISON" in drawn:  # it is on the screen
                     os.write(master, keys)
-                    keys, end = b"", time.monotonic() + 5
+                    keys, sent = b"", len(drawn)
+                elif sent and until and until.encode() in drawn[sent:]:
+                    break
             elif process.poll() is not None:
                 break
     finally:
@@ -103,6 +110,10 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         f"target = {json.dumps(str(babbling))}\n",
         encoding="utf-8",
     )
+    # What this machine does is known: three commands would measure it, for seconds.
+    of_tokens = {1: 0.01, 8: 0.02}
+    speed = MachineSpeed({kind: of_tokens for kind in TYPES}, {}, disturbed=False)
+    machine_speed._Record(speed, 1).write()
     (home / "config" / "config.toml").write_text(
         f"[presets.poison]\nsystem = {value}\n", encoding="utf-8"
     )
@@ -116,7 +127,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
     some = ["-n", "48", "--threads", "1", "-t", "3", "--seed", "1"]
     model = str(babbling)
     return {
-        "chat": [["chat", str(named)], ["chat", POISON], ["chat", "demo", "--resume"]],
+        "chat": [["chat", POISON], ["chat", str(named)], ["chat", "demo", "--resume"]],
         "chats": [
             ["chats", "import", str(tmp_path / "chats.json")],
             ["chats"],
@@ -181,9 +192,11 @@ def test_no_command_lets_a_terminal_obey_what_strangers_wrote(
     assert seen > 20
     imported = json.loads(on_terminal("chats", "list", "--json"))[0]["id"]
     chat[-1].append(str(imported))  # the others make chats of their own, if they get that far
-    for words in chat:  # the interface, with a model, a name and a chat that was imported
-        drawn = on_terminal(*words, keys=b"hi\r")
+    # The interface, with a name of nothing, a model that refuses, and a chat that was imported.
+    for words, until in zip(chat, ("", "template refuses", "tokens in"), strict=True):
+        drawn = on_terminal(*words, keys=b"hi\r", until=until)
         assert "POISON" in drawn, f"{words}: {drawn!r}"
+        assert until in drawn, f"{words}: {drawn!r}"
         assert harmful(drawn) == [], f"{words}: {drawn!r}"
 
 
