@@ -15,14 +15,12 @@ from pathlib import Path
 
 import gguf
 import gguf_tools
+import known_speed
 import numpy as np
 import pytest
 import terminals
 
 from localspec.cli import COMMANDS
-from localspec.llama.weight_speed import TYPES
-from localspec.loading import machine_speed
-from localspec.models.memory.speed import MachineSpeed
 
 ROOT = Path(__file__).parents[2]
 POISON = "\x1b]52;c;UE9JU09O\x07\x1b]0;POISON\x07\x1b[31mPOISON\x9b2J\u202ePOISON\x08\x7f"
@@ -110,10 +108,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         f"target = {json.dumps(str(babbling))}\n",
         encoding="utf-8",
     )
-    # What this machine does is known: three commands would measure it, for seconds.
-    of_tokens = {1: 0.01, 8: 0.02}
-    speed = MachineSpeed({kind: of_tokens for kind in TYPES}, {}, disturbed=False)
-    machine_speed._Record(speed, 1).write()
+    known_speed.save()
     (home / "config" / "config.toml").write_text(
         f"[presets.poison]\nsystem = {value}\n", encoding="utf-8"
     )
