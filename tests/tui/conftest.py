@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import textual.app
-import textual.pilot
 from textual.css import stylesheet
 from waiting import PATIENCE, until_so
 
@@ -135,9 +134,8 @@ async def idle(least=_LOOK_S, most=1.0):
 
 
 @pytest.fixture(autouse=True)
-def _quick_pilot(monkeypatch):
-    for module in (textual.app, textual.pilot):
-        monkeypatch.setattr(module, "wait_for_idle", idle)
+def _quick_keys(monkeypatch):
+    monkeypatch.setattr(textual.app, "wait_for_idle", idle)
 
 
 @pytest.fixture(scope="session", autouse=True)
