@@ -121,7 +121,7 @@ def test_overlap_is_the_probability_of_acceptance() -> None:
 
 @pytest.mark.slow
 def test_the_test_sees_a_draft_that_chooses_by_what_it_drew() -> None:
-    assert p_value(_ChoosesByWhatItDrew(), Rejection(), 6_000) < 1e-12
+    assert p_value(_ChoosesByWhatItDrew(), Rejection(), 2_000) < 1e-12
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_the_test_sees_a_wrong_label(verifier: Verifier) -> None:
     """Negative control: an argmax draft that claims to be sampled. Match does not care."""
     pick, _ = tables.SHAPES["argmax chain"]
     liar = tables.TreeDrafter("liar", DRAFT, pick, Proposal.SAMPLED, depth=3)
-    p = p_value(liar, verifier, 2_000)
+    p = p_value(liar, verifier, 1_000)
     if isinstance(verifier, Rejection):
         assert p < 1e-12
     else:
@@ -183,7 +183,7 @@ class _BonusAfterCorrection(Rejection):
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", [_ResidualOfTargetAlone(), _BonusAfterCorrection()])
 def test_the_test_sees_both_classic_mistakes(mistake: Verifier) -> None:
-    assert p_value(tables.shaped_drafter("sampled chain", DRAFT), mistake, 4_000) < 1e-12
+    assert p_value(tables.shaped_drafter("sampled chain", DRAFT), mistake, 1_000) < 1e-12
 
 
 def test_residual_is_what_the_target_has_beyond_the_draft() -> None:

@@ -80,9 +80,7 @@ def drafters(table: Table) -> dict[str, tuple[Drafter, object]]:
 
 @functools.cache
 def plain_text(sampling: Sampling, seed: int) -> list[int]:
-    return tables.decode(
-        TARGET, Off(), Match(), seed, TOKENS, sampling=sampling, breakers=BREAKERS
-    )
+    return tables.decode(TARGET, Off(), Match(), seed, TOKENS, sampling=sampling, breakers=BREAKERS)
 
 
 @pytest.mark.slow
