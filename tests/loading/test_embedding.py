@@ -31,7 +31,9 @@ from localspec.core.errors import (
 from localspec.core.options import Options
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.llama import own_kernels
+from localspec.loading import embedder as embedders
 from localspec.loading.embedder import Embedder
+from localspec.models.memory.machine import Gpu, Memory
 from localspec.serve.http.settings import ServeSettings
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8
@@ -241,6 +243,24 @@ async def test_of_many_texts_no_more_are_computed_once_their_client_has_left(
     await process.close()
 
 
+async def test_of_many_documents_no_more_are_ranked_once_their_client_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query is computed with each: 64 short documents beside a long one took 21 s."""
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    many = asyncio.create_task(process.rank("q" * 8000, "abcdefgh"))
+    await until_so(lambda: asked.exists() and asked.read_text())
+    short = asyncio.create_task(process.rank("q", ["z"]))
+    await until_so(lambda: process._waiting == 2)
+    many.cancel()
+    (tmp_path / "go").touch()
+    await short
+    assert asked.read_text() == "abz"
+    await process.close()
+
+
 async def test_texts_that_are_sent_in_parts_have_their_vectors_and_numbers(
     models: dict[str, Path],
 ) -> None:
@@ -434,3 +454,25 @@ def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:
     assert more['localspec:text_inputs_total{task="rerank"}'] == 3
     assert more['localspec:text_requests_total{task="rerank"}'] == 1
     assert more['localspec:text_tokens_total{task="rerank"}'] > 0
+
+
+@pytest.mark.parametrize(("free", "layers"), [(1 << 30, None), (300 << 20, 0), (0, 0)])
+def test_a_model_goes_to_the_processor_where_a_card_has_no_room(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, free: int, layers: int | None
+) -> None:
+    # 256 MiB of a card of NVIDIA's are left to CUDA's kernels, and as many to the computing.
+    card = Gpu("CUDA0", "", free, 24 << 30)
+    monkeypatch.setattr(
+        embedders, "read_memory", lambda: Memory((card,), host_free=8 << 30, host_total=16 << 30)
+    )
+    asked: list[int | None] = []
+    model = embedders.EmbeddingModel
+
+    def recorded(path: Path, *, gpu_layers: int | None, threads: int | None) -> object:
+        asked.append(gpu_layers)
+        return model(path, gpu_layers=gpu_layers, threads=threads)
+
+    monkeypatch.setattr(embedders, "EmbeddingModel", recorded)
+    for given in (None, 5):
+        Embedder(str(models["bert"]), gpu_layers=given, threads=1).close()
+    assert asked == [layers, 5]
