@@ -79,11 +79,13 @@ def _measure_no_machine() -> None:
     """Measuring takes seconds in each new home, and no case damages it."""
     from localspec.core.errors import LocalspecError
     from localspec.loading import machine_speed
+    from localspec.models.memory import fit
 
     def unknown(*_: object) -> object:
         raise LocalspecError("not measured in a search")
 
     machine_speed.ask = unknown
+    fit.free_cores = lambda cores: cores
 
 
 def _real(words: tuple[str, ...], typed: str) -> tuple[int, str]:

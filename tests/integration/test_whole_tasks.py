@@ -96,7 +96,7 @@ def desk(tmp_path, monkeypatch, programs):
     file.write_text(json.dumps({"mcpServers": servers}))
     handler = functools.partial(Quiet, directory=str(page))
     site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    serving = threading.Thread(target=site.serve_forever)
+    serving = threading.Thread(target=site.serve_forever, args=(0.05,))
     serving.start()
     yield f"http://127.0.0.1:{site.server_port}/museum.html"
     site.shutdown()
