@@ -85,9 +85,7 @@ class Fuzzer:
         self.statuses: Counter[tuple[str, int]] = Counter()
         """Answers by operation and status."""
 
-    def run(
-        self, seconds: float, examples: int = 25, turns: float = math.inf
-    ) -> Iterator[Finding]:
+    def run(self, seconds: float, examples: int = 25, turns: float = math.inf) -> Iterator[Finding]:
         """New findings, until the time or that many turns are over: each operation in turn, with
         neighbours of its example, and with what its schemas allow and forbid.
         """
