@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.containment import contain
 from localspec.cli.output import decode, write_json
 from localspec.core.errors import UsageError
 
@@ -35,6 +36,7 @@ def command(
     MODEL is an embedding model, or with --query a reranker: a path to a .gguf or user/repo[:QUANT].
     Empty lines are skipped.
     """
+    contain()
     from localspec.core.files import paths
     from localspec.llama import library
     from localspec.loading.embedder import Embedder

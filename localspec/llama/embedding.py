@@ -11,7 +11,7 @@ import numpy as np
 from localspec.core.embedded import Vectors
 from localspec.core.errors import ModelFileError, UnsupportedModelError, UsageError
 from localspec.llama.batch import Batch
-from localspec.llama.devices import cards_are_full, physical_cores
+from localspec.llama.devices import physical_cores
 from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error, make_context
 from localspec.llama.model import Model
@@ -36,10 +36,8 @@ class EmbeddingModel:
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
         """
-        if gpu_layers is None and cards_are_full():
-            gpu_layers = 0
         # Its own layout: a chat model is refused here, as an embedding model is by `Model` else.
-        self._model = model = Model(path, gpu_layers=gpu_layers, alone=False)
+        self._model = model = Model(path, gpu_layers=gpu_layers, generates=False)
         self._ptr: Any = None
         try:
             self._require_embedding_model()

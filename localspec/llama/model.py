@@ -52,6 +52,7 @@ class Model(Vocabulary):
         gpu_layers: int | None = None,
         next_layers: bool = False,
         alone: bool = True,
+        generates: bool = True,
         extra_buffers: bool = True,
         own_kernels: bool = False,
         beside_device: bool = False,
@@ -65,15 +66,15 @@ class Model(Vocabulary):
         """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
 
         With ``next_layers``, layers for multi-token prediction are loaded too. Without ``alone``,
-        the file may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
-        weights on the host into the order that the processor's own kernels want (repacked, AMX),
-        where it has such kernels; without, the file is mapped as it is. With ``own_kernels``, these
-        are our own where they are registered and know the format. Where other layers are on a GPU,
-        weights on the host are repacked only with ``beside_device``; for a prompt, the GPU copies
-        weights from the host to itself where they are not repacked. The routed experts of the
-        first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the
-        devices of workers, before this machine's own. All contexts of the model begin with
-        ``adapters`` and ``vectors``.
+        the file may be a part of a model, such as a head; without ``generates``, one that embeds
+        texts. With ``extra_buffers``, llama.cpp copies weights on the host into the order that the
+        processor's own kernels want (repacked, AMX), where it has such kernels; without, the file
+        is mapped as it is. With ``own_kernels``, these are our own where they are registered and
+        know the format. Where other layers are on a GPU, weights on the host are repacked only with
+        ``beside_device``; for a prompt, the GPU copies weights from the host to itself where they
+        are not repacked. The routed experts of the first ``host_experts`` layers stay on the host.
+        With ``remote``, layers are offloaded to the devices of workers, before this machine's own.
+        All contexts of the model begin with ``adapters`` and ``vectors``.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
@@ -126,7 +127,7 @@ class Model(Vocabulary):
         self.adapters = adapters or Adapters()
         self.vectors = vectors or ControlVectors()
         try:
-            if alone:
+            if alone and generates:
                 self._require_text_model()
             self.adapters.load(self._ptr)
         except ModelFileError:

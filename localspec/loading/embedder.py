@@ -13,7 +13,7 @@ from localspec.core.embedded import Embedded, EmbeddingInfo, normalized
 from localspec.core.errors import ContextError, DecodeError, OutOfMemoryError, UsageError
 from localspec.llama.embedding import EmbeddingModel
 from localspec.models.catalog.resolve import NO_DRAFT, resolve
-from localspec.models.memory.machine import host_only
+from localspec.models.memory.machine import Memory, host_only, read_memory
 
 Text = str | Sequence[int]
 """A text, or its tokens."""
@@ -42,6 +42,8 @@ class Embedder:
                 f"{file.name} needs {(size + _COMPUTING) >> 20} MB, and {free >> 20} MB are free; "
                 "choose a smaller embedding model, or end other programs"
             )
+        if gpu_layers is None and not _fits_on_gpus(size, read_memory()):
+            gpu_layers = 0
         self._model = EmbeddingModel(file.path, gpu_layers=gpu_layers, threads=threads)
         self.info = EmbeddingInfo(
             name=name,
@@ -172,3 +174,10 @@ def _same_at_end(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens both end with."""
     pairs = zip(reversed(one), reversed(other), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _fits_on_gpus(size: int, memory: Memory) -> bool:
+    """Whether weights of ``size`` bytes have room on this machine's GPUs, if it has any; llama.cpp
+    aborts in a pass for which a GPU has no memory.
+    """
+    return not memory.gpus or memory.shared or size + _COMPUTING <= memory.gpu_usable

@@ -82,6 +82,13 @@ def test_an_abort_is_told_in_llama_cpps_own_words_made_harmless(
     assert "\x1b" not in log().read_text()
 
 
+def test_an_abort_of_an_embedding_model_is_told_as_well(files: Files, tmp_path: Path) -> None:
+    model = gguf_tools.write_embedder(tmp_path / "bert.gguf")
+    done = run(["embed", str(model)], crashing(tmp_path, LOAD, number=signal.SIGABRT))
+    assert done.returncode == 1
+    assert f"while loading {model}" in sentence(done.stderr)
+
+
 @pytest.mark.slow
 def test_what_was_streamed_before_a_crash_is_kept(files: Files, tmp_path: Path) -> None:
     model = ["-m", str(files.target), "-d", "none", "--threads", "1", "--drafter", "off"]

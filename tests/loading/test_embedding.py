@@ -31,7 +31,9 @@ from localspec.core.errors import (
 from localspec.core.options import Options
 from localspec.engine.embedding_process import EmbeddingProcess
 from localspec.llama import own_kernels
+from localspec.loading import embedder as embedders
 from localspec.loading.embedder import Embedder
+from localspec.models.memory.machine import Gpu, Memory
 from localspec.serve.http.settings import ServeSettings
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8
@@ -434,3 +436,25 @@ def test_requests_for_vectors_and_scores_are_counted(server: Served) -> None:
     assert more['localspec:text_inputs_total{task="rerank"}'] == 3
     assert more['localspec:text_requests_total{task="rerank"}'] == 1
     assert more['localspec:text_tokens_total{task="rerank"}'] > 0
+
+
+@pytest.mark.parametrize(("free", "layers"), [(1 << 30, None), (300 << 20, 0), (0, 0)])
+def test_a_model_goes_to_the_processor_where_a_card_has_no_room(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, free: int, layers: int | None
+) -> None:
+    # 256 MiB of a card of NVIDIA's are left to CUDA's kernels, and as many to the computing.
+    card = Gpu("CUDA0", "", free, 24 << 30)
+    monkeypatch.setattr(
+        embedders, "read_memory", lambda: Memory((card,), host_free=8 << 30, host_total=16 << 30)
+    )
+    asked: list[int | None] = []
+    model = embedders.EmbeddingModel
+
+    def recorded(path: Path, *, gpu_layers: int | None, threads: int | None) -> object:
+        asked.append(gpu_layers)
+        return model(path, gpu_layers=gpu_layers, threads=threads)
+
+    monkeypatch.setattr(embedders, "EmbeddingModel", recorded)
+    for given in (None, 5):
+        Embedder(str(models["bert"]), gpu_layers=given, threads=1).close()
+    assert asked == [layers, 5]
