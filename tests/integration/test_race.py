@@ -34,7 +34,7 @@ class Here(Machine):
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "target_bytes", lambda *_: 150_000_000)
+    monkeypatch.setattr(module, "target_bytes", lambda *_: 400_000_000)
 
 
 pytestmark = [
@@ -59,11 +59,7 @@ async def test_plain_and_drafted_text_of_the_grown_pair_are_equal_and_nothing_is
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5, 1.5, 3.0])
-async def test_a_race_that_is_cancelled_leaves_neither_files_nor_a_process(
-    seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While a pair is made that takes a moment, while it is loaded, and while it writes."""
-    monkeypatch.setattr(module, "target_bytes", lambda *_: 400_000_000)
+async def test_a_race_that_is_cancelled_leaves_neither_files_nor_a_process(seconds: float) -> None:
     race = Race(Here())
     task = asyncio.create_task(race.run())
     await asyncio.wait([task], timeout=seconds)
