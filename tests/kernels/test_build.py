@@ -172,6 +172,7 @@ def test_what_others_may_write_to_in_the_environment_is_passed_over_for_the_cach
     """As environments are that were made where a umask lets a shared group write."""
     prefix = private.make(tmp_path / "env" / "lib", 0o755).parent
     monkeypatch.setattr(sys, "prefix", str(prefix))
+    build.key()  # it is kept, and has to be that of the libraries here
     monkeypatch.setattr(cxx, "library_folder", lambda: prefix / "lib")
     in_environment = build.obtain()
     assert in_environment.path.is_relative_to(prefix)
