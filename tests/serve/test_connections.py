@@ -418,7 +418,7 @@ async def test_what_is_left_of_a_closed_connection_waits_no_longer(
     world = await make_listening(connections=1, connections_of_one=1)
     world.words = ("x" * 50_000,)
     if way == "large":
-        monkeypatch.setattr(world.app, "_app", Response("x" * 200_000))
+        monkeypatch.setattr(world.app, "_app", Response("x" * 100_000))
     last = b"connection: close\r\n" if way in {"last request", "large"} else b""
     version, raw = b"1.0" if way == "HTTP/1.0" else b"1.1", json.dumps(HI).encode()
     with socket.socket() as client:
@@ -440,8 +440,8 @@ async def test_what_is_left_of_a_closed_connection_waits_no_longer(
             client.sendall(b"nonsense\r\n\r\n")
         elif way == "large":
             connection.limits = Limits(write_seconds=0.1)
-            await until_so(lambda: client.recv(1 << 14) and left() < FREE >> 2, pause=lambda _: asyncio.sleep(0))
-        await until_so(lambda: connection.transport.is_closing())
+            await until_so(lambda: client.recv(1 << 14) and left() < FREE >> 2)
+        await until_so(connection.transport.is_closing)
         assert 0 < left() < FREE, left()
         async with asyncio.timeout(5):
             await until_so(lambda: not world.connections)
