@@ -104,7 +104,12 @@ class Share:
         self.taken = 0
         self.answering = 0
         self._unread, self._size = 0, 0
+        self._before: int | None = None
         self._kept = 0
+
+    def next_part(self) -> None:
+        """What `stream` takes until the next call is one part, which may come in pieces."""
+        self._before = self._size
 
     def stream(self, size: int) -> None:
         """Take what the parts of a stream need that wait for its client, instead of what they
@@ -114,7 +119,8 @@ class Share:
             ApiError: see `BodyBudget.take_unread`.
         """
         more = max(size - FREE, 0) - self._unread
-        self._budget.take_unread(more, self._size)
+        before = self._size if self._before is None else min(self._before, self._size)
+        self._budget.take_unread(more, before)
         self.answering += more
         self._unread += more
         self._size = size

@@ -110,10 +110,12 @@ class Answer(ABC, Generic[A]):
         """
         async with self._answering as answering:
             await self._begin()
-            opening = iter(self._opening())
+            share, opening = answering.record.caller.body, iter(self._opening())
             while part := await _gathered(self._repeated, opening):
                 yield part
             async for index, events in answering:
+                if share is not None:
+                    share.next_part()
                 self._told[index] += [event for event in events if isinstance(event, self._kept)]
                 answering.keep(event for event in events if isinstance(event, self._counted))
                 size = answer_size(events)
