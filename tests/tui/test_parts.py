@@ -304,6 +304,9 @@ def test_pictures_that_are_dropped_are_named(tmp_path):
         picture_named(str(tmp_path / "a.md"))
     with pytest.raises(AttachError, match="cannot read"):
         picture_named(str(tmp_path / "nowhere.png"))
+    os.mkfifo(tmp_path / "pipe.png")  # nobody writes to it
+    with pytest.raises(AttachError, match="no regular file"):
+        picture_named(str(tmp_path / "pipe.png"))
 
 
 def test_a_thumbnail_has_two_pixels_in_a_cell():
