@@ -446,7 +446,7 @@ async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, recorde
         await c.sees("cannot read")
         os.mkfifo(tmp_path / "pipe")
         await c.type(f"/import {tmp_path}/pipe")
-        await c.sees("no regular file")
+        await c.until(lambda: "no regular file" in c.flowing_text)
 
 
 @pytest.mark.parametrize("several", [False, True])
