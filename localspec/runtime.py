@@ -234,8 +234,8 @@ class Runtime:
         reads what came after that place again.
 
         Raises:
-            UsageError: no tokens, none of this model's or of the request's grammar, or a request
-                without a seed.
+            UsageError: no tokens, none of this model's or of the request's grammar, a request
+                without a seed, or a gap that takes more than ten seconds of computing.
             Interrupted: ``interrupt`` was set.
             LocalspecError: as `submit`.
         """

@@ -1,6 +1,10 @@
-"""Sizes, durations and speeds as text."""
+"""Sizes, durations and speeds as text, and a size that planning and computing share."""
 
 from __future__ import annotations
+
+CUDA_KERNELS = 256 << 20
+"""Bytes that CUDA takes for kernels and its libraries when a pass first uses them: 0.2 GB beside a
+proof's models on an H200, where it aborts the process if they are not there."""
 
 
 def size(n: int) -> str:

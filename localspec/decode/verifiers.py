@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Protocol
 
 import numpy as np
@@ -229,12 +229,13 @@ class Choice:
         p = self._processor(row, self._before)
         return self._noise.draw(p, len(self._before), Stream.SAMPLE)
 
-    def distance(self, row: Logits, token: int) -> float:
+    def distance(self, row: Logits, token: int, go_on: Callable[[], None] = lambda: None) -> float:
         """The distance by which every logit must move for ``token`` to be chosen; 0 if it is.
 
         Two moves are tried, since the borders of top-k, top-p and min-p may have to let the token
         in or to shut its rivals out: all others down, or only those that score above it. Found to
-        10 %; infinite above 16.
+        10 %; infinite above 16. All steps are gone through, since typical-p and XTC may shut a
+        token out again that moves further; ``go_on`` is called before each, and may raise.
         """
         if self(row) == token:
             return 0.0
@@ -243,6 +244,7 @@ class Choice:
         alone[token] = 1.0
         rivals = np.where(scores > scores[token], -1.0, 1.0).astype(np.float32)
         for step in np.geomspace(1e-6, 16.0, 175).astype(np.float32):
+            go_on()
             if token in {self(row + step * alone), self(row + step * rivals)}:
                 return float(step)
         return np.inf

@@ -25,8 +25,8 @@ _MAX_LINE = 1 << 28
 """Bytes of a line."""
 _END_S = 5.0
 _PART_TEXTS, _PART_LENGTH = 64, 16_384
-"""Most texts that are sent together, and most of their characters or tokens unless one text has
-more."""
+"""Most texts that are sent together, and most of their characters or tokens, each with the query,
+unless one text has more."""
 
 
 class EmbeddingProcess:
@@ -162,7 +162,7 @@ class EmbeddingProcess:
         self._waiting += 1
         try:
             found, first = list[Embedded](), 0
-            for texts in _parts(message["texts"]):
+            for texts in _parts(message["texts"], len(message.get("query", ""))):
                 found.append(await self._part({**message, "texts": texts, "first": first}))
                 first += len(texts)
         finally:
@@ -200,12 +200,16 @@ class EmbeddingProcess:
         return future
 
 
-def _parts(texts: Sequence[str | Sequence[int]]) -> Iterator[Sequence[str | Sequence[int]]]:
-    """The texts in their order, in parts; one part if there is none."""
+def _parts(
+    texts: Sequence[str | Sequence[int]], query: int
+) -> Iterator[Sequence[str | Sequence[int]]]:
+    """The texts in their order, in parts; one part if there is none. ``query`` is the length of
+    what is read with each of them.
+    """
     begin, length = 0, 0
     for at, text in enumerate(texts):
-        length += len(text)
+        length += query + len(text)
         if at > begin and (at - begin == _PART_TEXTS or length > _PART_LENGTH):
             yield texts[begin:at]
-            begin, length = at, len(text)
+            begin, length = at, query + len(text)
     yield texts[begin:]

@@ -8,7 +8,7 @@ them, and following a grammar to that place, is computed by the thread that asks
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -42,6 +42,8 @@ _TRIES = 4
 """Parts that may be read for each that is needed, before others are said to be in the way."""
 _FOLLOW_S = 10.0
 """Seconds that following a grammar to a place may take."""
+_GAP_S = 10.0
+"""Seconds of computing that the gap to a rival may take."""
 _NOBODY_WAITS = "nobody waits for this place any more"
 _T = TypeVar("_T")
 
@@ -101,6 +103,7 @@ def examine(
         processor=processor,
         noise=noise,
         text=texts.__getitem__,
+        cancelled=cancelled,
     )
 
 
@@ -194,11 +197,16 @@ def examination(
     processor: LogitsProcessor,
     noise: Noise,
     text: Callable[[int], str],
+    cancelled: Callable[[], bool],
 ) -> Examination:
     """The candidates for the place of ``token`` after the tokens ``before``.
 
     ``row`` (V,) are the target's logits there, ``draft_row`` (V,) the draft's, None where it has
     none; ``text`` returns the text of a token.
+
+    Raises:
+        UsageError: the gap takes too long.
+        Interrupted: ``cancelled`` returned true.
     """
     p = processor(row, before)
     q = None if draft_row is None else _drafted(processor, draft_row, before)
@@ -216,7 +224,7 @@ def examination(
     return Examination(
         candidate(token),
         tuple(candidate(i) for i in _likeliest(row)),
-        None if rival is None else _gap(row, before, (token, rival), processor, noise),
+        None if rival is None else _gap(row, before, {token, rival}, processor, noise, cancelled),
     )
 
 
@@ -244,12 +252,28 @@ def _softmax(row: Logits) -> Logits:
 def _gap(
     row: Logits,
     before: list[int],
-    tokens: Sequence[int],
+    tokens: Collection[int],
     processor: LogitsProcessor,
     noise: Noise,
+    cancelled: Callable[[], bool],
 ) -> float:
     """The gap as `localspec.bench.exactness` defines it: twice the distance by which every logit
     must be able to move.
+
+    Raises:
+        UsageError: that takes too long: samplers that sort all tokens, or a slow grammar.
+        Interrupted: ``cancelled`` returned true.
     """
+    until = time.thread_time() + _GAP_S
+
+    def go_on() -> None:
+        if cancelled():
+            raise Interrupted(_NOBODY_WAITS)
+        if time.thread_time() > until:
+            raise UsageError(
+                f"how far these two tokens are apart takes more than {_GAP_S:g} seconds to compute "
+                "with these samplers"
+            )
+
     choice = Choice(before, processor, noise)
-    return 2 * max(choice.distance(row, token) for token in tokens)
+    return 2 * max(choice.distance(row, token, go_on) for token in tokens)

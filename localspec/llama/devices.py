@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from localspec.core.units import CUDA_KERNELS
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.library import c_api, ggml_function
@@ -85,9 +86,10 @@ def full_cards() -> frozenset[str]:
 
 
 def cards_are_full() -> bool:
-    """Whether that is so of all cards."""
-    full = full_cards()
-    return bool(full) and all(d.name in full for d in free_accelerators())
+    """Whether no card has room for a first pass, in which CUDA loads its kernels."""
+    if backend() not in {"cuda", "rocm"}:
+        return False
+    return all(d.total == 0 or d.free < CUDA_KERNELS for d in free_accelerators())
 
 
 accelerators = functools.cache(free_accelerators)

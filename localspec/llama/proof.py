@@ -155,7 +155,7 @@ def prove(
             gpu_layers=gpu_layers,
             extra_buffers=extra_buffers,
             own_kernels=own,
-            alone=False,
+            generates=False,
         )
         stack.callback(model.close)
         context = Context(model, n_ctx=_CONTEXT, threads=_THREADS)
@@ -214,8 +214,9 @@ def main(arguments: list[str]) -> int:
     places: dict[str, int | None] = {"the processor": 0}
     device = backend()
     own = OWN_KERNELS in arguments
-    left_out = not own and bool(full_cards())
-    if device != "cpu" and not cards_are_full():
+    full = cards_are_full()
+    left_out = not own and (full or bool(full_cards()))
+    if device != "cpu" and not full:
         places[device] = None
     if own:
         path, libraries, unit = arguments[-3:]

@@ -142,10 +142,9 @@ class MeasuredControl(Control):
     def _adapted(self, blend: Blend) -> tuple[Path, Knowledge, Controller]:
         facts = {"beside": self.file.name, "adapters": blend.parts}
         file = self.file.with_name(name_of(facts))
-        knowledge = load(file)
-        if knowledge is None:
-            known = self.knowledge.costs
-            knowledge = Knowledge({at: Costs(c.curve(), c.drafts()) for at, c in known.items()})
+        # Of an earlier session acceptance alone: no pass at load measures its costs again.
+        known, saved = self.knowledge.costs, load(file) or Knowledge()
+        knowledge = Knowledge({at: c.copy() for at, c in known.items()}, saved.acceptance)
         return file, knowledge, self.another(knowledge)
 
     def save(self) -> None:

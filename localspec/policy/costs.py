@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,13 @@ def plausible(sweep: Mapping[int, float]) -> dict[int, float]:
         return dict(sorted(sweep.items()))
     one = min(sweep.values())
     return {n: min(s, _STEEPEST * n * one) if n > 1 else one for n, s in sorted(sweep.items())}
+
+
+def _between(curve: Mapping[int, float], widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
+    """The times of these widths on a curve; beyond its widest, in proportion."""
+    known = list(curve)
+    found = np.interp(widths, known, list(curve.values()))
+    return np.asarray(found * np.maximum(1.0, np.asarray(widths) / known[-1]))
 
 
 class Costs:
@@ -108,11 +116,8 @@ class Costs:
         return self._filter[CostFilter.SLOWNESS]
 
     def _quiet(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Seconds of passes without the current slowness; beyond the widest, in proportion."""
-        curve = self.curve()
-        known = list(curve)
-        found = np.interp(widths, known, list(curve.values()))
-        return np.asarray(found * np.maximum(1.0, np.asarray(widths) / known[-1]))
+        """Seconds of passes without the current slowness."""
+        return _between(self.curve(), widths)
 
     def curve(self) -> dict[int, float]:
         """Seconds by width, with all offsets, without the current slowness: what is saved."""
@@ -147,12 +152,10 @@ class Costs:
 
     def measured_share(self, requests: int = 1) -> float:
         """What was measured of the extra time of passes over four tokens of each of so many
-        requests, as a share of that believed now; 1 at most, and where so wide ones were not.
+        requests, as a share of that believed now; 1 at most.
         """
-        known, width = list(self._sweep), 4 * requests
-        if width > known[-1]:
-            return 1.0
-        one, wide = np.interp([requests, width], known, list(self._sweep.values()))
+        width = 4 * requests
+        one, wide = _between(self._sweep, np.array([requests, width]))
         extra = self.verify(width) / self.verify(requests) - 1
         return min(1.0, float(wide / one - 1) / extra) if extra > 0 else 1.0
 
@@ -232,6 +235,13 @@ class Costs:
         surprise = math.log(max(seconds, _LEAST) / max(before, _LEAST))
         step = WEIGHT * max(-LEAP, min(LEAP, surprise))
         self._answers[source] = max(before, _LEAST) * math.exp(step)
+
+    def copy(self) -> Costs:
+        """Costs for another use that begin with all that is known here: what is believed, what was
+        measured before it was, and how uncertain it is. What is only believed must not begin as
+        measured: nothing would look at it again.
+        """
+        return deepcopy(self)
 
     def renewed(self, seen: Mapping[int, float], drafts: Mapping[str, float]) -> Costs:
         """The curve of today: ``seen`` are seconds of some widths, the others move with them."""

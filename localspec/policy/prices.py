@@ -153,8 +153,7 @@ class PriceList:
         """Set the prices for so many requests with ``length`` tokens at most, in round ``now``."""
         curves, bucket = self._curves, bucket_of(length)
         if bucket not in curves:  # start from the current one: a longer context changes it slowly
-            known = {n: self.costs.verify(n) for n in self.costs.curve()}
-            curves[bucket] = Costs(known, self.costs.drafts())
+            curves[bucket] = self.costs.copy()
         if bucket == self.bucket and requests == self.requests and now % READ_EVERY != 1:
             return
         self.bucket, self.costs, self.requests = bucket, curves[bucket], requests

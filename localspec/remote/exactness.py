@@ -19,6 +19,7 @@ taken to have `USUAL_NOISE`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -209,15 +210,20 @@ class RemoteComparing:
 
 
 def _gap(one: Place, plain: Place) -> float:
-    """How much likelier the plain server's token was than the other one, by its own pass; how far
-    the passes of both are apart where the two have the same text.
+    """How much likelier the plain server's token was than the other one, by its own pass.
+
+    Where the two have the same text, the lists do not tell the other one: it has what that token
+    left at most, and the passes of both are as far apart as the two were likely.
     """
     best = plain.logprob if plain.logprob is not None else plain.top.get(plain.token)
     alike = one.token == plain.token
     rival = one.logprob if alike else plain.top.get(one.token)
     if best is None or rival is None:
         return _FAR
-    return abs(best - rival) if alike else best - rival
+    if not alike:
+        return best - rival
+    left = -math.expm1(best)
+    return max(best - math.log(left), abs(best - rival)) if left > 0 else _FAR
 
 
 def _sum(so_far: int | None, one: int | None) -> int | None:

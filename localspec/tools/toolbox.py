@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from localspec.core import json_text
@@ -20,6 +22,8 @@ from localspec.tools.values import LARGEST_RESULT, OfferedTool, ToolResult, quot
 
 MOST_OFFERED = 256
 """Tools of a request."""
+_MOST_TRIED = 1024
+"""Schemas of one server that are tried out, about eight times the tools that it may have."""
 _TRIES = 3
 """Trials of a tool's schema whose process is ended from outside."""
 
@@ -37,10 +41,17 @@ class Toolbox:
         self.folder = folder
         self._changed = changed
         self._fit: dict[str, str] = {}
-        """By the JSON of a tool: why calls of it cannot be followed, or ""."""
+        """By the digest of a tool: why calls of it cannot be followed, or ""."""
+        self._tried = Counter[str]()
+        """Schemas that were tried out, by their server."""
         self._judging = asyncio.Lock()
         self._later: asyncio.Task[None] | None = None
         """Tries out what servers offer since they run."""
+        self.servers = list[ServerProcess]()
+        self.use(servers)
+
+    def use(self, servers: Iterable[ServerSpec]) -> None:
+        """Have these servers, none of which runs yet."""
         self.servers = [ServerProcess(spec, self._server_changed) for spec in servers]
 
     @property
@@ -55,21 +66,30 @@ class Toolbox:
         await self.judge()
 
     async def judge(self) -> None:
-        """Try out the schemas that were not seen yet, in other processes."""
+        """Try out the schemas that were not seen yet, in other processes. Those that servers tell
+        meanwhile are tried out later, since a server may tell others all the time.
+        """
         async with self._judging:
-            while fresh := self._fresh():
-                for tool in fresh:
-                    self._fit[_key(tool)] = await asyncio.to_thread(_why_unfit, tool)
-                self._changed()
+            for tool in self._fresh():
+                self._tried[tool.server] += 1
+                self._fit[_key(tool)] = await asyncio.to_thread(_why_unfit, tool)
+            self._changed()
 
     def _fresh(self) -> list[OfferedTool]:
-        return [tool for tool in self._all() if _key(tool) not in self._fit]
+        return [tool for tool in self._all() if self._awaits(tool)]
+
+    def _awaits(self, tool: OfferedTool) -> bool:
+        return self._tried[tool.server] < _MOST_TRIED and _key(tool) not in self._fit
 
     def _server_changed(self) -> None:
         """A server tells another state, and other tools perhaps, which it may do at any time."""
         self._changed()
         if self._fresh() and (self._later is None or self._later.done()):
-            self._later = asyncio.get_running_loop().create_task(self.judge())
+            self._later = asyncio.get_running_loop().create_task(self._judge_later())
+
+    async def _judge_later(self) -> None:
+        while self._fresh():
+            await self.judge()
 
     def _all(self) -> list[OfferedTool]:
         own = list(self.folder.tools) if self.folder is not None else []
@@ -91,8 +111,12 @@ class Toolbox:
         for tool in server.state.tools:
             if tool in shown:
                 continue
-            why = self._fit.get(_key(tool), "not looked at yet")
-            lines.append(f"{tool.tool}: {why or 'another tool has its name'}")
+            if self._awaits(tool):
+                why = "not looked at yet"
+            else:
+                many = "its server has told too many others"
+                why = self._fit.get(_key(tool), many) or "another tool has its name"
+            lines.append(f"{tool.tool}: {why}")
         return lines
 
     def find(self, name: str) -> OfferedTool | None:
@@ -211,4 +235,4 @@ def _why_unfit(tool: OfferedTool) -> str:
 
 
 def _key(tool: OfferedTool) -> str:
-    return json.dumps([tool.name, tool.schema], sort_keys=True)
+    return sha256(json.dumps([tool.name, tool.schema], sort_keys=True).encode()).hexdigest()

@@ -243,6 +243,24 @@ async def test_of_many_texts_no_more_are_computed_once_their_client_has_left(
     await process.close()
 
 
+async def test_of_many_documents_no_more_are_ranked_once_their_client_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query is computed with each: 64 short documents beside a long one took 21 s."""
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    many = asyncio.create_task(process.rank("q" * 8000, "abcdefgh"))
+    await until_so(lambda: asked.exists() and asked.read_text())
+    short = asyncio.create_task(process.rank("q", ["z"]))
+    await until_so(lambda: process._waiting == 2)
+    many.cancel()
+    (tmp_path / "go").touch()
+    await short
+    assert asked.read_text() == "abz"
+    await process.close()
+
+
 async def test_texts_that_are_sent_in_parts_have_their_vectors_and_numbers(
     models: dict[str, Path],
 ) -> None:

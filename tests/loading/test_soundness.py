@@ -24,7 +24,7 @@ from localspec.core.options import Options
 from localspec.core.processes.children import command
 from localspec.doctor import build as build_finding
 from localspec.doctor import diagnose
-from localspec.llama import proof
+from localspec.llama import devices, proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.proof import TYPES, write_model
 from localspec.loading import resources, soundness
@@ -156,12 +156,18 @@ def test_a_card_that_others_nearly_fill_is_no_fault_of_the_build(own_environment
     assert soundness.recorded() is None
 
 
+@pytest.mark.parametrize(("free", "total"), [(0, 0), (70 << 20, 24 << 30)])
 def test_beside_a_card_that_others_fill_the_processor_is_proved_and_later_the_card(
-    own_environment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    free: int,
+    total: int,
 ) -> None:
     monkeypatch.setattr(proof, "backend", lambda: "cuda")
-    monkeypatch.setattr(proof, "cards_are_full", lambda: True)
-    monkeypatch.setattr(proof, "full_cards", lambda: {"CUDA0"})
+    monkeypatch.setattr(devices, "backend", lambda: "cuda")
+    card = devices.Device("CUDA0", "", "gpu", free, total)
+    monkeypatch.setattr(devices, "free_accelerators", lambda: [card])
     monkeypatch.setattr(proof, "cases", lambda *_: [SimpleNamespace(name="a case")])
     places: list[str] = []
     monkeypatch.setattr(proof, "prove", lambda case, place, **_: places.append(place) or 0.0)

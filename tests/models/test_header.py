@@ -72,6 +72,15 @@ def test_quantized_tensors_have_their_bytes(tmp_path: Path) -> None:
     assert [t.shape for t in header.tensors] == [(256, 6)] * 2
 
 
+def test_a_tensor_without_dimensions_has_one_value_as_llama_cpp_sees_it(tmp_path: Path) -> None:
+    """Checks of heads and adapters, which ask for its first or last dimension, were defects."""
+    writer = gguf.GGUFWriter(tmp_path / "scalar.gguf", "eagle3")
+    writer.add_tensor("token_embd.weight", np.array(2.0, np.float32))
+    gguf_tools.written(writer)
+    (tensor,) = read_header(tmp_path / "scalar.gguf").tensors
+    assert (tensor.shape, tensor.n_bytes) == ((1,), 4)
+
+
 def test_only_the_header_is_fetched(tmp_path: Path) -> None:
     path = gguf_tools.write_llama(tmp_path / "large.gguf", width=512, layers=4)
     raw, asked = path.read_bytes(), []

@@ -12,7 +12,7 @@ import pytest
 from localspec.core.plan import Outcome, RequestState
 from localspec.policy.controller import Controller
 from localspec.policy.costs import WIDTHS, Costs
-from localspec.policy.prices import bucket_of, quickest
+from localspec.policy.prices import PriceList, bucket_of, quickest
 from localspec.policy.storage import Knowledge
 
 
@@ -180,6 +180,23 @@ def test_buckets_of_context_grow_by_fours() -> None:
     assert [bucket_of(n) for n in (1, 1024, 1025, 4096, 4097, 16384, 16385)] == [
         0, 0, 1, 1, 2, 2, 3,
     ]  # fmt: skip
+
+
+def test_a_longer_context_begins_with_all_that_is_known_of_a_shorter_one() -> None:
+    """With what was measured, and with the doubt: what is believed must not count as either."""
+    costs = Costs({1: 1.0, 4: 1.1}, {"model": 0.1})
+    for width, seconds in ((1, 1.0), (4, 5.0)) * 8:
+        costs.passed(width, seconds)
+    for shorter in (bucket_of(1000), bucket_of(4000)):
+        prices = PriceList({shorter: costs}, 8, {}, pads=False)
+        prices.read(5000, 1, 1)
+        longer = prices.costs
+        assert longer is not costs
+        assert longer.measured_share() == costs.measured_share() < 0.1
+        assert longer.doubt(4) == costs.doubt(4)
+        assert longer.draft_doubt("model") == costs.draft_doubt("model")
+        longer.passed(4, 1.1)
+        assert longer.verify(4) < costs.verify(4)
 
 
 @pytest.mark.parametrize("seed", range(8))

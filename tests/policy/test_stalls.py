@@ -121,34 +121,56 @@ def test_drafts_that_were_slow_for_a_while_are_used_again(times: float, tokens: 
     assert policy.costs.draft("model") == pytest.approx(OWN, rel=0.1)
 
 
-@pytest.mark.parametrize("requests", [1, 2])
+@pytest.mark.parametrize(
+    ("requests", "length"),
+    [
+        pytest.param(1, 10, id="alone"),
+        pytest.param(2, 10, id="two"),
+        pytest.param(5, 10, id="five, wider than all that was measured at load"),
+        pytest.param(1, 2000, id="in a longer context than any before"),
+    ],
+)
 @pytest.mark.parametrize("pads", [True, False])
 def test_wide_passes_that_were_slow_for_a_while_are_looked_at_by_a_plain_one(
-    requests: int, *, pads: bool
+    requests: int, length: int, *, pads: bool
 ) -> None:
-    """They are believed to cost eleven plain ones, so no draft shows that they cost one."""
-    costs, wide = Costs(FLAT), 4 * requests
-    for _ in range(60):
-        costs.passed(requests, FLAT[requests])
-        costs.passed(wide, 10 * FLAT[wide])
-    for _ in range(100):
-        costs.passed(requests, FLAT[requests])
+    """They are believed to cost five plain ones at least, so no draft shows that they cost one."""
+    costs, wide = slow_for_a_while(requests), 4 * requests
     before = costs.verify(wide) / costs.verify(requests)
     assert before > 5
     policy, looks = Controller(Knowledge({0: costs}), ["model"], pads=pads), 0
-    for n in range(1500 * requests):
-        states = [RequestState(i, 10, n, "greedy", unread=n) for i in range(requests)]
-        rows = max(plan.rows(1) for plan in policy.plan(states))
-        looks += rows > 1
-        o = Outcome(0, "", 0, 0, 0, 0, 0.0, FLAT[requests * rows], padding=rows - 1)
-        policy.learn([replace(o, seq=i) for i in range(requests)], [])
-    ratio, quiet = costs.verify(wide) / costs.verify(requests), FLAT[wide] / FLAT[requests]
+    for n in range(800):
+        looks += decoded_plainly(policy, requests, length, n)
+    costs, quiet = policy.costs, Costs(FLAT)
+    ratio = costs.verify(wide) / costs.verify(requests)
     if requests == 1:
         assert looks == 1
-        assert ratio == pytest.approx(quiet, rel=0.1)
+        assert ratio == pytest.approx(quiet.verify(4) / quiet.verify(1), rel=0.1)
     else:  # all widths are those of passes over several: each look shows a part
         assert looks
         assert ratio < before
+
+
+def slow_for_a_while(requests: int) -> Costs:
+    """What is believed where passes over four rows of each request took ten times as long."""
+    costs = Costs(FLAT)
+    one, wide = costs.verify(requests), costs.verify(4 * requests)
+    for _ in range(60):
+        costs.passed(requests, one)
+        costs.passed(4 * requests, 10 * wide)
+    for _ in range(100):
+        costs.passed(requests, one)
+    return costs
+
+
+def decoded_plainly(policy: Controller, requests: int, length: int, n: int) -> bool:
+    """Round ``n`` of replies that nothing is drafted for; whether its pass was widened."""
+    states = [RequestState(i, length, n, "greedy", unread=n) for i in range(requests)]
+    rows = max(plan.rows(1) for plan in policy.plan(states))
+    seconds = Costs(FLAT).verify(requests * rows)
+    o = Outcome(0, "", 0, 0, 0, 0, 0.0, seconds, padding=rows - 1)
+    policy.learn([replace(o, seq=i) for i in range(requests)], [])
+    return rows > 1
 
 
 LINE = {1: 10.0} | {n: 7.0 + 3.0 * n for n in (2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 63)}

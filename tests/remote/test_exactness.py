@@ -185,17 +185,20 @@ async def test_replies_are_compared_with_those_of_a_plain_server(plain, near):
         ),
         # parts of two characters: the same text, other tokens
         (
-            reply(("", -0.3), ("x", -0.1), ids=(7, 3)),
-            reply(("", -0.2), ("x", -0.1), ids=(9, 3)),
+            reply(("", -0.75), ("x", -0.1), ids=(7, 3)),
+            reply(("", -0.65), ("x", -0.1), ids=(9, 3)),
             0.1,
         ),
+        # each is sure of its own, so the other's can have 1 % at most
+        (reply(("", -0.01), ids=(7,)), reply(("", -0.01), ids=(9,)), 4.6),
+        (reply(("", 0.0), ids=(7,)), reply(("", 0.0), ids=(9,)), 1e9),
     ],
-    ids=["texts twice", "ids"],
+    ids=["texts twice", "ids", "both sure", "both certain"],
 )
 async def test_tokens_of_one_text_are_told_apart(one, two, gap):
     result = await beside(one, two)
     (found,) = result.divergences
-    assert (found.position, found.gap) == (0, pytest.approx(gap))
+    assert (found.position, found.gap) == (0, pytest.approx(gap, abs=1e-3))
     assert result.exact is (gap < 2 * USUAL_NOISE)
 
 

@@ -268,8 +268,11 @@ async def test_keep_alive_holds_until_another_request_says_otherwise(make_world)
     for given, least, most in (("5m", 290, 300), (60, 50, 60), ("1h30m", 5390, 5400)):
         await world.client.post(CHAT, json=HI | {"keep_alive": given})
         assert least < world.slot.kept <= most
-    await world.client.post(CHAT, json=HI | {"keep_alive": -1})
-    assert world.slot.kept is None
+    for given in (-1, 1e12, "99999999h", "-99999999h", "-5m"):
+        await world.client.post(CHAT, json=HI | {"keep_alive": 60})
+        await world.client.post(CHAT, json=HI | {"keep_alive": given})
+        assert world.slot.kept is None
+        assert (await world.client.get("/api/ps")).status_code == 200
     await world.client.post(CHAT, json=HI)
     assert 890 < world.slot.kept <= 900
 

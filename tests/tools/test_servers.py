@@ -1,6 +1,7 @@
 """Servers of tools: real ones by both transports, and what hostile ones can and cannot do."""
 
 import asyncio
+import itertools
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from localspec.tools import server as server_module
 from localspec.tools.server import ServerProcess
 from localspec.tools.servers_file import ServerSpec
 from localspec.tools.toolbox import Toolbox
-from localspec.tools.values import OfferedTool
+from localspec.tools.values import OfferedTool, ServerState
 
 
 @pytest.fixture
@@ -73,6 +74,32 @@ async def test_tools_that_a_server_tells_later_are_offered(spec, open_box):
     assert (await called(box, "tester__login")).text == "welcome"
     await until_so(lambda: box.find("tester__query") is not None)
     assert (await called(box, "tester__query", word="owl")).text == "owl was found"
+
+
+async def test_a_server_that_tells_other_tools_all_the_time_holds_nothing_up(monkeypatch):
+    box, loop = Toolbox([ServerSpec("tester", "never-started")]), asyncio.get_running_loop()
+    (server,), numbers = box.servers, itertools.count()
+    fixed = OfferedTool("tester", "fixed", "", {})
+
+    def others():
+        other = OfferedTool("tester", f"t{next(numbers)}", "", {})
+        server._become(ServerState("ready", tools=(fixed, other)))
+
+    def tried(_):
+        loop.call_soon_threadsafe(others)
+        return ""
+
+    monkeypatch.setattr(toolbox, "_why_unfit", tried)
+    monkeypatch.setattr(toolbox, "_MOST_TRIED", 30)
+    others()
+    async with asyncio.timeout(30):
+        await box.judge()
+        assert box.find("tester__fixed")
+        await box._later
+    assert len(box._fit) == 30
+    assert [tool.tool for tool in box.offered] == ["fixed"]
+    assert box.left_out(server) == [f"t{next(numbers) - 1}: its server has told too many others"]
+    await box.close()
 
 
 async def test_calls_that_wait_for_their_turn_have_their_whole_time(spec, open_box, monkeypatch):

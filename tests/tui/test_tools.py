@@ -22,9 +22,10 @@ from localspec.chats.values import Chat
 from localspec.core.files import paths
 from localspec.core.options import Options
 from localspec.core.reply_request import Tokenized
-from localspec.tools import permission
+from localspec.tools import permission, toolbox
 from localspec.tools.permission import Permissions
-from localspec.tools.values import OfferedTool, ToolResult
+from localspec.tools.server import ServerProcess
+from localspec.tools.values import OfferedTool, ServerState, ToolResult
 from tui.session import open_chat, reply_task
 from tui.session.conversation import Conversation
 from tui.session.open_chat import OpenChat
@@ -255,6 +256,22 @@ async def test_a_preset_says_which_tools_the_model_is_told_of(chat, server, only
         assert [one["function"]["name"] for one in given] == [f"maths__{name}" for name in told]
         await c.type("/mcp")
         await c.sees("not offered" if len(told) < 2 else "Add two numbers.")
+
+
+async def test_tools_that_a_server_tells_later_are_offered_in_the_chat_too(server, monkeypatch):
+    one, two = (OfferedTool("maths", name, "", {}) for name in ("one", "two"))
+
+    async def open_(self):
+        self._become(ServerState("ready", tools=(one,)))
+
+    monkeypatch.setattr(ServerProcess, "open", open_)
+    monkeypatch.setattr(toolbox, "_why_unfit", lambda _: "")
+    tools = ToolShelf()
+    await tools.start(lambda: None, print)
+    assert tools.request().tools == (one,)
+    tools.toolbox.servers[0]._become(ServerState("ready", tools=(one, two)))
+    await until_so(lambda: tools.request().tools == (one, two))
+    await tools.close()
 
 
 @pytest.mark.slow

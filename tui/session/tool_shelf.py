@@ -79,10 +79,8 @@ class ToolShelf:
             return
         self.starting = True
         try:
-            from localspec.tools.server import ServerProcess
-
             box = self._opened()
-            box.servers = [ServerProcess(spec, changed) for spec in specs]
+            box.use(specs)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_STARTING):
                     await asyncio.shield(asyncio.ensure_future(box.open()))

@@ -65,5 +65,4 @@ def tensor_bytes(ggml_type: int, shape: tuple[int, ...]) -> int | None:
     if ggml_type not in BLOCKS:
         return None
     _, block, size = BLOCKS[ggml_type]
-    row = shape[0] if shape else 1
-    return math.ceil(row / block) * size * math.prod(shape[1:])
+    return math.ceil(shape[0] / block) * size * math.prod(shape[1:])

@@ -136,9 +136,10 @@ class Source:
     def tensor(self) -> RawTensor:
         """One entry of the tensor list."""
         name, dimensions = self.key(), self.number("I")
-        if not 0 <= dimensions <= _MAX_DIMENSIONS:
+        if dimensions > _MAX_DIMENSIONS:
             raise self.damaged(f"tensor {name!r} has {dimensions} dimensions")
-        shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions))
+        # Without dimensions it is one value, which llama.cpp sees as one dimension too.
+        shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions)) or (1,)
         return name, shape, self.number("I"), self.number("Q")
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import psutil
 
+from localspec.core.units import CUDA_KERNELS
+
 MIB = 1 << 20
 _GPU_MARGIN = 768 * MIB
 """Bytes that stay free on a GPU for its driver, libraries and the screen."""
-_KERNELS = 256 * MIB
-"""Bytes that CUDA takes for kernels and its libraries when a pass first uses them: 0.2 GB beside a
-proof's models on an H200, where it aborts the process if they are not there."""
 _LOADS_KERNELS = ("cuda", "rocm")
 _HOST_MARGIN = 512 * MIB
 _SAMPLE_S = 0.05
@@ -39,7 +38,7 @@ class Gpu:
         """Bytes to plan with: the free ones less a margin, which is smaller on small cards."""
         margin = min(_GPU_MARGIN, self.free // 8)
         if self.name.lower().startswith(_LOADS_KERNELS):
-            margin = max(margin, _KERNELS)
+            margin = max(margin, CUDA_KERNELS)
         usable = max(0, self.free - margin)
         return usable if self.cap is None else min(usable, self.cap)
 

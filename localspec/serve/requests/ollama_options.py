@@ -58,8 +58,14 @@ class OllamaOptions(SamplingFields):
 
 def seconds(given: float | str | None) -> float | None:
     """The seconds of a `KeepAlive`; negative for ever, None where nothing was said."""
-    if not isinstance(given, str):
-        return None if given is None else float(given) if abs(given) < _FOR_EVER else -1.0
+    if given is None:
+        return None
+    found = _read(given) if isinstance(given, str) else given
+    return float(found) if abs(found) < _FOR_EVER else -1.0
+
+
+def _read(given: str) -> float:
+    """The seconds of a text."""
     number = given.removeprefix("-")
     parts = re.findall(r"([\d.]+)(ns|us|µs|ms|s|m|h)", number)
     found = sum(float(n) * _SECONDS[unit] for n, unit in parts) if parts else float(number)
