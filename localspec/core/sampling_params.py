@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from dataclasses import dataclass
@@ -19,6 +20,12 @@ _SPECS = (*settings.USUAL, *settings.FURTHER)
 _USUAL = settings.SAMPLERS.default
 _XTC_OFF = 0.5
 """Two tokens cannot both have more than this."""
+
+
+@functools.lru_cache(maxsize=64)  # asked for every drafted token, see `Sampling.kind`
+def _order(samplers: str) -> tuple[str, ...]:
+    names = settings.read_samplers(samplers)
+    return () if names == settings.NONE else tuple(names.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +115,7 @@ class Sampling:
     @property
     def order(self) -> tuple[str, ...]:
         """The samplers, in their order."""
-        names = settings.read_samplers(self.samplers)
-        return () if names == settings.NONE else tuple(names.split(","))
+        return _order(self.samplers)
 
     @property
     def breakers(self) -> tuple[str, ...]:

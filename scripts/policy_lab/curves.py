@@ -6,6 +6,7 @@ takes n divided by that; where it gives one matrix product, a pass is taken to s
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -60,8 +61,11 @@ class Curve:
 
     def table(self) -> list[float]:
         """Milliseconds by width, from 0 to `WIDEST`."""
-        costs = Costs(self.times)
-        return [0.0, *(costs.verify(n) for n in range(1, WIDEST + 1))]
+        return self._table
+
+    @functools.cached_property
+    def _table(self) -> list[float]:
+        return [0.0, *Costs(self.times).passes(np.arange(1, WIDEST + 1)).tolist()]
 
 
 CURVES = (

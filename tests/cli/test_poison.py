@@ -15,6 +15,7 @@ from pathlib import Path
 
 import gguf
 import gguf_tools
+import known_speed
 import numpy as np
 import pytest
 import terminals
@@ -38,8 +39,10 @@ def harmful(drawn: str) -> list[str]:
     return escapes + re.findall("[\x80-\x9f\u202a-\u202e\u2066-\u2069\x7f]", drawn)
 
 
-def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
-    """The drawing of a command on a terminal that is all three standard streams."""
+def on_terminal(*words: str, keys: bytes = b"", until: str = "", seconds: float = 90) -> str:
+    """The drawing of a command on a terminal that is all three standard streams, until it ends or
+    has drawn ``until`` after the ``keys``.
+    """
     import pty
 
     master, slave = pty.openpty()
@@ -54,7 +57,7 @@ def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
         start_new_session=True,
     )
     os.close(slave)
-    drawn, end = bytearray(), time.monotonic() + seconds
+    drawn, sent, end = bytearray(), 0, time.monotonic() + seconds
     try:
         while time.monotonic() < end:
             if select.select([master], [], [], 0.1)[0]:
@@ -67,7 +70,9 @@ def on_terminal(*words: str, keys: bytes = b"", seconds: float = 90) -> str:
                 drawn += chunk
                 if keys and b"POISON" in drawn:  # it is on the screen
                     os.write(master, keys)
-                    keys, end = b"", time.monotonic() + 5
+                    keys, sent = b"", len(drawn)
+                elif sent and until and until.encode() in drawn[sent:]:
+                    break
             elif process.poll() is not None:
                 break
     finally:
@@ -103,6 +108,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         f"target = {json.dumps(str(babbling))}\n",
         encoding="utf-8",
     )
+    known_speed.save()
     (home / "config" / "config.toml").write_text(
         f"[presets.poison]\nsystem = {value}\n", encoding="utf-8"
     )
@@ -116,7 +122,7 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
     some = ["-n", "48", "--threads", "1", "-t", "3", "--seed", "1"]
     model = str(babbling)
     return {
-        "chat": [["chat", str(named)], ["chat", POISON], ["chat", "demo", "--resume"]],
+        "chat": [["chat", POISON], ["chat", str(named)], ["chat", "demo", "--resume"]],
         "chats": [
             ["chats", "import", str(tmp_path / "chats.json")],
             ["chats"],
@@ -181,9 +187,11 @@ def test_no_command_lets_a_terminal_obey_what_strangers_wrote(
     assert seen > 20
     imported = json.loads(on_terminal("chats", "list", "--json"))[0]["id"]
     chat[-1].append(str(imported))  # the others make chats of their own, if they get that far
-    for words in chat:  # the interface, with a model, a name and a chat that was imported
-        drawn = on_terminal(*words, keys=b"hi\r")
+    # The interface, with a name of nothing, a model that refuses, and a chat that was imported.
+    for words, until in zip(chat, ("", "template refuses", "tokens in"), strict=True):
+        drawn = on_terminal(*words, keys=b"hi\r", until=until)
         assert "POISON" in drawn, f"{words}: {drawn!r}"
+        assert until in drawn, f"{words}: {drawn!r}"
         assert harmful(drawn) == [], f"{words}: {drawn!r}"
 
 

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import itertools
 import json
+import math
 import random
 import re
 import sys
@@ -84,12 +85,12 @@ class Fuzzer:
         self.statuses: Counter[tuple[str, int]] = Counter()
         """Answers by operation and status."""
 
-    def run(self, seconds: float, examples: int = 25) -> Iterator[Finding]:
-        """New findings, until the time is over: each operation in turn, with neighbours of its
-        example, and with what its schemas allow and forbid.
+    def run(self, seconds: float, examples: int = 25, turns: float = math.inf) -> Iterator[Finding]:
+        """New findings, until the time or that many turns are over: each operation in turn, with
+        neighbours of its example, and with what its schemas allow and forbid.
         """
         end, turn = time.monotonic() + seconds, 0
-        while time.monotonic() < end:
+        while time.monotonic() < end and turn < turns:
             for operation in self.operations:
                 yield from self._neighbours(operation, 4 * examples, turn, end)
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):

@@ -5,6 +5,7 @@ texts of every type, and arrays of them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import struct
 from collections.abc import Iterator
@@ -51,6 +52,19 @@ VALUES = tuple(dict.fromkeys(values()))
 
 def changed(raw: bytes, new: dict[str, bytes]) -> bytes:
     """A file with other metadata: `VALUES` by their keys."""
+    version, tensors, found, listed, data = _parts(raw)
+    found = found | new
+    head = b"GGUF" + struct.pack("<IQQ", version, tensors, len(found))
+    for key, value in found.items():
+        name = key.encode()
+        head += struct.pack("<Q", len(name)) + name + value
+    head += listed
+    return head.ljust(-(-len(head) // 32) * 32, b"\0") + data
+
+
+@functools.lru_cache(maxsize=4)
+def _parts(raw: bytes) -> tuple[int, int, dict[str, bytes], bytes, bytes]:
+    """The version, the number of tensors, the metadata, the list of tensors and their data."""
     source = Source(lambda start, end: raw[start:end], len(raw), "a file")
     version, tensors, entries = headers._counts(source, len(raw), "a file")
     found: dict[str, bytes] = {}
@@ -61,14 +75,8 @@ def changed(raw: bytes, new: dict[str, bytes]) -> bytes:
     start = source.position
     for _ in range(tensors):
         source.tensor()
-    listed, data = raw[start : source.position], -(-source.position // 32) * 32
-    found |= new
-    head = b"GGUF" + struct.pack("<IQQ", version, tensors, len(found))
-    for key, value in found.items():
-        name = key.encode()
-        head += struct.pack("<Q", len(name)) + name + value
-    head += listed
-    return head.ljust(-(-len(head) // 32) * 32, b"\0") + raw[data:]
+    data = -(-source.position // 32) * 32
+    return version, tensors, found, raw[start : source.position], raw[data:]
 
 
 def of_each_type(n: int) -> list[bytes]:

@@ -72,18 +72,20 @@ def test_a_file_that_is_written_in_place_is_found_half(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("defect", "what"),
+    ("defect", "what", "first"),
     [
-        ("forgets", "what was erased is there"),
-        ("together", "nothing can be saved"),
-        ("overwrites", "lost: "),
+        ("forgets", "what was erased is there", 2),
+        ("together", "nothing can be saved", 2),
+        ("overwrites", "lost: ", 1),
     ],
 )
 def test_windows_that_bring_back_overwrite_or_stop_saving_are_found(
-    defect: str, what: str, tmp_path: Path
+    defect: str, what: str, first: int, tmp_path: Path
 ) -> None:
+    """``first`` is a seed that mostly finds it."""
     search = KillWindows(tmp_path, defect)
-    assert any(what in (search.wrong(search.case(seed)) or "") for seed in range(1, 9))
+    seeds = (first, *range(1, 9))
+    assert any(what in (search.wrong(search.case(seed)) or "") for seed in seeds)
 
 
 def test_what_grows_in_a_soak_is_told_and_what_is_flat_is_not(tmp_path: Path) -> None:

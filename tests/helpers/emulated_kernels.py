@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from localspec.kernels.instruction_sets import InstructionSet, of_machine
 from localspec.kernels.library import Floats
 
 PROGRAM = Path(__file__).parents[1] / "data" / "kernel_unit.cpp"
-_FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-fno-math-errno")
+_FLAGS = ("-std=c++17", "-ffp-contract=off", "-fno-math-errno")
 _PRODUCT, _ATTENTION, _ROWS = range(3)
 Halves = NDArray[np.float16]
 
@@ -73,18 +74,22 @@ def emulated(unit: InstructionSet, folder: Path) -> Iterator[Kernels]:
     compiler, emulator = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64")
     if compiler is None or emulator is None:
         pytest.skip("needs g++-aarch64-linux-gnu and qemu-user")
-    with _running([compiler, "-static"], [emulator, "-cpu", "max"], unit, folder) as found:
+    with _running([compiler, "-O3", "-static"], [emulator, "-cpu", "max"], unit, folder) as found:
         yield found
 
 
 @contextmanager
-def of_this_machine(folder: Path, name: str = "", source: Path = SOURCE) -> Iterator[Kernels]:
-    """Those of an instruction set, by default the least one; skips where there are none."""
+def of_this_machine(
+    folder: Path, name: str = "", source: Path = SOURCE, level: str = "-O3"
+) -> Iterator[Kernels]:
+    """Those of an instruction set, by default the least one, compiled at a level of optimization;
+    skips where there are none.
+    """
     command = cxx.command()
     sets = [one for one in of_machine() if name in {"", one.name}]
     if command is None or not sets:
         pytest.skip("needs a C++ compiler and a processor that there are kernels for")
-    with _running(list(command), [], sets[0], folder, source) as found:
+    with _running([*command, level], [], sets[0], folder, source) as found:
         yield found
 
 
@@ -96,14 +101,22 @@ def _running(
     folder: Path,
     source: Path = SOURCE,
 ) -> Iterator[Kernels]:
-    made = folder / unit.name
-    line = [*compiler, *_FLAGS, *unit.flags, f"-I{source}", f'-DLS_UNIT="isa/{unit.name}.h"']
-    line += [f"-DUNIT={unit.name}", str(source / "unit.cpp"), str(PROGRAM), "-o", str(made)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    """They are compiled unless ``folder``, which several processes may use, has them."""
+    program = folder / unit.name
+    if not program.exists():
+        _compile(compiler, unit, source, program)
     pipe = subprocess.PIPE
-    with subprocess.Popen([*emulator, str(made)], stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen([*emulator, str(program)], stdin=pipe, stdout=pipe) as process:
         try:
             yield Kernels(process)
         finally:
             process.kill()
+
+
+def _compile(compiler: list[str], unit: InstructionSet, source: Path, program: Path) -> None:
+    made = program.with_suffix(f".{os.getpid()}")
+    line = [*compiler, *_FLAGS, *unit.flags, f"-I{source}", f'-DLS_UNIT="isa/{unit.name}.h"']
+    line += [f"-DUNIT={unit.name}", str(source / "unit.cpp"), str(PROGRAM), "-o", str(made)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made.replace(program)

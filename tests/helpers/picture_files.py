@@ -13,6 +13,9 @@ from head_files import HEADS, HEADS_KV, HIDDEN, WIDTH, Maker
 from PIL import Image, ImageDraw
 
 FAMILIES = ("llava", "gemma3", "qwen2vl", "qwen2.5vl", "qwen3vl", "pixtral")
+KINDS = ("llava", "gemma3", "qwen3vl")
+"""One family of each kind that caches, batches and the process of the encoder know: rows like text,
+rows that see all of each other, and rows with positions in three dimensions that are wider too."""
 _AROUND = {
     "gemma3": ("<start_of_image>", "<end_of_image>"),
     "qwen2vl": ("<|vision_start|>", "<|vision_end|>"),

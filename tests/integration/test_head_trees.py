@@ -106,8 +106,9 @@ def test_reranked_trees_follow_the_target_under_rejection() -> None:
 
 @pytest.mark.slow
 def test_reranked_trees_follow_the_target_closely() -> None:
+    """An error of 8.4 % of each probability, as a mean square, is found nine times in ten."""
     drafter = tables.growing(DRAFT, Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 15_000, tables.Broad()) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), 8_000, tables.Broad()) > FALSE_ALARM
 
 
 def test_this_would_tell_if_drawn_tokens_were_reranked() -> None:
@@ -421,7 +422,7 @@ def test_heads_that_draft_chains_alone_say_so_to_who_asked_for_a_tree(tmp_path: 
 def test_trained_heads_are_exact_and_mostly_right_and_their_trees_longer_than_chains(
     tmp_path: Path, kind: str, least: float
 ) -> None:
-    """24 prompts of 64 tokens, at three temperatures."""
+    """12 prompts of 64 tokens, at three temperatures."""
     data, target = Path(__file__).parents[1] / "data" / "heads", DEMO_DIR / "target.gguf"
     pair = Pair(kind, target, data / "eagle3.gguf")
     if kind == "mtp":
@@ -431,7 +432,7 @@ def test_trained_heads_are_exact_and_mostly_right_and_their_trees_longer_than_ch
     emitted: dict[str, float] = {}
     for drafter in (kind, "tree"):
         with Runtime.open(with_trees(pair, drafter=(drafter,), draft_max=4)) as runtime:
-            result = verify(runtime, VERIFY[::2], asked, max_tokens=64, seed=1)
+            result = verify(runtime, VERIFY[::4], asked, max_tokens=64, seed=1)
             assert result.exact
             emitted[drafter] = sum(found.tokens / found.rounds for found in result.comparisons)
             if drafter == kind:

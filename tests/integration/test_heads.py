@@ -252,24 +252,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 def test_a_trained_head_leaves_the_distribution_alone(
     trained: dict[str, Pair], kind: str, drafter: str
 ) -> None:
-    """2,000 draws of two tokens under rejection against the target's own distribution of them.
+    """1,200 draws of two tokens under rejection against the target's own distribution of them.
 
     The test alarms falsely with a probability of 1e-4.
     """
-    full = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    runs, full = 1200, Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
     said, counts = [Message("user", "Tell me something.")], Counter[tuple[int, ...]]()
     options = trained[kind].options(
         draft_max=2, verifier="rejection", drafter=(drafter,), threads=1
     )
     with Runtime.open(options) as runtime:
-        for seed in range(2000):
+        for seed in range(runs):
             reply = last(runtime.reply(said, sampling=full, seed=seed, max_tokens=3))
             counts[tuple(reply.tokens[:2])] += 1
         expected = joint(runtime, said, full)
-    common = [pair for pair, p in expected.items() if p * 2000 >= 8]
+    common = [pair for pair, p in expected.items() if p * runs >= 8]
     rest = 1 - sum(expected[pair] for pair in common)
-    seen = [*(counts[pair] for pair in common), 2000 - sum(counts[pair] for pair in common)]
-    wanted = [*(2000 * expected[pair] for pair in common), 2000 * rest]
+    seen = [*(counts[pair] for pair in common), runs - sum(counts[pair] for pair in common)]
+    wanted = [*(runs * expected[pair] for pair in common), runs * rest]
     assert len(common) > 3
     assert stats.chisquare(seen, wanted, sum_check=False).pvalue > 1e-4
 

@@ -340,14 +340,9 @@ def p_value(policy: object, runs: int, *, trees: bool) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "trees"), [(Fixed(3), False), (tables.Broad(), True)])
-def test_rejection_follows_the_target(policy: object, trees: bool) -> None:
-    assert p_value(policy, 2_000, trees=trees) > FALSE_ALARM
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("policy", "trees"), [(Fixed(3), False), (tables.Broad(), True)])
 def test_rejection_follows_the_target_closely(policy: object, trees: bool) -> None:
-    assert p_value(policy, 15_000, trees=trees) > FALSE_ALARM
+    """An error of 10 % of each probability, as a mean square, is found nine times in ten."""
+    assert p_value(policy, 8_000, trees=trees) > FALSE_ALARM
 
 
 def medusa(

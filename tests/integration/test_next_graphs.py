@@ -15,15 +15,14 @@ ENDLESS = tuple((token, -100.0) for token in range(3))
 SAMPLINGS = (GREEDY, Sampling(temperature=1.0, logit_bias=ENDLESS))
 
 
-def tokens(options: Options, *, draft: bool = True) -> list[list[int]]:
+def tokens(runtime: Runtime, *, draft: bool = True) -> list[list[int]]:
     """Tokens of a reply by each sampling, of a runtime that drafts by its layer."""
-    with Runtime.open(options) as runtime:
-        assert "mtp" in runtime.info.drafters
-        replies = [
-            last(runtime.reply(HELLO, sampling=s, seed=5, max_tokens=24, draft=draft))
-            for s in SAMPLINGS
-        ]
-        assert not draft or sum(reply.stats.drafted for reply in replies) > 20
+    assert "mtp" in runtime.info.drafters
+    replies = [
+        last(runtime.reply(HELLO, sampling=s, seed=5, max_tokens=24, draft=draft))
+        for s in SAMPLINGS
+    ]
+    assert not draft or sum(reply.stats.drafted for reply in replies) > 20
     return [list(reply.tokens) for reply in replies]
 
 
@@ -34,13 +33,15 @@ def test_a_layer_of_any_architecture_leaves_the_text_alone(
 ) -> None:
     own = architecture != "bailingmoe3"  # its graph knows none
     target = write_asked(tmp_path / "target.gguf", architecture, own=own)
-    inside = Options(str(target), draft_max=3, threads=1)
-    plain = tokens(inside, draft=False)
-    assert tokens(inside) == plain
+    with Runtime.open(Options(str(target), draft_max=3, threads=1)) as inside:
+        plain = tokens(inside, draft=False)
+        inside.forget()
+        assert tokens(inside) == plain
     by_layer = {"attention.head_count_kv", "attention.sliding_window_pattern"}
     if by_layer & NUMBERS[architecture].keys():  # these would have to be parted too
         return
     parted = tmp_path / "parted"
     parted.mkdir()
     split(target, parted / "trunk.gguf", parted / "beside.gguf")
-    assert tokens(Options(str(parted / "trunk.gguf"), draft_max=3, threads=1)) == plain
+    with Runtime.open(Options(str(parted / "trunk.gguf"), draft_max=3, threads=1)) as beside:
+        assert tokens(beside) == plain

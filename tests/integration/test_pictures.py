@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import numpy as np
 import picture_files
 import pytest
 from head_pairs import write_pairs
-from picture_files import FAMILIES, Seeing, drawn, png, write_seeing
+from picture_files import FAMILIES, KINDS, Seeing, drawn, png, write_seeing
 from picture_reference import Part, Reference, Shown
 
 from localspec import Message, Notice, Options, ReplyRequest, Runtime
@@ -39,6 +40,10 @@ ONE, OTHER = png(), png(drawn(7, 64, 120))
 @pytest.fixture(params=FAMILIES)
 def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
     return write_seeing(tmp_path / "model", request.param)
+
+
+each_kind = pytest.mark.parametrize("seeing", KINDS, indirect=True)
+"""For what does not depend on the encoder."""
 
 
 def opened(seeing: Seeing, **options: object) -> Runtime:
@@ -82,45 +87,44 @@ def parts_of(runtime: Runtime, tokens: list[int]) -> Iterator[Part]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["llava", "gemma3", "qwen2vl", "qwen2.5vl"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_logits_are_those_of_an_independent_computation(
-    family: str, layout: str, tmp_path: Path
-) -> None:
+def test_logits_are_those_of_an_independent_computation(family: str, tmp_path: Path) -> None:
     """Positions in one and in three dimensions, and attention that is not causal in a picture."""
     seeing = write_seeing(tmp_path / "model", family)
+    reference = Reference(seeing.model)
     with opened(seeing, kv_type="f32") as runtime:
-        tokens = runtime.encode(LAYOUTS[layout])
         target = runtime.pair.target
-        target.read(0, tokens[:-1])
-        target.audit(0)
-        assert target.length(0) == len(tokens) - 1
-        (scores,) = target.score([Work(0, tokens[-1], no_draft("test"))])
-        reference, parts = Reference(seeing.model), [*parts_of(runtime, tokens)]
-        wanted = reference.logits(parts)
-        error = np.abs(scores.logits[0] - wanted).max()
-        assert error < 0.02  # llama.cpp's kernels round attention
-        if family != "llava":  # whose pictures are like text
-            mistaken = reference.logits(parts, mistaken=True)
-            assert np.abs(mistaken - wanted).max() > 5 * error
+        for layout, messages in LAYOUTS.items():
+            tokens = runtime.encode(messages)
+            target.truncate(0, 0)
+            target.read(0, tokens[:-1])
+            target.audit(0)
+            assert target.length(0) == len(tokens) - 1
+            (scores,) = target.score([Work(0, tokens[-1], no_draft("test"))])
+            parts = [*parts_of(runtime, tokens)]
+            wanted = reference.logits(parts)
+            error = np.abs(scores.logits[0] - wanted).max()
+            assert error < 0.02, layout  # llama.cpp's kernels round attention
+            if family != "llava":  # whose pictures are like text
+                mistaken = reference.logits(parts, mistaken=True)
+                assert np.abs(mistaken - wanted).max() > 5 * error, layout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("sampling", [GREEDY, WILD])
-def test_drafted_replies_are_the_plain_ones(
-    seeing: Seeing, layout: str, sampling: Sampling, tmp_path: Path
-) -> None:
+def test_drafted_replies_are_the_plain_ones(seeing: Seeing, tmp_path: Path) -> None:
     """A draft model that cannot see, and drafts from the text."""
     draft = picture_files.write_seeing(tmp_path / "draft", seeing.model.stem).model
     with opened(seeing, draft=str(draft), draft_max=4, drafter="suffix,model") as runtime:
-        request = asked(LAYOUTS[layout], sampling=sampling)
-        plain = runtime.answer(dataclasses.replace(request, draft=False))
-        runtime.forget()
-        drafted = runtime.answer(request)
-        assert drafted.tokens == plain.tokens
-        assert drafted.stats.drafted > 0
-        if sampling is GREEDY:  # the draft has the target's weights, and not its eyes
-            assert drafted.stats.accepted > 0
+        for case in itertools.product(LAYOUTS, (GREEDY, WILD)):
+            layout, sampling = case
+            request = asked(LAYOUTS[layout], sampling=sampling)
+            runtime.forget()
+            plain = runtime.answer(dataclasses.replace(request, draft=False))
+            runtime.forget()
+            drafted = runtime.answer(request)
+            assert drafted.tokens == plain.tokens, case
+            assert drafted.stats.drafted > 0, case
+            if sampling is GREEDY:  # the draft has the target's weights, and not its eyes
+                assert drafted.stats.accepted > 0, case
 
 
 def test_what_is_copied_never_has_rows(tmp_path: Path) -> None:
@@ -134,6 +138,7 @@ def test_what_is_copied_never_has_rows(tmp_path: Path) -> None:
         assert min(drafted.tokens) >= 0
 
 
+@each_kind
 def test_a_picture_is_encoded_once(seeing: Seeing, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(seeing) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
@@ -161,6 +166,7 @@ def test_a_picture_is_encoded_once(seeing: Seeing, monkeypatch: pytest.MonkeyPat
         assert len(encoded) == 1
 
 
+@each_kind
 def test_another_picture_is_not_the_cached_one(seeing: Seeing) -> None:
     with opened(seeing, kv_type="f32") as runtime:
         one = runtime.answer(asked((user("What is this?", (ONE, 0)),)))
@@ -226,6 +232,7 @@ def _pending(tokens: list[int]) -> Work:
     return Work(0, tokens[-1], no_draft("test"))
 
 
+@each_kind
 def test_states_bring_pictures_back_after_a_restart(seeing: Seeing, tmp_path: Path) -> None:
     request = asked(LAYOUTS["in an earlier turn"], sampling=GREEDY)
 
@@ -253,6 +260,7 @@ def test_states_bring_pictures_back_after_a_restart(seeing: Seeing, tmp_path: Pa
         assert target.length(0) == end
 
 
+@each_kind
 def test_several_replies_at_a_time_are_those_alone(seeing: Seeing) -> None:
     with opened(seeing, parallel=3, draft_max=4, drafter="suffix") as runtime:
         requests = [asked(messages, sampling=WILD) for messages in LAYOUTS.values()]

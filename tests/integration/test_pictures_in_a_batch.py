@@ -19,7 +19,7 @@ import psutil
 import pytest
 from gguf_tools import SPECIALS
 from numpy.typing import NDArray
-from picture_files import FAMILIES, Seeing, drawn, png, write_seeing
+from picture_files import FAMILIES, KINDS, Seeing, drawn, png, write_seeing
 from waiting import until
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
@@ -51,6 +51,10 @@ def _least_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=FAMILIES)
 def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
     return write_seeing(tmp_path / "model", request.param)
+
+
+each_kind = pytest.mark.parametrize("seeing", KINDS, indirect=True)
+"""For what does not depend on the encoder."""
 
 
 def opened(seeing: Seeing, **options: object) -> Runtime:
@@ -107,6 +111,7 @@ def test_others_compute_between_the_slices_of_a_picture(seeing: Seeing) -> None:
         assert np.abs(np.array(together) - np.array(alone)).max() < 2e-3
 
 
+@each_kind
 def test_a_picture_begun_and_given_up_leaves_nothing(seeing: Seeing) -> None:
     with opened(seeing, kv_type="f32") as runtime:
         tokens = runtime.encode((shown("What is this?", ONE),))
@@ -131,9 +136,8 @@ def test_a_picture_begun_and_given_up_leaves_nothing(seeing: Seeing) -> None:
             assert np.abs(row(target, seq, tokens[-1]) - straight).max() < 2e-3
 
 
+@pytest.mark.parametrize("seeing", ["llava", "qwen3vl"], indirect=True)  # several passes
 def test_another_request_leaves_a_picture_that_is_begun(seeing: Seeing) -> None:
-    if seeing.model.stem == "gemma3":
-        pytest.skip("its rows are read in one pass")
     with opened(seeing) as runtime:
         target, cache = runtime.pair.target, runtime._scheduler.prefix_cache
         tokens = runtime.encode((shown("What is this?", ONE),))
@@ -148,6 +152,7 @@ def test_another_request_leaves_a_picture_that_is_begun(seeing: Seeing) -> None:
 
 
 @pytest.mark.slow
+@each_kind
 def test_what_was_encoded_is_not_held(seeing: Seeing) -> None:
     with opened(seeing) as runtime:
         target = runtime.pair.target
@@ -176,6 +181,7 @@ def test_a_fork_that_fails_ends_its_own_reply_alone(monkeypatch: pytest.MonkeyPa
     assert "temporarily unavailable" in str(found)
 
 
+@each_kind
 def test_one_picture_waits_for_another_one(seeing: Seeing) -> None:
     """There is one encoder."""
     with opened(seeing) as runtime:
@@ -191,6 +197,7 @@ def test_one_picture_waits_for_another_one(seeing: Seeing) -> None:
             target.audit(seq)
 
 
+@each_kind
 def test_a_model_is_closed_while_a_picture_is_encoded(seeing: Seeing) -> None:
     with opened(seeing) as runtime:
         tokens = runtime.encode((shown("What is this?", ONE),))
@@ -320,6 +327,7 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_slices")
+@each_kind
 def test_a_reply_goes_on_while_a_picture_is_encoded(seeing: Seeing) -> None:
     with opened(seeing) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
@@ -356,6 +364,7 @@ def test_a_reply_goes_on_while_a_picture_is_encoded(seeing: Seeing) -> None:
 
 
 @pytest.mark.usefixtures("short_slices")
+@each_kind
 def test_a_picture_that_is_given_up_ends_its_reply_alone(seeing: Seeing) -> None:
     with opened(seeing) as runtime:
         runtime.pair.sight.encoder(lambda _: None)
@@ -437,6 +446,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
+@each_kind
 def test_alone_too_a_picture_is_encoded_in_slices_that_are_told_of(
     seeing: Seeing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

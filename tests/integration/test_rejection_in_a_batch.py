@@ -149,17 +149,11 @@ def pair(files: Files, request: pytest.FixtureRequest) -> Iterator[LoadedPair]:
 
 
 @pytest.mark.slow
-def test_first_tokens_follow_the_target(pair: LoadedPair) -> None:
-    """The false-alarm rate of all four tests together is that of one elsewhere (Bonferroni)."""
-    found, accepted, verified = p_values(pair, 700)
-    assert 0 < accepted < verified
-    assert min(found) > FALSE_ALARM / len(found)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_first_tokens_follow_the_target_closely(pair: LoadedPair) -> None:
-    found, _, _ = p_values(pair, 10_000)
+    """The false-alarm rate of all four tests together is that of one elsewhere (Bonferroni)."""
+    found, accepted, verified = p_values(pair, 5_000)
+    assert 0 < accepted < verified
     assert min(found) > FALSE_ALARM / len(found)
 
 

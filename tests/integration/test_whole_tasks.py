@@ -4,6 +4,7 @@
 folder that LOCALSPEC_MCP_SERVERS names, in which ``bin`` has them.
 """
 
+import contextlib
 import functools
 import http.server
 import json
@@ -37,18 +38,28 @@ def programs(tmp_path_factory):
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed: no server of files")
-    python = folder / "bin" / "python"
-    installing = (
-        [sys.executable, "-m", "venv", folder],
-        [python, "-m", "pip", "install", "--quiet", *FROM_PYPI],
-        [npm, "install", "--silent", "--global", "--prefix", folder, FROM_NPM],
-    )
-    for command in installing:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            pytest.skip(f"servers from PyPI and npm cannot be installed here: {' '.join(last)}")
+    files = [npm, "install", "--silent", "--global", "--prefix", folder, FROM_NPM]
+    of_python = [sys.executable, "-m", "venv", "--without-pip", folder]
+    others = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install"]
+    with installing(files):  # npm waits for the network for the most part
+        with installing(of_python):
+            pass
+        with installing([*others, "--quiet", *FROM_PYPI]):
+            pass
     return folder / "bin"
+
+
+@contextlib.contextmanager
+def installing(command):
+    """Run a command meanwhile."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        yield
+        said, _ = process.communicate()
+    if process.returncode:
+        last = said.strip().splitlines()[-1:]
+        pytest.skip(f"servers from PyPI and npm cannot be installed here: {' '.join(last)}")
 
 
 @pytest.fixture
@@ -85,7 +96,7 @@ def desk(tmp_path, monkeypatch, programs):
     file.write_text(json.dumps({"mcpServers": servers}))
     handler = functools.partial(Quiet, directory=str(page))
     site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    serving = threading.Thread(target=site.serve_forever)
+    serving = threading.Thread(target=site.serve_forever, args=(0.05,))
     serving.start()
     yield f"http://127.0.0.1:{site.server_port}/museum.html"
     site.shutdown()

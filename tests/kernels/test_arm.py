@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from emulated_kernels import Halves, Kernels, emulated, of_this_machine
 
-from localspec.kernels import prove
+from localspec.compiling import cxx
+from localspec.kernels import build, prove
 from localspec.kernels.formats import FORMATS, Format
 from localspec.kernels.instruction_sets import of_machine
-from localspec.kernels.library import Floats
+from localspec.kernels.library import Floats, KernelLibrary
 
 pytestmark = pytest.mark.slow
 UNITS = of_machine("aarch64")
@@ -24,15 +27,32 @@ def kernels(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Kernels]:
     """Those of each instruction set."""
-    with emulated(request.param, tmp_path_factory.mktemp("arm")) as found:
+    with emulated(request.param, programs(tmp_path_factory)) as found:
         yield found
+
+
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run, for all processes of pytest-xdist: compiling takes seconds."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def of_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
-    """Those of this machine."""
-    with of_this_machine(tmp_path_factory.mktemp("here")) as found:
-        yield found
+def of_here(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Kernels | KernelLibrary, str]]:
+    """Those of this machine, and the least instruction set: of the library that scripts/localspec
+    compiled, if it did.
+    """
+    known, libraries = build.stored(), cxx.library_folder()
+    if known is not None and libraries is not None:
+        library = KernelLibrary(known.path, libraries)
+        yield library, library.units()[-1]
+        return
+    with of_this_machine(programs(tmp_path_factory)) as found:
+        yield found, ""
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=list(FORMATS))
@@ -45,12 +65,13 @@ def test_every_format_is_proved(kernels: Kernels, form: Format) -> None:
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=list(FORMATS))
 def test_products_have_the_bits_of_this_machine(
-    kernels: Kernels, of_here: Kernels, form: Format
+    kernels: Kernels, of_here: tuple[Kernels | KernelLibrary, str], form: Format
 ) -> None:
     """Each column is one sum in one order by exact steps, on whatever processor."""
+    library, least = of_here
     for case in prove.cases(form):
         rows = case.rows[:21]
-        theirs = of_here.product("", form.ggml_type, case.weights, rows, case.m)
+        theirs = library.product(least, form.ggml_type, case.weights, rows, case.m)
         found = kernels.product("", form.ggml_type, case.weights, rows, case.m)
         np.testing.assert_array_equal(found, theirs)
 

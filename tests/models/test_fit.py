@@ -614,3 +614,11 @@ def test_what_stands_beside_a_model_is_left_for_it() -> None:
     assert [g.free >> 30 for g in both.without(3 << 30).gpus] == [7, 10]
     assert Memory((), 20 << 30, 32 << 30).without(3 << 30).host_free == 17 << 30
     assert Memory((), 1, 32 << 30).without(3 << 30).host_free == 0
+
+
+def test_who_has_one_core_waits_for_no_sample_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memories.psutil, "cpu_percent", lambda **_: pytest.fail("it was sampled"))
+    assert memories.free_cores(1) == 1
+    monkeypatch.setattr(memories.psutil, "cpu_percent", lambda **_: 100.0)
+    monkeypatch.setattr(memories.psutil, "cpu_count", lambda: 4)
+    assert memories.free_cores(4) == 2

@@ -1,5 +1,6 @@
 """A GPU that needs Vulkan is offered once, where somebody can answer."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -16,8 +17,12 @@ WITH_NVIDIA = replace(LINUX, gpus="RTX 4060 Laptop, 8.9")
 
 @pytest.fixture
 def asked(monkeypatch):
-    """A terminal with a user whose answers are listed, and who was asked these questions."""
+    """A terminal with a user whose answers are listed, and who was asked these questions.
+
+    No piece of compiling is timed before: the compiler fails at once.
+    """
     questions = []
+    monkeypatch.setenv("CXX", "false")
 
     def prepare(*answers, terminal=True, vulkan=True):
         left = list(answers)
@@ -35,7 +40,6 @@ def asked(monkeypatch):
     return prepare
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("machine", [WITH_AMD, WITH_NVIDIA], ids=["AMD", "NVIDIA without nvcc"])
 @pytest.mark.parametrize(
     ("answer", "backend"), [("", "vulkan"), ("y", "vulkan"), ("n", "cpu"), ("what", "cpu")]
@@ -55,7 +59,6 @@ def test_a_requested_backend_is_used_without_a_question(asked, tmp_path):
     assert not questions
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lack", ["terminal", "vulkan"])
 def test_where_nobody_can_answer_or_use_it_the_question_waits(asked, tmp_path, lack):
     questions = asked("y", **{lack: False})
@@ -71,9 +74,17 @@ def test_without_an_idle_gpu_nothing_is_asked(asked, tmp_path):
     assert not questions
 
 
-@pytest.mark.slow
 def test_a_damaged_answer_is_asked_for_again(asked, tmp_path):
     questions = asked("n")
     (tmp_path / llama_choice.FILE).write_bytes(b"\xff\xfe")
     assert llama_choice.backend_for(WITH_AMD, {}, tmp_path) == "cpu"
     assert len(questions) == 1
+
+
+@pytest.mark.slow
+def test_the_time_of_the_build_is_said_before_the_question(asked, tmp_path, monkeypatch, capsys):
+    asked("n")
+    monkeypatch.delenv("CXX")  # a piece of compiling is timed
+    assert llama_choice.backend_for(WITH_AMD, {}, tmp_path) == "cpu"
+    said = capsys.readouterr().err
+    assert re.search(r"GPU of AMD can be used .* built for it, in .*\d+ (s|min)\b", said), said

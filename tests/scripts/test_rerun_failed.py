@@ -15,6 +15,10 @@ import os
 def test_beside_others(): assert "PYTEST_XDIST_WORKER" not in os.environ
 def test_sound(): pass
 """
+PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+"""Of all that are installed, which take a second of each process to import, the one that matters
+here.
+"""
 ALWAYS = "def test_always(): print('seen again'); assert False\n"
 
 pytestmark = pytest.mark.slow
@@ -42,7 +46,7 @@ class Runs:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | PLUGINS,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -56,9 +60,7 @@ class Runs:
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         monkeypatch.delenv(name)
-    (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
-    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return Runs(tmp_path)
 
 

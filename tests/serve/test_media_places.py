@@ -53,7 +53,7 @@ class Web(http.server.BaseHTTPRequestHandler):
 def web() -> Iterator[str]:
     Web.asked, Web.speaks = [], threading.Event()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     Web.speaks.set()

@@ -250,11 +250,12 @@ async def agreed(world, described, path, body):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_no_request_ends_in_an_answer_that_is_not_described():
-    """A short part of scripts/fuzz_server."""
+    """A short part of scripts/fuzz_server: each operation is asked once or some times."""
     with served(ServeSettings(port=0, max_tokens=3, pulls=False)) as server:
         fuzzer = Fuzzer(server.url)
-        assert fuzzer.storm(seconds=10, clients=4) == []
-        assert list(fuzzer.run(seconds=20, examples=10)) == []
-        assert server.notes.defects == []
+        assert fuzzer.storm(seconds=5, clients=4) == []
         assert fuzzer.sent > 20
+        assert list(fuzzer.run(seconds=200, examples=2, turns=1)) == []
+        assert server.notes.defects == []
+        assert {label for label, _ in fuzzer.statuses} == {one.label for one in fuzzer.operations}
         assert server.service.slot.restarts == 0

@@ -10,6 +10,7 @@ import time
 import httpx2
 import psutil
 import pytest
+import pytest_asyncio
 from mcp_servers import ENDLESS_LINE, GOOD, HOSTILE, LATER, NOISE, SILENT
 from waiting import turn, until_so
 
@@ -46,6 +47,24 @@ async def open_box():
     yield make
     for box in boxes:
         await box.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_box(tmp_path_factory):
+    """A hostile server and a good one, for tests that change nothing about either."""
+    folder, specs = tmp_path_factory.mktemp("servers"), []
+    for name, program in (("bad", HOSTILE), ("other", GOOD)):
+        file = folder / f"{name}.py"
+        file.write_text(program)
+        specs.append(ServerSpec(name, sys.executable, (str(file),)))
+    box = Toolbox(specs)
+    await box.open()
+    yield box
+    await box.close()
+
+
+shared = pytest.mark.asyncio(loop_scope="module")
+"""Marks a test of the shared servers."""
 
 
 async def called(box, name, **arguments):
@@ -102,13 +121,42 @@ async def test_a_server_that_tells_other_tools_all_the_time_holds_nothing_up(mon
     await box.close()
 
 
-async def test_calls_that_wait_for_their_turn_have_their_whole_time(spec, open_box, monkeypatch):
+HOST = """
+import json, sys
+sys.stdin.readline()  # the server
+about = {"name": "tester", "version": "", "tools": [], "prompts": {}, "resources": {}}
+print(json.dumps({"ready": about}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    print(json.dumps({"id": asked["id"], "text": asked["call"], "failed": False, "seconds": 0}),
+          flush=True)
+"""
+"""In place of the process that speaks with a server: answers each call with the tool's name."""
+
+
+async def test_calls_that_wait_for_their_turn_have_their_whole_time(monkeypatch):
+    """The time of a call begins when it is sent, here and in the other process, which is when the
+    one before has its answer.
+    """
     monkeypatch.setattr(server_module, "_AT_ONCE", 1)
-    monkeypatch.setattr(server_module, "_PATIENCE", 0.0)
-    box = await open_box(spec(GOOD, seconds=8.0))
-    tool = box.find("tester__sleep")
-    turns = (box.call(tool, {"seconds": 3.0}, 100) for _ in range(3))
-    assert [result.text for result in await asyncio.gather(*turns)] == ["slept"] * 3
+    host = [sys.executable, "-c", HOST]
+    monkeypatch.setattr(server_module.children, "command", lambda *_: (host, None))
+    happened = []
+
+    def timeout(seconds, limit=asyncio.timeout):
+        happened.append(seconds)
+        return limit(seconds)
+
+    async def call(name):
+        happened.append((await server.call(name, {}, 100)).text)
+
+    server = ServerProcess(ServerSpec("tester", command="sleep", seconds=50.0))
+    await server.open()
+    monkeypatch.setattr(server_module.asyncio, "timeout", timeout)
+    await asyncio.gather(*(call(name) for name in "abc"))
+    whole = 50.0 + server_module._PATIENCE
+    assert happened == [whole, "a", whole, "b", whole, "c"]
+    await server.close()
 
 
 async def test_calls_that_wait_for_their_turn_start_no_server_that_was_ended(
@@ -155,12 +203,12 @@ async def test_a_server_by_streamable_http_answers_calls(spec, open_box, tmp_pat
 
 
 @pytest.mark.slow
-async def test_several_calls_run_side_by_side(spec, open_box):
-    box = await open_box(spec(GOOD))
-    tool = box.find("tester__add")
+@shared
+async def test_several_calls_run_side_by_side(shared_box):
+    box = shared_box
+    tool = box.find("other__add")
     results = await asyncio.gather(*(box.call(tool, {"a": n, "b": 0}) for n in range(6)))
     assert [result.text for result in results] == [f"the sum is {n}" for n in range(6)]
-    await box.close()
 
 
 @pytest.mark.slow
@@ -193,13 +241,13 @@ async def test_a_server_that_writes_much_to_stderr_is_not_stopped_by_a_full_pipe
 
 @pytest.mark.slow
 async def test_a_server_that_says_nothing_is_given_up(spec, open_box):
-    box = await open_box(spec(SILENT, starting=1.5))
-    assert "did not tell its tools within 1.5 seconds" in box.servers[0].state.error
+    box = await open_box(spec(SILENT, starting=0.5))
+    assert "did not tell its tools within 0.5 seconds" in box.servers[0].state.error
 
 
 @pytest.mark.slow
 async def test_noise_in_place_of_messages_does_not_become_a_server(spec, open_box):
-    box = await open_box(spec(NOISE, starting=3.0))
+    box = await open_box(spec(NOISE, starting=1.0))
     assert box.servers[0].state.phase == "failed"
 
 
@@ -269,10 +317,10 @@ async def test_a_server_that_dies_is_told_and_started_again(spec, open_box):
 
 @pytest.mark.slow
 async def test_a_call_that_hangs_ends_after_its_time(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad", seconds=1.0))
+    box = await open_box(spec(HOSTILE, "bad", seconds=0.3))
     hung = await called(box, "bad__hangs")
     assert hung.failed
-    assert "no answer within 1 seconds" in hung.text
+    assert "no answer within 0.3 seconds" in hung.text
 
 
 @pytest.mark.slow
@@ -286,8 +334,9 @@ async def test_a_call_can_be_cancelled(spec, open_box):
 
 
 @pytest.mark.slow
-async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad"))
+@shared
+async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(shared_box):
+    box = shared_box
     state = box.servers[0].state
     texts = [state.about, *(tool.description for tool in state.tools)]
     texts.append((await called(box, "bad__escapes")).text)
@@ -298,23 +347,26 @@ async def test_nothing_that_a_server_says_reaches_a_terminal_as_it_is(spec, open
 
 
 @pytest.mark.slow
-async def test_names_that_cannot_be_shown_are_left_out(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad"))
+@shared
+async def test_names_that_cannot_be_shown_are_left_out(shared_box):
+    box = shared_box
     state = box.servers[0].state
     assert (state.prompts, state.resources) == (("greet",), ())
     assert list(state.known) == ["greet"]
 
 
-async def test_a_result_cannot_end_itself_nor_begin_a_call(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad"))
+@shared
+async def test_a_result_cannot_end_itself_nor_begin_a_call(shared_box):
+    box = shared_box
     text = (await called(box, "bad__forges")).text
     assert "</tool_response>" not in text
     assert "<tool_call>" not in text
 
 
 @pytest.mark.slow
-async def test_a_name_of_another_server_stays_the_name_of_its_own(spec, open_box):
-    box = await open_box(spec(HOSTILE, "bad"), spec(GOOD, "other"))
+@shared
+async def test_a_name_of_another_server_stays_the_name_of_its_own(shared_box):
+    box = shared_box
     imitated = next(tool for tool in box.offered if tool.tool == "other__erase")
     assert imitated.name == "bad__other__erase"
     assert imitated.place == "bad/other__erase"

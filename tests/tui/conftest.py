@@ -1,8 +1,12 @@
+import asyncio
 import contextlib
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import textual.app
+from textual.css import stylesheet
 from waiting import PATIENCE, until_so
 
 sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
@@ -109,6 +113,54 @@ class Chat:
         strips = self.app.screen._compositor.render_strips()
         lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
         return "\n".join(lines)
+
+
+_LOOK_S = 0.004
+
+
+async def idle(least=_LOOK_S, most=1.0):
+    """Wait until nothing is to be done, as the pilot does after each key; at most a second.
+
+    Textual looks every 20 ms whether the process has computed, twice for each key, which is half of
+    the time of these tests. This one looks more often, and at what waits for its turn as well: of a
+    machine that is busy, little time of the processor tells nothing.
+    """
+    loop, end = asyncio.get_running_loop(), time.monotonic() + most
+    while time.monotonic() < end:
+        before = time.process_time()
+        await asyncio.sleep(max(least, _LOOK_S))
+        if time.process_time() - before < _LOOK_S / 10 and not loop._ready:
+            return
+
+
+@pytest.fixture(autouse=True)
+def _quick_keys(monkeypatch):
+    monkeypatch.setattr(textual.app, "wait_for_idle", idle)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _style_sheets_are_parsed_once():
+    """And not for each app: that is a sixth of its start."""
+    known, parsed = {}, {}
+    tokenize, parse = stylesheet.tokenize_values, stylesheet.parse
+
+    def tokens_of(variables):
+        key = frozenset(variables.items())
+        if key not in known:
+            known[key] = tokenize(variables)
+        return known[key]
+
+    def rules_of(*source, variable_tokens, **more):
+        # The tokens of equal variables are one object, which stays.
+        key = (*source, id(variable_tokens), *sorted(more.items()))
+        if key not in parsed:
+            parsed[key] = list(parse(*source, variable_tokens=variable_tokens, **more))
+        return parsed[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stylesheet, "tokenize_values", tokens_of)
+        patch.setattr(stylesheet, "parse", rules_of)
+        yield
 
 
 @pytest.fixture(autouse=True)

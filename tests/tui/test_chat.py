@@ -230,7 +230,7 @@ async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
         await c.sees("/resume [ID]")
         await c.pilot.resize_terminal(80, 24)
         await c.leave()
-        assert c.screen_text == before
+        await c.until(lambda: c.screen_text == before)
 
 
 async def test_advice_for_the_shell_is_told_with_the_commands_of_the_chat():

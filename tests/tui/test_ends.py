@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import known_speed
 import psutil
 import pytest
 import terminals
@@ -23,6 +24,11 @@ pytestmark = [
         not (ROOT / "localspec/demo/target.gguf").exists(), reason="the demo pair is not there"
     ),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _known_speed(_own_home):
+    known_speed.save()
 
 
 def start(*arguments):

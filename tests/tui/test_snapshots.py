@@ -82,6 +82,7 @@ async def token(c):
 async def details(c):
     c.engine.scripts.append(Script(PROSE, speedup=FASTER))
     await c.pilot.press("f2")
+    await c.pilot.pause()  # laid out: what is sent in the same moment is not scrolled to
     await c.ask("Tell me a story.")
     await c.sees("draft 4.0,")
 

@@ -126,10 +126,13 @@ def _container_room() -> list[int]:
 
 def free_cores(cores: int) -> int:
     """How many of ``cores`` physical cores other programs leave idle; at least half of them."""
+    least = (cores + 1) // 2
+    if least == cores:
+        return cores  # one core: no sample is waited for
     percent = float(psutil.cpu_percent(interval=_SAMPLE_S))
     logical = int(psutil.cpu_count() or cores)
     busy = round(percent / 100 * logical)
-    return max((cores + 1) // 2, cores - busy)
+    return max(least, cores - busy)
 
 
 def read_memory() -> Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import pytest
 import tables
@@ -32,6 +33,7 @@ SETTINGS = {
 }
 
 
+@functools.cache
 def plain(seed: int, sampling: Sampling) -> list[int]:
     return tables.decode(TARGET, Off(), Match(), seed, TOKENS, sampling=sampling)
 

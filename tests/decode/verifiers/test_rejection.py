@@ -29,33 +29,21 @@ from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
 
+CLOSELY = 8_000
+"""Draws that find an error of 8.4 % of each probability, as a mean square, nine times in ten."""
 LISTED = [s for s, (_, proposal) in tables.SHAPES.items() if proposal in Rejection.proposals]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", LISTED)
-def test_first_three_tokens_follow_the_target(shape: str) -> None:
-    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 2_000) > FALSE_ALARM
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", LISTED)
 def test_first_three_tokens_follow_the_target_closely(shape: str) -> None:
-    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 15_000) > FALSE_ALARM
+    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), CLOSELY) > FALSE_ALARM
 
 
 @pytest.mark.slow
 def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
     drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 15_000) > FALSE_ALARM
-
-
-@pytest.mark.slow
-def test_trees_of_a_draft_model_follow_the_target() -> None:
-    assert (
-        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 2_000, tables.Broad())
-        > FALSE_ALARM
-    )
+    assert p_value(drafter, Rejection(), CLOSELY) > FALSE_ALARM
 
 
 def test_lookahead_follows_the_target() -> None:
@@ -65,7 +53,7 @@ def test_lookahead_follows_the_target() -> None:
 @pytest.mark.slow
 def test_trees_of_a_draft_model_follow_the_target_closely() -> None:
     assert (
-        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 15_000, tables.Broad())
+        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), CLOSELY, tables.Broad())
         > FALSE_ALARM
     )
 
@@ -133,7 +121,7 @@ def test_overlap_is_the_probability_of_acceptance() -> None:
 
 @pytest.mark.slow
 def test_the_test_sees_a_draft_that_chooses_by_what_it_drew() -> None:
-    assert p_value(_ChoosesByWhatItDrew(), Rejection(), 6_000) < 1e-12
+    assert p_value(_ChoosesByWhatItDrew(), Rejection(), 2_000) < 1e-12
 
 
 @pytest.mark.slow
@@ -141,7 +129,7 @@ def test_the_controller_keeps_the_distribution() -> None:
     """It goes on learning from one run to the next, as in a long chat."""
     knowledge = Knowledge({0: Costs({1: 1.0, 2: 1.1, 4: 1.3}, {"model": 0.02})})
     drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 15_000, Timeless(knowledge, ["model"])) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), CLOSELY, Timeless(knowledge, ["model"])) > FALSE_ALARM
 
 
 @pytest.mark.slow
@@ -150,7 +138,7 @@ def test_the_test_sees_a_wrong_label(verifier: Verifier) -> None:
     """Negative control: an argmax draft that claims to be sampled. Match does not care."""
     pick, _ = tables.SHAPES["argmax chain"]
     liar = tables.TreeDrafter("liar", DRAFT, pick, Proposal.SAMPLED, depth=3)
-    p = p_value(liar, verifier, 2_000)
+    p = p_value(liar, verifier, 1_000)
     if isinstance(verifier, Rejection):
         assert p < 1e-12
     else:
@@ -195,7 +183,7 @@ class _BonusAfterCorrection(Rejection):
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", [_ResidualOfTargetAlone(), _BonusAfterCorrection()])
 def test_the_test_sees_both_classic_mistakes(mistake: Verifier) -> None:
-    assert p_value(tables.shaped_drafter("sampled chain", DRAFT), mistake, 4_000) < 1e-12
+    assert p_value(tables.shaped_drafter("sampled chain", DRAFT), mistake, 1_000) < 1e-12
 
 
 def test_residual_is_what_the_target_has_beyond_the_draft() -> None:

@@ -8,6 +8,7 @@ correct program failing when the seeds are changed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 
@@ -77,6 +78,11 @@ def drafters(table: Table) -> dict[str, tuple[Drafter, object]]:
     }
 
 
+@functools.cache
+def plain_text(sampling: Sampling, seed: int) -> list[int]:
+    return tables.decode(TARGET, Off(), Match(), seed, TOKENS, sampling=sampling, breakers=BREAKERS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("kind", drafters(DRAFT))
@@ -84,20 +90,17 @@ def test_a_drafted_text_is_the_plain_one(kind: str, setting: str) -> None:
     sampling = SETTINGS[setting]
     for seed in SEEDS:
         drafter, policy = drafters(DRAFT)[kind]
-        plain, drafted = (
-            tables.decode(
-                TARGET,
-                one,
-                Match(),
-                seed,
-                TOKENS,
-                sampling=sampling,
-                policy=policy,
-                breakers=BREAKERS,
-            )
-            for one in (Off(), drafter)
+        drafted = tables.decode(
+            TARGET,
+            drafter,
+            Match(),
+            seed,
+            TOKENS,
+            sampling=sampling,
+            policy=policy,
+            breakers=BREAKERS,
         )
-        assert drafted == plain
+        assert drafted == plain_text(sampling, seed)
 
 
 @pytest.mark.slow
@@ -144,10 +147,7 @@ def test_requests_with_other_samplers_side_by_side_get_what_they_get_alone(kind:
             decode_round(running, target, drafter, Fixed(3))
         for one, sampling in zip(requests, (WARM, *SETTINGS.values()), strict=True):
             assert one.error is None
-            alone = tables.decode(
-                TARGET, Off(), Match(), seed, TOKENS, sampling=sampling, breakers=BREAKERS
-            )
-            assert [e.token for e in one.emitted] == alone
+            assert [e.token for e in one.emitted] == plain_text(sampling, seed)
 
 
 SMALL = tables.random_table(11, v=3, sharpness=1.0)
@@ -190,7 +190,7 @@ def exact(sampling: Sampling, n: int) -> dict[tuple[int, ...], float]:
 WARM_ONES = [name for name in SETTINGS if "cold" not in name]
 
 
-def chance(kind: str, setting: str, runs: int, n: int = 3) -> float:
+def chance(kind: str, setting: str, runs: int, n: int) -> float:
     """p-value of the hypothesis that the first n tokens follow the exact distribution."""
     sampling = SETTINGS[setting]
     drafter, policy = drafters(SMALL_DRAFT)[kind]
@@ -216,18 +216,19 @@ def chance(kind: str, setting: str, runs: int, n: int = 3) -> float:
     return p_value_of(map(said, range(runs)), exact(sampling, n))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("setting", WARM_ONES)
-@pytest.mark.parametrize("kind", ["sampled", "tree"])
-def test_rejection_follows_the_exact_distribution(kind: str, setting: str) -> None:
-    assert chance(kind, setting, 400) > FALSE_ALARM
+DRAWN = [
+    *(("sampled", setting) for setting in WARM_ONES),
+    # What depends on a draft's form too: the text that a row is told, XTC's coin at its place, and
+    # the mu of its branch. The other samplers are functions of a row.
+    *itertools.product(("tree", "distinct tree", "suffix"), ("dry", "xtc", "mirostat 2")),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", WARM_ONES)
-@pytest.mark.parametrize("kind", ["sampled", "tree", "distinct tree", "suffix"])
+@pytest.mark.parametrize(("kind", "setting"), DRAWN)
 def test_rejection_follows_the_exact_distribution_closely(kind: str, setting: str) -> None:
-    assert chance(kind, setting, 4_000, 4) > FALSE_ALARM
+    """An error of 17 % of each probability, as a mean square, is found nine times in ten."""
+    assert chance(kind, setting, 3_000, 4) > FALSE_ALARM
 
 
 @pytest.mark.slow
