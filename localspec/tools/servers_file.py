@@ -95,8 +95,7 @@ def read(raw: bytes) -> tuple[ServerSpec, ...]:
     if len(found) > MOST_SERVERS:
         raise UsageError(f"{len(found)} servers; {MOST_SERVERS} is the most")
     for at, spec in enumerate(found):
-        others = [one.name for one in found[:at] if not (one.disabled and spec.disabled)]
-        if alike := _called_alike(spec.name, others):
+        if alike := _called_alike(spec.name, (one.name for one in found[:at])):
             raise UsageError(alike)
     return found
 

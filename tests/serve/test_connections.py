@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_serving import World
+from starlette.responses import Response
 from uvicorn.protocols.http import h11_impl
 from waiting import until_so
 
@@ -407,6 +408,44 @@ async def test_a_client_that_does_not_read_is_disconnected(make_listening):
     assert (world.service.running, world.slot.users) == (0, 0)
     assert not world.defects
     peer.leave()
+
+
+@pytest.mark.parametrize("way", ["last request", "own end", "HTTP/1.0", "no request", "large"])
+async def test_what_is_left_of_a_closed_connection_waits_no_longer(
+    make_listening, monkeypatch, way
+):
+    """With so little left that its buffer is not full: nothing says so again."""
+    world = await make_listening(connections=1, connections_of_one=1)
+    world.words = ("x" * 50_000,)
+    if way == "large":
+        monkeypatch.setattr(world.app, "_app", Response("x" * 100_000))
+    last = b"connection: close\r\n" if way in {"last request", "large"} else b""
+    version, raw = b"1.0" if way == "HTTP/1.0" else b"1.1", json.dumps(HI).encode()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        client.connect(("127.0.0.1", world.port))
+        await until_so(lambda: world.connections)
+        (connection,) = world.connections
+        if way != "large":
+            connection.limits = Limits(write_seconds=0.1)
+        system = connection.transport.get_extra_info("socket")
+        system.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
+        client.sendall(b"POST %s HTTP/%s\r\nhost: localhost\r\n" % (CHAT.encode(), version))
+        client.sendall(b"%scontent-length: %d\r\n\r\n" % (last, len(raw)) + raw)
+        await until_so(lambda: connection.cycle and connection.cycle.response_complete)
+        left = connection.transport.get_write_buffer_size
+        if way == "own end":
+            client.shutdown(socket.SHUT_WR)
+        elif way == "no request":
+            client.sendall(b"nonsense\r\n\r\n")
+        elif way == "large":
+            connection.limits = Limits(write_seconds=0.1)
+            await until_so(lambda: client.recv(1 << 14) and left() < FREE >> 2)
+        await until_so(connection.transport.is_closing)
+        assert 0 < left() < FREE, left()
+        async with asyncio.timeout(5):
+            await until_so(lambda: not world.connections)
+        assert await health(world) == 200
 
 
 async def test_a_client_that_reads_slowly_keeps_no_model_from_others(make_listening, monkeypatch):

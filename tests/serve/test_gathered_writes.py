@@ -36,7 +36,7 @@ class Socket:
 @pytest.fixture
 async def pair():
     socket = Socket()
-    return socket, GatheredWrites(socket, asyncio.get_running_loop())
+    return socket, GatheredWrites(socket, asyncio.get_running_loop(), lambda: None)
 
 
 async def test_what_is_written_in_a_turn_leaves_together(pair):

@@ -7,12 +7,15 @@ import threading
 
 import pytest
 
-from localspec.serve.http import bodies, sse
+from localspec.core.errors import EngineError
+from localspec.serve.http import bodies, sse, streamed
+from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import dumps, dumps_in_steps
 
 HI = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5000, "stream": False}
+CHAT = "/v1/chat/completions"
 WHOLE = {
-    "/v1/chat/completions": HI | {"logprobs": True, "top_logprobs": 20},
+    CHAT: HI | {"logprobs": True, "top_logprobs": 20},
     "/v1/completions": {"prompt": "Hi", "max_tokens": 5000},
     "/v1/messages": HI,
     "/v1/responses": {"input": "Hi"},
@@ -75,6 +78,97 @@ async def test_others_are_served_while_a_large_answer_is_written(world, monkeypa
     assert (await world.client.get("/v1/models")).status_code == 200
     go_on.set()
     assert (await asked).status_code == 200
+
+
+ECHO = {"prompt": ["x" * 30_000] * 4, "n": 2, "echo": True, "stream": True, "max_tokens": 2}
+STREAMS = {
+    "/v1/completions": ECHO,
+    "/v1/responses": {"input": "Hi", "top_logprobs": 20, "stream": True},
+    "/v1/messages": HI | {"stream": True, "localspec": {"origins": True}},
+}
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """The parts of streams."""
+    found, put = [], streamed._Unread.put
+
+    def noted(unread, part):
+        found.append(part)
+        put(unread, part)
+
+    monkeypatch.setattr(streamed._Unread, "put", noted)
+    return found
+
+
+@pytest.fixture
+def large_events(monkeypatch):
+    """The threads in which events of 8 KB and more were written."""
+    found, dumps = [], sse.dumps_in_steps
+
+    def noted(value):
+        written = dumps(value)
+        if len(written) > 1 << 13:
+            found.append(threading.current_thread())
+        return written
+
+    monkeypatch.setattr(sse, "dumps_in_steps", noted)
+    return found
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_the_loop_writes_no_large_part_of_a_stream(world, parts, large_events, path):
+    world.words = ("w ",) * 600
+    answer = await world.client.post(path, json=STREAMS[path])
+    assert answer.status_code == 200, answer.text
+    assert large_events
+    assert threading.current_thread() not in large_events
+    assert b"".join(parts) == answer.content
+    largest = max(len(event) for event in answer.content.split(b"\n\n"))
+    assert max(map(len, parts)) <= bodies.LARGE + largest + 2
+
+
+async def test_a_stream_that_fails_repeats_no_logprobs(world):
+    """What it has said may be large, and there may be no memory for more."""
+    world.words, world.error, world.error_at = ("w ",) * 400, EngineError("it fell"), 150
+    answer = await world.client.post("/v1/responses", json=STREAMS["/v1/responses"])
+    last = answer.text.strip().rpartition("\n\n")[2]
+    assert last.startswith("event: response.failed\n")
+    (item,) = json.loads(last.partition("data: ")[2])["response"]["output"]
+    (part,) = item["content"]
+    assert part["text"].startswith("w w ")
+    assert part["logprobs"] == []
+
+
+KEPT = {
+    "/v1/completions": {"prompt": "Hi", "max_tokens": 400, "logprobs": 20},
+    "/v1/responses": STREAMS["/v1/responses"],
+    "/api/chat": {
+        "messages": HI["messages"],
+        "logprobs": True,
+        "top_logprobs": 20,
+        "stream": False,
+    },
+}
+
+
+@pytest.mark.parametrize("path", KEPT)
+async def test_an_answer_that_grows_too_large_is_refused_on_the_way(make_world, path):
+    world = await make_world(limits=Limits(answers_bytes=1 << 20))
+    world.words, world.hold, world.hold_at = ("w ",) * 400, asyncio.Event(), 190
+    answer = await world.client.post(path, json=KEPT[path])
+    assert "the answer takes 1 MB, and 1 MB is the most" in answer.text
+    assert answer.status_code == (200 if KEPT[path].get("stream") else 413)
+    assert world.engines[0].interrupted == [1]
+    assert world.app._app._app._app.answering == 0
+
+
+async def test_of_an_answer_that_is_made_its_bytes_alone_are_counted(make_world):
+    world = await make_world(limits=Limits(answers_bytes=1_800_000))
+    world.words = ("w ",) * 400
+    answer = await world.client.post(CHAT, json=WHOLE[CHAT])
+    assert answer.status_code == 200, answer.text
+    assert 1_600_000 + len(answer.content) > 1_800_000  # the events, and what was made of them
 
 
 def values_in(text):

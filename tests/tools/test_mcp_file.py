@@ -102,11 +102,11 @@ def test_servers_whose_tools_could_have_one_name_are_refused(home, one, other, a
     if not alike:
         assert len(servers_file.servers()) == 2
         return
-    with pytest.raises(UsageError, match="could have the same name; rename one server"):
-        servers_file.servers()
-    off = {"command": "x", "disabled": True}
-    write(home, {one: off, other: off})
-    assert len(servers_file.servers()) == 2
+    on, off = {"command": "x"}, {"command": "x", "disabled": True}  # the chat can switch it on
+    for first, second in ((on, on), (on, off), (off, off)):
+        write(home, {one: first, other: second})
+        with pytest.raises(UsageError, match="could have the same name; rename one server"):
+            servers_file.servers()
 
 
 def test_a_server_whose_tools_could_have_the_name_of_anothers_is_not_taken_over(home):

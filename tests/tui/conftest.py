@@ -1,11 +1,8 @@
-import asyncio
 import contextlib
 import sys
-import time
 from pathlib import Path
 
 import pytest
-import textual.app
 from textual.css import stylesheet
 from waiting import PATIENCE, until_so
 
@@ -113,29 +110,6 @@ class Chat:
         strips = self.app.screen._compositor.render_strips()
         lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
         return "\n".join(lines)
-
-
-_LOOK_S = 0.004
-
-
-async def idle(least=_LOOK_S, most=1.0):
-    """Wait until nothing is to be done, as the pilot does after each key; at most a second.
-
-    Textual looks every 20 ms whether the process has computed, twice for each key, which is half of
-    the time of these tests. This one looks more often, and at what waits for its turn as well: of a
-    machine that is busy, little time of the processor tells nothing.
-    """
-    loop, end = asyncio.get_running_loop(), time.monotonic() + most
-    while time.monotonic() < end:
-        before = time.process_time()
-        await asyncio.sleep(max(least, _LOOK_S))
-        if time.process_time() - before < _LOOK_S / 10 and not loop._ready:
-            return
-
-
-@pytest.fixture(autouse=True)
-def _quick_keys(monkeypatch):
-    monkeypatch.setattr(textual.app, "wait_for_idle", idle)
 
 
 @pytest.fixture(scope="session", autouse=True)

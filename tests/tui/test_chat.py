@@ -20,11 +20,12 @@ from tui.input import keymap
 from tui.input.help_rows import help_rows
 from tui.session.commands import SPECS, told_here
 from tui.session.engine_slot import Phase
+from tui.session.recorder import ChatRecorder
 from tui.widgets import chat_log
 from tui.widgets.bars import FindBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.lines import Lines
-from tui.widgets.message import QuestionView, ReplyView
+from tui.widgets.message import Note, QuestionView, ReplyView
 
 
 async def test_a_reply_is_streamed_and_ends_as_markdown(chat):
@@ -327,6 +328,20 @@ async def test_a_jump_to_the_oldest_message_mounts_few_and_reading_on_loads_the_
         await c.sees("message number 0")
         await c.type("a question from up here")
         await c.sees("the reply")
+
+
+async def test_after_a_jump_it_is_still_said_below_that_the_chat_is_not_saved(chat, monkeypatch):
+    monkeypatch.setattr(chat_log, "KEEP", 4)
+    monkeypatch.setattr(chat_log, "SLACK", 4)
+    monkeypatch.setattr(ChatRecorder, "why_unsaved", "it was erased elsewhere")
+    async with chat(resume=Chat(started(), conversation(8)), size=(80, 15)) as c:
+        await c.sees("message number 7")
+        for back in ("ctrl+end", "pagedown"):
+            await c.pilot.press("ctrl+home")
+            await c.sees("message number 0")
+            assert not c.app.screen.query(Note)
+            await c.pilot.press(back)
+            await c.until(lambda: any("erased" in note.says for note in c.app.screen.query(Note)))
 
 
 async def test_the_search_in_a_chat_goes_from_place_to_place(chat):

@@ -3,14 +3,15 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from linkify_it import LinkifyIt
 from rich.cells import cell_len
 from test_block_splitter import documents, feed_all
 from textual.content import Content
 
 from localspec.core.errors import Interrupted
-from tui.render import markdown
 from tui.render.lines import Line, lines_of
-from tui.render.markdown import code_blocks, typeset
+from tui.render.markdown import typeset
+from tui.render.markdown_parser import code_blocks
 from tui.render.text import plain
 from tui.terminal.resources import Rests
 
@@ -170,21 +171,28 @@ def test_emphasis_in_emphasis_of_another_kind_has_both_styles():
     assert spans == {("a b c d e", "italic"), ("b c d", "bold"), ("d", "strike")}
 
 
-def test_code_whose_colours_take_too_long_is_whole_without_them(monkeypatch):
-    monkeypatch.setattr(markdown, "_COLOURING_SECONDS", -1.0)
-    first, second, _ = typeset("```python\nx = 1\ny = 2\n```")
-    assert (first.text, second.text) == ("x = 1", "y = 2")
-    assert len({span.style for line in (first, second) for span in line.content.spans}) == 1
-
-
 def test_typesetting_stops_where_nobody_waits_for_it():
     with pytest.raises(Interrupted):
         typeset("```python\nx = 1\n```", rest=Rests(lambda: True))
 
 
-def test_code_of_an_unknown_language_is_shown_without_colours():
-    [line, _] = typeset("```nolanguage\nx = 1\n```")
-    assert line.text == "x = 1"
+def test_addresses_in_a_long_line_are_text_and_others_links():
+    """To find them takes quadratic time; a line is as long as a paragraph that a model writes."""
+    short, far = "see https://example.org/a now", "https://example.org/" + "x" * 2000
+
+    def linked(text):
+        meta = [s.style for e in typeset(text) for s in e.content.spans if s.style != "underline"]
+        return [style.link for style in meta if style.link]
+
+    assert linked(short) == ["https://example.org/a"]
+    assert linked(f"{short}\n{far}\n\n{short}") == ["https://example.org/a"]
+    assert linked(f"[it]({far})") == [far]
+
+
+def test_a_line_of_beginnings_of_addresses_is_searched_for_none(monkeypatch):
+    monkeypatch.setattr(LinkifyIt, "match_at_start", lambda *_: pytest.fail("searched"))
+    assert len(typeset("a://" * 4000)) == 2
+    assert code_blocks("a://\n\n```\nx\n```\n") == ["x\n"]
 
 
 def test_code_blocks_are_found_inside_of_lists():

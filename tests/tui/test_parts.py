@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from picture_files import png
 from textual.app import App
+from textual.events import Paste
 from textual.theme import BUILTIN_THEMES
 
 from localspec.chats import pictures
@@ -303,6 +304,9 @@ def test_pictures_that_are_dropped_are_named(tmp_path):
         picture_named(str(tmp_path / "a.md"))
     with pytest.raises(AttachError, match="cannot read"):
         picture_named(str(tmp_path / "nowhere.png"))
+    os.mkfifo(tmp_path / "pipe.png")  # nobody writes to it
+    with pytest.raises(AttachError, match="no regular file"):
+        picture_named(str(tmp_path / "pipe.png"))
 
 
 def test_a_thumbnail_has_two_pixels_in_a_cell():
@@ -394,7 +398,7 @@ def test_a_reply_that_was_cut_in_its_call_leaves_the_question_its_pictures(calls
 
 
 @terminals.needed
-async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
+async def test_bytes_of_another_encoding_and_escapes_of_a_paste_are_no_keys(monkeypatch):
     from tui.terminal.driver import TerminalDriver
 
     ours, theirs = os.openpty()
@@ -409,18 +413,18 @@ async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
         whole = threading.Event()
 
         def process(event):
-            seen.append(event)
-            if event.character == "b":
+            seen.append(event.text if isinstance(event, Paste) else event.character)
+            if seen[-1] == "b":
                 whole.set()
 
         driver.process_message = process
         thread = threading.Thread(target=driver.run_input_thread)
         thread.start()
-        os.write(ours, b"a\xff\xe9b")
+        os.write(ours, b"a\xff\xe9\x1b[200~\x1b[0m/new\r\x1b[201~b")
         await asyncio.to_thread(whole.wait, 8)
         driver.exit_event.set()
         thread.join()
-    assert [event.character for event in seen] == ["a", "\ufffd", "\ufffd", "b"]
+    assert seen == ["a", "\ufffd", "\ufffd", "/new\r", "b"]
 
 
 @terminals.needed

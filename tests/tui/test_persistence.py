@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import os
 import sqlite3
 
 import pytest
@@ -443,6 +444,9 @@ async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, recorde
         await c.sees("one.json: ")
         await c.type(f"/import {tmp_path}/nothing")
         await c.sees("cannot read")
+        os.mkfifo(tmp_path / "pipe")
+        await c.type(f"/import {tmp_path}/pipe")
+        await c.until(lambda: "no regular file" in c.flowing_text)
 
 
 @pytest.mark.parametrize("several", [False, True])

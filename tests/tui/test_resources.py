@@ -1,13 +1,16 @@
 """Work in threads: its result arrives, and the end of the interface waits for none of it."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from waiting import until_so
 
+from tui.terminal import resources
 from tui.terminal.resources import in_thread
 
 ENDS = """
@@ -58,6 +61,16 @@ async def test_threads_that_nobody_waits_for_are_not_more_and_more():
     assert sum(thread.name == "interface" for thread in threading.enumerate()) <= 16
     go.set()
     assert await in_thread(lambda _: "next") == "next"
+
+
+def test_the_end_waits_only_for_what_is_saved_and_for_what_ends_soon():
+    """It waits for each thread of `asyncio.to_thread`: none may read what the user names."""
+    waited_for = "importlib.import_module", "desktop.copy", "servers_file.take_over"
+    saving = "transfer.write", "edit.save", "defects.report", "self._allow_always"
+    tui = Path(resources.__file__).parents[1]
+    code = "".join(file.read_text("utf-8") for file in tui.rglob("*.py"))
+    calls = set(re.findall(r"to_thread\(\s*([\w.]+)", code))
+    assert calls == {*waited_for, *saving, "self.session.chat.recorder.close"}
 
 
 def test_a_program_ends_while_such_work_goes_on():

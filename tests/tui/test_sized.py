@@ -8,7 +8,9 @@ from textual import events
 from textual.screen import Screen
 
 from localspec.core.events import ModelInfo, Speculation
-from tui.render.markdown import has_new_language, typeset
+from tui.render import code_colours
+from tui.render.code_colours import has_new_language
+from tui.render.markdown import typeset
 from tui.screens.settings import SettingsScreen
 from tui.terminal.resources import RefreshRate
 
@@ -122,16 +124,18 @@ def test_a_gpu_or_a_free_processor_leaves_the_interface_its_rate(monkeypatch):
         assert clock.refreshes(clock.rate(monkeypatch, info), 0.01) > 140
 
 
-def test_a_language_is_new_until_code_in_it_was_set():
-    text = "Look:\n\n- a list\n\n  ```brainfuck\n  ++\n  ```\n"
+def test_a_language_is_new_until_code_in_it_was_set(monkeypatch):
+    monkeypatch.setattr(code_colours, "_known", set())
+    text = "Look:\n\n- a list\n\n  ```fortran\n  end\n  ```\n"
     assert has_new_language(text)
     typeset(text)
     assert not has_new_language(text)
-    assert not has_new_language("```\nno language\n```\n")
+    assert not has_new_language("```\nno language\n```\n```brainfuck\n++\n```\n")
 
 
-async def test_code_in_a_new_language_is_set_all_the_same(chat):
-    async with chat(engine=FakeEngine([Script("```befunge\n>v\n```\n\nDone.")])) as c:
+async def test_code_in_a_new_language_is_set_all_the_same(chat, monkeypatch):
+    monkeypatch.setattr(code_colours, "_known", set())
+    async with chat(engine=FakeEngine([Script("```erlang\n>v\n```\n\nDone.")])) as c:
         await c.ask("Show code")
         await c.sees("Done.")
         assert ">v" in c.screen_text

@@ -14,10 +14,11 @@ from localspec.core.events import (
     Speedup,
     Stats,
 )
+from localspec.core.sampling_params import Sampling
 from localspec.remote.probe import NOT_REPORTED
 from tui.render.stats_panel import details, strip
 from tui.session import reply_record
-from tui.session.conversation import ChatTurn
+from tui.session.conversation import ChatTurn, How
 from tui.session.meter import Meter
 from tui.session.stats import SEPARATOR, everyday_line, expert_lines, share_in_words
 
@@ -316,6 +317,21 @@ def test_a_count_that_no_reply_has_leaves_all_figures_out(name):
         turn = ChatTurn("assistant", "Hi", end="stop")
         reply_record.restore(turn, {"stats": codec.encode(some_stats()) | {name: count}})
         assert (turn.stats, turn.caption) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("place", "known"),
+    [({}, True), ({"start": 2, "said": 2}, True)]
+    + [({name: at}, False) for name in ("start", "said") for at in (-1, 3, 10**18)],
+)
+def test_where_a_reply_of_a_file_began_is_a_place_in_it_or_not_known(place, known):
+    tokens = {"ids": [1, 2], "lengths": [1, 1], "kinds": [0, 0]}
+    tokens |= {"origins": ["plain"], "sources": [None]}
+    how = codec.encode(How(Sampling(), 10, None)) | place
+    turn = ChatTurn("assistant", "Hi", end="stop")
+    reply_record.restore(turn, {"tokens": tokens, "how": how})
+    assert len(turn.tokens) == 2
+    assert (turn.saved_how is not None) == known
 
 
 def test_a_draft_of_a_server_that_cannot_be_costs_no_memory():

@@ -118,7 +118,7 @@ class ReplyInspector:
 
     def copy(self, *, code: bool) -> None:
         """Copy the last reply, or its last code block."""
-        from tui.render.markdown import code_blocks
+        from tui.render.markdown_parser import code_blocks
 
         reply = self._session.chat.conversation.last_reply
         blocks = code_blocks(reply.text) if reply is not None and code else []

@@ -17,6 +17,7 @@ from localspec.core.settings_schema import TOOLS
 from tui.controllers.desk import Desk
 from tui.controllers.models import ModelChooser
 from tui.input import setting_fields
+from tui.terminal.resources import in_thread
 
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
 """Options that a preset may name in addition to the settings of the panel."""
@@ -71,7 +72,7 @@ class SettingsController:
             said = "replies may be any text from the next one on"
         elif text:
             try:
-                settings.grammar = await asyncio.to_thread(_read_schema, text)
+                settings.grammar = await in_thread(lambda _: _read_schema(text))
             except LocalspecError as error:
                 self._session.tell(str(error))
                 return

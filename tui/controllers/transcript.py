@@ -107,13 +107,19 @@ class Transcript:
     async def load_newer(self) -> None:
         """Show newer messages, after a jump away from the newest."""
         async with self.changing:
+            away = not self._log.at_newest
             await self._log.load_newer()
+            if away and self._log.at_newest:
+                await self._tell_unsaved()
             self._follow()
 
     async def show_newest(self) -> None:
         """Scroll to the newest message and follow it."""
         async with self.changing:
+            away = not self._log.at_newest
             await self._log.show_newest()
+            if away:
+                await self._tell_unsaved()
             self._follow()
 
     async def show_turn(self, turn: ChatTurn) -> QuestionView | ReplyView | None:
@@ -160,9 +166,13 @@ class Transcript:
         await self._log.show_turns(chat.conversation.turns)
         if not chat.conversation.turns:
             await self._log.add(Help(self._welcome()))
+        await self._tell_unsaved()
+        self._follow()
+
+    async def _tell_unsaved(self) -> None:
+        """Say below the newest message that the chat is not being saved."""
         if (unsaved := self._session.unsaved) is not None:
             await self._log.add(Note(unsaved, error=True))
-        self._follow()
 
     async def _show_ended(self, reply: ChatTurn) -> None:
         if self._live is not None and self._live.turn is reply:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from localspec.chats import pictures
 from localspec.core.errors import ChatsError, Interrupted, UnreadableError
-from localspec.core.files import paths
+from localspec.core.files import checked, paths
 from localspec.core.picture import LARGEST_FILE, is_sound, picture_type
 
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
@@ -274,9 +274,9 @@ def is_picture(path: Path) -> bool:
     read.
 
     Raises:
-        OSError: it cannot be read.
+        OSError, ValueError: it cannot be read, or is no regular file.
     """
-    with path.open("rb") as file:
+    with checked.opened(path) as file:
         begins = file.read(16)
     return picture_type(begins) is not None or is_sound(begins)
 

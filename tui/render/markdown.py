@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import re
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
-from pygments.lexer import Lexer  # type: ignore[import-untyped]
-from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
-from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 from textual.content import Content, Span
-from textual.highlight import (
-    ANSIDarkHighlightTheme,
-    ANSILightHighlightTheme,
-    HighlightTheme,
-)
+from textual.highlight import HighlightTheme
 from textual.style import Style
 
 from localspec.core.safe_text import is_safe
+from tui.render.code_colours import Theme, coloured
 from tui.render.lines import BLANK, CODE, EMPTY, CodeBlock, Entry, Line
+from tui.render.markdown_parser import parser
 from tui.render.table import Rule, table
 
 _BULLETS = ("• ", "▪ ", "‣ ", "◦ ")
@@ -37,64 +27,6 @@ _INLINE_CODE = "$text-warning on $surface"
 _BOX = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 """The start of an item of a task list."""
 _BOXES = {" ": "☐ ", "x": "☑ ", "X": "☑ "}
-_LANGUAGE = re.compile(
-    r"^[ >]*(?:[-+*]|\d{1,9}[.)])?[ ]*(?:`{3,}|~{3,})[ \t]*([^\s`]+)", re.MULTILINE
-)
-_LONGEST_HIGHLIGHTED = 200_000
-"""Characters of code that get colours; more would take seconds."""
-_COLOURING_SECONDS = 2.0
-"""Of computing, for a block of code: the rules of some languages take quadratic time."""
-
-Theme = type[HighlightTheme]
-
-_known: set[str] = set()
-"""Languages that were highlighted before; the first use takes as long as thousands of lines."""
-
-_learning = threading.Lock()
-"""Held while a language is loaded, so that other threads do not load it too."""
-
-
-def has_new_language(text: str) -> bool:
-    """Whether Markdown has code in a language that was not highlighted before."""
-    return any(name not in _known for name in _LANGUAGE.findall(text))
-
-
-def _lexer(language: str) -> Lexer | None:
-    with contextlib.nullcontext() if language in _known else _learning:
-        try:
-            return get_lexer_by_name(language, stripnl=False)
-        except ClassNotFound:
-            return None
-        finally:
-            _known.add(language)
-
-
-def _code_style(theme: Theme, kind: Any) -> str | None:
-    """The style of a kind of token, or of its nearest parent that has one."""
-    while kind is not None:
-        if (style := theme.STYLES.get(kind)) is not None:
-            return style
-        kind = kind.parent
-    return None
-
-
-@functools.cache
-def parser() -> MarkdownIt:
-    """GitHub's Markdown, but HTML tags are text: a model that writes <b> means to show it."""
-    return MarkdownIt("gfm-like", {"html": False})
-
-
-def code_blocks(text: str) -> list[str]:
-    """The contents of the code blocks in Markdown."""
-    tokens = parser().parse(text)
-    return [token.content for token in tokens if token.type in ("fence", "code_block")]
-
-
-def code_theme(*, ansi: bool, dark: bool) -> Theme:
-    """The colours of code; terminal colours where the theme uses these."""
-    if not ansi:
-        return HighlightTheme
-    return ANSIDarkHighlightTheme if dark else ANSILightHighlightTheme
 
 
 def typeset(
@@ -212,30 +144,12 @@ class _Setter:
     def _code(self, node: SyntaxTreeNode) -> list[Entry]:
         code = node.content.rstrip()
         language = node.info.split(maxsplit=1)[0] if node.info.strip() else ""
-        if language and len(code) <= _LONGEST_HIGHLIGHTED:
-            content = self._highlighted(code, language)
-        else:
-            content = Content(code)
+        content = coloured(code, language, self._theme, self._rest)
         space, block = Content(" "), CodeBlock()
         return [
             Line(line, space, space, style=CODE, fold=True, block=block)
             for line in content.split(allow_blank=True)
         ]
-
-    def _highlighted(self, code: str, language: str) -> Content:
-        lexer = _lexer(language)
-        spans: list[Span] = []
-        start = 0
-        until = time.thread_time() + _COLOURING_SECONDS
-        for kind, text in lexer.get_tokens(code) if lexer is not None else ():
-            self._rest()
-            if time.thread_time() > until:
-                break  # the rest is shown without colours
-            end = min(start + len(text), len(code))
-            if style := _code_style(self._theme, kind):
-                spans.append(Span(start, end, style))
-            start = end
-        return Content(code, spans).stylize_before("$text")
 
     def _table(self, node: SyntaxTreeNode) -> list[Entry]:
         rows = [row for part in node.children for row in part.children]

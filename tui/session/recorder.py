@@ -13,9 +13,11 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, started
 from localspec.core.errors import ChatsError, ChatsFileError
+from localspec.core.files import checked
 from localspec.models.catalog.portable import portable
 from tui.session import reply_record
 from tui.session.conversation import ChatTurn, Conversation
+from tui.terminal.resources import in_thread
 
 T = TypeVar("T")
 
@@ -75,9 +77,9 @@ class ChatArchive:
         """
         from localspec.chats import transfer
 
-        text = await asyncio.to_thread(_text_of, path)
+        text = await in_thread(lambda _: _text_of(path))
         try:
-            chats = await asyncio.to_thread(transfer.from_json, text, tell)
+            chats = await in_thread(lambda _: transfer.from_json(text, tell))
         except ChatsFileError as error:
             raise ChatsFileError(f"{path}: {error}") from None
         await self._ask(lambda store: store.put_chats(chats))
@@ -100,7 +102,8 @@ def _text_of(path: Path) -> str:
     from localspec.chats import transfer
 
     try:
-        return transfer.read_file(path).decode("utf-8")
+        with checked.opened(path) as file:
+            return transfer.read(file).decode("utf-8")
     except OSError as error:
         raise ChatsError(f"cannot read {path}: {error.strerror}") from None
     except ChatsFileError as error:

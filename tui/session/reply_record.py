@@ -62,7 +62,9 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
         turn.tokens = _restored(tokens, turn.text)
-        turn.saved_how = _decoded(How, saved.get("how"))
+        how = _decoded(How, saved.get("how"))
+        if how and 0 <= how.start <= len(turn.tokens) and 0 <= how.said <= len(turn.text):
+            turn.saved_how = how
     found, turn.calls_at = calls.saved(saved)
     turn.calls = list(found)
     at = sum(len(token.text) for token in turn.tokens)

@@ -12,6 +12,7 @@ from localspec.core.errors import LocalspecError
 from localspec.tools import servers_file
 from tui.session.notifications import NoticeAdded, Notification
 from tui.session.open_chat import OpenChat
+from tui.terminal.resources import in_thread
 
 if TYPE_CHECKING:
     from localspec.tools.permission import Answer
@@ -106,7 +107,7 @@ class ToolShelf:
         """
         from localspec.tools.folder import Folder
 
-        folder = await asyncio.to_thread(Folder, path)
+        folder = await in_thread(lambda _: Folder(path))
         box = self._opened()
         box.folder = folder
         await box.judge()

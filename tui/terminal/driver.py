@@ -1,4 +1,4 @@
-"""A terminal driver that survives a closed terminal and input that is not UTF-8."""
+"""A terminal driver that survives a closed terminal, input that is not UTF-8, and any paste."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from typing import IO, Any
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
+
+from tui.terminal.pastes import PasteFilter
 
 _HUNG_UP = 129
 """Exit code of a program that SIGHUP ends."""
@@ -47,7 +49,7 @@ class Lasting:
 
 
 class _Decoder:
-    """Accepts any bytes; an empty read is the end of the terminal.
+    """Accepts any bytes, and any paste; an empty read is the end of the terminal.
 
     Textual's thread would read on for ever, and the process could not end: where a terminal is
     closed, SIGCONT may start such a thread after the interface has ended.
@@ -55,13 +57,14 @@ class _Decoder:
 
     def __init__(self, encoding: str, hung_up: Callable[[], None]) -> None:
         self._inner = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._pastes = PasteFilter()
         self._hung_up = hung_up
 
     def decode(self, data: bytes, *, final: bool = False) -> str:
-        """The text of some bytes."""
+        """The text of some bytes; "" is no end, but more have to come."""
         if not data:
             self._hung_up()
-        return self._inner.decode(data, final)
+        return self._pastes.clean(self._inner.decode(data, final))
 
 
 def _typed_ahead(terminal: int) -> str:
@@ -117,7 +120,7 @@ class TerminalDriver(LinuxDriver):
             _Decoder, encoding, self._hung_up
         )
         early, self._early = self._early, ""
-        for message in XTermParser().feed(early):
+        for message in XTermParser().feed(PasteFilter().clean(early)):
             self.process_message(message)
         super().run_input_thread()
 

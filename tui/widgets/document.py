@@ -170,7 +170,7 @@ class StreamedMarkdown(Placed, Vertical):
 
     def _new_language(self) -> bool:
         """Whether code waits in a language whose rules are not loaded yet."""
-        from tui.render.markdown import has_new_language
+        from tui.render.code_colours import has_new_language
 
         return any(map(has_new_language, self._waiting))
 
@@ -201,7 +201,8 @@ class StreamedMarkdown(Placed, Vertical):
 
     def _set(self, text: str, gone: Gone | None = None) -> list[Entry]:
         """Typeset a text: in a thread where ``gone`` is given, which rests now and then."""
-        from tui.render.markdown import code_theme, typeset  # here: after the first picture
+        from tui.render.code_colours import code_theme  # here: after the first picture
+        from tui.render.markdown import typeset
 
         app = self.app
         theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)

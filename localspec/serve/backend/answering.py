@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from localspec.core.errors import EngineError, LocalspecError
-from localspec.core.events import Finished, Reply, ReplyEvent, Token
+from localspec.core.events import Finished, Reply, ReplyEvent, Round, Token
 from localspec.core.options import Options
 from localspec.core.reply_request import ReplyRequest, Tokenized
 from localspec.engine.port import OwnEngine
@@ -30,6 +30,7 @@ from localspec.serve.backend.metrics import Metrics
 from localspec.serve.backend.model_names import ModelNames
 from localspec.serve.backend.records import ReplyRecord, RequestRecord
 from localspec.serve.http.errors import ApiError, of_engine, stopping, too_long
+from localspec.serve.replies.answer_fields import held_size
 
 CHARACTERS_PER_TOKEN = 64
 """Most characters of a prompt for each token of the context; texts have 3 to 5."""
@@ -68,7 +69,7 @@ Batch = tuple[int, tuple[ReplyEvent, ...]]
 
 
 Replies = list[tuple[list[ReplyEvent], Reply]]
-"""All events of each reply, and the reply; in the order of the requests."""
+"""All events of each reply but for its rounds, and the reply; in the order of the requests."""
 
 
 class Answering:
@@ -93,6 +94,8 @@ class Answering:
         self._entering: asyncio.Task[Any] | None = None
         """The task that waits for the engine."""
         self._cut = False
+        self.kept = 0
+        """Bytes, about, of the events that are kept until the answer is made."""
 
     @property
     def size(self) -> int:
@@ -181,15 +184,27 @@ class Answering:
         for reply in self._running.values():
             reply.interrupt()
 
+    def keep(self, events: Iterable[ReplyEvent]) -> None:
+        """Count events that are kept until the answer is made, or what was made of them.
+
+        Raises:
+            ApiError: there is no memory for more.
+        """
+        self.kept += held_size(events)
+        if self.record.caller.body is not None:
+            self.record.caller.body.keep(self.kept)
+
     async def replies(self) -> Replies:
         """The replies, when all have ended.
 
         Raises:
-            ApiError: a reply failed, or was `cut`.
+            ApiError: a reply failed or was `cut`, or there is no memory for them all.
         """
         found: list[list[ReplyEvent]] = [[] for _ in self._requests]
         async for index, events in self:
-            found[index].extend(events)
+            kept = [event for event in events if not isinstance(event, Round)]
+            self.keep(kept)
+            found[index].extend(kept)
         whole = []
         for events_of_one in found:
             last = events_of_one[-1]

@@ -41,6 +41,7 @@ class JSONAnswer(JSONResponse):
         del receive
         share = caller_of(scope).body
         if share is not None:
+            share.keep(0)  # it is made
             share.answer(len(self.body))
         head = {"type": "http.response.start", "status": self.status_code}
         await send({**head, "headers": self.raw_headers})

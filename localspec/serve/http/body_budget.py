@@ -53,7 +53,7 @@ class BodyBudget:
             f"the choices and prompts of this request have {n >> 20} MB together, and "
             f"{self._most >> 20} MB is the most; ask for fewer at a time"
         )
-        self.held = _more(self.held, n, self._most, said, "body_too_large")
+        self.held = _more(self.held, n, n, self._most, said, "body_too_large")
 
     def take_unread(self, n: int, size: int) -> None:
         """Take more bytes, or give some back, of a stream that had so many which are not read. A
@@ -72,22 +72,24 @@ class BodyBudget:
             )
         self.answering += n
 
-    def take_answer(self, n: int) -> None:
-        """Take bytes of an answer.
+    def take_answer(self, n: int, size: int) -> None:
+        """Take more bytes, or give some back, of an answer that then has so many.
 
         Raises:
             ApiError: 503, there are not so many now; 413, there never are.
         """
         said = (
-            f"the answer has {n >> 20} MB, and {self._answers >> 20} MB is the most; ask for less "
-            "at a time, or for a stream"
+            f"the answer takes {size >> 20} MB, and {self._answers >> 20} MB is the most; ask for "
+            "less at a time, or for a stream"
         )
-        self.answering = _more(self.answering, n, self._answers, said, "answer_too_large")
+        self.answering = _more(self.answering, n, size, self._answers, said, "answer_too_large")
 
 
-def _more(held: int, n: int, most: int, said: str, code: str) -> int:
-    """``held`` and ``n`` bytes; ``said`` is the reason where that are always too many."""
-    if n > most:
+def _more(held: int, n: int, size: int, most: int, said: str, code: str) -> int:
+    """``held`` and ``n`` bytes, of one request ``size``; ``said`` is the reason where that are
+    always too many.
+    """
+    if size > most:
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said, code=code)
     if held + n > most:
         raise too_busy("too many large requests are being answered; try again later")
@@ -102,6 +104,12 @@ class Share:
         self.taken = 0
         self.answering = 0
         self._unread, self._size = 0, 0
+        self._before: int | None = None
+        self._kept = 0
+
+    def next_part(self) -> None:
+        """What `stream` takes until the next call is one part, which may come in pieces."""
+        self._before = self._size
 
     def stream(self, size: int) -> None:
         """Take what the parts of a stream need that wait for its client, instead of what they
@@ -111,7 +119,8 @@ class Share:
             ApiError: see `BodyBudget.take_unread`.
         """
         more = max(size - FREE, 0) - self._unread
-        self._budget.take_unread(more, self._size)
+        before = self._size if self._before is None else min(self._before, self._size)
+        self._budget.take_unread(more, before)
         self.answering += more
         self._unread += more
         self._size = size
@@ -124,8 +133,20 @@ class Share:
             ApiError: see `BodyBudget.take_answer`.
         """
         if size > FREE:
-            self._budget.take_answer(size)
+            self._budget.take_answer(size, size)
             self.answering += size
+
+    def keep(self, size: int) -> None:
+        """Take what the events need that an answer is made of, instead of what they needed before.
+
+        Raises:
+            ApiError: see `BodyBudget.take_answer`.
+        """
+        more = max(size - FREE, 0) - self._kept
+        if more:
+            self._budget.take_answer(more, size)
+            self.answering += more
+            self._kept += more
 
     def grow(self, size: int) -> None:
         """Take what a body of this size needs, or what is made of it.

@@ -7,7 +7,7 @@ import collections
 import contextlib
 import ipaddress
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -82,7 +82,8 @@ class LimitedProtocol(H11Protocol):
             self._agreeing = self.loop.create_task(self._agree(stream, self.tls))
 
     def _use(self, stream: asyncio.Transport) -> None:
-        super().connection_made(cast("asyncio.Transport", GatheredWrites(stream, self.loop)))
+        gathered = GatheredWrites(stream, self.loop, self._give_time)
+        super().connection_made(cast("asyncio.Transport", gathered))
 
     async def _agree(self, stream: asyncio.Transport, tls: ssl.SSLContext) -> None:
         """Agree with the client on TLS, which the deadline of its first request ends too."""
@@ -153,10 +154,11 @@ class LimitedProtocol(H11Protocol):
         Called again where reading goes on, which says the same.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is None or not may_still_read(cycle, self.conn):
+        # TLS has no half of a connection here.
+        tls = self.transport.get_extra_info("ssl_object") is not None
+        if cycle is None or tls or not may_still_read(cycle, self.conn):
+            self._give_time()  # asyncio closes it
             return False
-        if self.transport.get_extra_info("ssl_object") is not None:
-            return False  # TLS has no half of a connection here
         if self._probes is None:
             self._probes = Probes(self.loop, self.transport, self.conn)
         self._probes.start(cycle)
@@ -176,8 +178,7 @@ class LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """The client's buffers and ours are full: it has a while to read."""
         super().pause_writing()
-        if self._stalled is None:
-            self._stalled = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
+        self._give_time()
 
     def resume_writing(self) -> None:
         """The client reads."""
@@ -185,6 +186,15 @@ class LimitedProtocol(H11Protocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+        if self.transport.is_closing():
+            self._give_time()
+
+    def _give_time(self) -> None:
+        """Disconnect the client in a while, unless it reads: what its buffers and ours are full of,
+        or all that is left of a connection that is closed.
+        """
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
 
     def _watch(self) -> None:
         """Run the deadline while the connection owes us the headers of a request.
@@ -236,9 +246,16 @@ class GatheredWrites:
     the transport's own.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        closing: Callable[[], None],
+    ) -> None:
+        """``closing`` is called when it is closed, before all that was written has left."""
         self._transport = transport
         self._loop = loop
+        self._closing = closing
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -260,6 +277,7 @@ class GatheredWrites:
 
     def close(self) -> None:
         """Send what was written, then close."""
+        self._closing()
         self._flush()
         self._transport.close()
 

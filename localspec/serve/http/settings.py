@@ -36,16 +36,17 @@ class Limits:
     """Bytes of all bodies together, from their arrival to the end of their answers; the first 64 KB
     of each are not counted."""
     answers_bytes: int = 256 << 20
-    """Bytes of all answers together, and of the prompts that they repeat, until their clients have
-    read them; those of up to 64 KB are not counted, and of a stream what is made and not read
-    beyond so much."""
+    """Bytes of all answers together, of the events that they are made of and of the prompts that
+    they repeat, until their clients have read them; those of up to 64 KB are not counted, and of a
+    stream what is made and not read, and what its end repeats, beyond so much."""
     header_seconds: float = 15.0
     """Most seconds from the connection, or a request's first byte, to the end of its headers."""
     body_seconds: float = 60.0
     idle_seconds: float = 30.0
     """Between two requests on a connection."""
     write_seconds: float = 60.0
-    """Seconds for which a client may leave its buffers full before it is disconnected."""
+    """Seconds for which a client may leave its buffers full, or what is left of a connection that
+    is closed, before it is disconnected."""
     keep_alive_seconds: float = 10.0
     """Between two SSE comments while there is nothing to send."""
 

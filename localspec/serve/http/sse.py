@@ -34,7 +34,7 @@ def dumps(value: Any) -> bytes:
 
 def dumps_in_steps(value: Any) -> bytes:
     """The same bytes for a value of any size: other threads have their turn while they are made."""
-    return b"".join(map(_utf8, _steps(value)))
+    return dumps(value) if _left(value) >= 0 else b"".join(map(_utf8, _steps(value)))
 
 
 def _steps(value: Any) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _utf8(text: str) -> bytes:
 def sse(value: Any, event: str | None = None) -> bytes:
     """One event with JSON data, named where ``event`` is given."""
     name = b"" if event is None else b"event: " + event.encode("ascii") + b"\n"
-    return name + b"data: " + dumps(value) + b"\n\n"
+    return name + b"data: " + dumps_in_steps(value) + b"\n\n"
 
 
 class Chunks:
@@ -98,4 +98,4 @@ class Chunks:
 
     def sse(self, fields: dict[str, Any]) -> bytes:
         """One event with the common fields and these, of which there is at least one."""
-        return self._head + dumps(fields)[1:] + b"\n\n"
+        return self._head + dumps_in_steps(fields)[1:] + b"\n\n"

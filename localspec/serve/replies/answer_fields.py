@@ -20,23 +20,31 @@ REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interru
 
 
 _EVENT_BYTES, _ALTERNATIVE_BYTES = 16, 64
+_HELD_BYTES = 192
+"""In memory, of an event and of each alternative: a token has 161, one with 20 alternatives 3,915
+(Python 3.11).
+"""
 
 
-def answer_size(replies: Iterable[tuple[Sequence[ReplyEvent], Reply]]) -> int:
-    """Bytes, about, of what is made of replies: how long that takes grows with them."""
-    return sum(map(_size, (event for events, _ in replies for event in events)))
+def answer_size(events: Iterable[ReplyEvent]) -> int:
+    """Bytes, about, of what is made of events: how long that takes grows with them."""
+    return sum(_EVENT_BYTES + _ALTERNATIVE_BYTES * _alternatives(event) for event in events)
 
 
-def _size(event: ReplyEvent) -> int:
+def held_size(events: Iterable[ReplyEvent]) -> int:
+    """Bytes, about, of the events themselves, in memory."""
+    return sum(_HELD_BYTES * (1 + _alternatives(event)) for event in events)
+
+
+def _alternatives(event: ReplyEvent) -> int:
     match event:
         case PromptScored(logprobs=places):
             pass
         case Token(logprobs=place):
             places = (place,)
         case _:
-            places = ()
-    alternatives = sum(1 + len(place.top) for place in places if place is not None)
-    return _EVENT_BYTES + _ALTERNATIVE_BYTES * alternatives
+            return 0
+    return sum(1 + len(place.top) for place in places if place is not None)
 
 
 def new_id(kind: str, separator: str = "-") -> str:

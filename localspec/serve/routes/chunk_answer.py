@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -68,26 +68,28 @@ class ChunkAnswer(Answer[A]):
     def _chunks(self) -> Chunks:
         return Chunks(head(self.prefix, self.chunk_type, self._model))
 
-    def _opening(self) -> bytes:
-        return b"".join(map(self._chunks.sse, self._first()))
+    def _opening(self) -> Iterator[bytes]:
+        return map(self._chunks.sse, self._first())
 
     def _first(self) -> Iterable[Chunk]:
         """The chunks before those of the replies."""
         return ()
 
-    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> list[bytes]:
+    def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterator[bytes]:
         if self._asked.extras.continuous_usage:
             self._count(index, events)
-        chunks, last = self._round(index, events), events[-1]
+        yield from map(self._chunks.sse, self._round(index, events))
+        last = events[-1]
         if not isinstance(last, Finished):
-            return list(map(self._chunks.sse, chunks))
+            return
         self._finished[index] = last.reply.stats
-        chunks.append(self._last_chunk(index, last.reply))
+        yield self._chunks.sse(self._last_chunk(index, last.reply))
         over = len(self._finished) == self._answering.size
         if over and self._asked.extras.include_usage:
             stats = [self._finished[index] for index in range(self._answering.size)]
-            chunks.append({"choices": [], "usage": self._usage(stats)})
-        return [*map(self._chunks.sse, chunks), *([DONE] if over else ())]
+            yield self._chunks.sse({"choices": [], "usage": self._usage(stats)})
+        if over:
+            yield DONE
 
     def _count(self, index: int, events: Sequence[ReplyEvent]) -> None:
         for event in events:

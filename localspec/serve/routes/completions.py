@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from localspec.core.emitted import PromptScored, TokenLogprobs
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
-from localspec.serve.backend.answering import Answering, Replies
+from localspec.serve.backend.answering import Answering
 from localspec.serve.http.errors import OpenAIShape, bad_request
 from localspec.serve.replies.answer_fields import (
     extra,
@@ -117,9 +117,9 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
     def _usage(self, stats: Sequence[Stats]) -> dict[str, Any]:
         return usage(stats[:: self._asked.choices], stats)
 
-    def _size(self, found: Replies) -> int:
-        repeated = sum(len(prompt.tokens) for prompt in self._prompts)
-        return super()._size(found) + _TOKEN_BYTES * repeated
+    @property
+    def _repeated(self) -> int:
+        return sum(len(one.text) + _TOKEN_BYTES * len(one.tokens) for one in self._prompts)
 
     def _choice(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         asked, prompt = self._asked, self._prompts[index]
@@ -148,9 +148,8 @@ class CompletionAnswer(ChunkAnswer[CompletionAsked]):
         return {} if known is None else {"prompt_logprobs": known}
 
     def _first(self) -> Iterable[Chunk]:
-        if not self._asked.echo:
-            return ()
-        return [self._chunk(i, {"text": prompt.text}) for i, prompt in enumerate(self._prompts)]
+        for index, prompt in enumerate(self._prompts if self._asked.echo else ()):
+            yield self._chunk(index, {"text": prompt.text})
 
     def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[Chunk]:
         extras = self._asked.extras

@@ -21,7 +21,7 @@ from localspec.grammar.reply_parts import (
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.http.errors import ApiError
-from localspec.serve.http.sse import dumps
+from localspec.serve.http.sse import dumps_in_steps
 from localspec.serve.replies.answer_fields import REASONS, measurements, own, tokens_of
 from localspec.serve.replies.logprob_shapes import chat_logprobs
 from localspec.serve.requests.offered_tools import OfferedTools
@@ -49,7 +49,7 @@ OLLAMA = OllamaShape()
 
 def line(value: dict[str, Any]) -> bytes:
     """One line of a stream."""
-    return dumps(value) + b"\n"
+    return dumps_in_steps(value) + b"\n"
 
 
 def stamp(at: float | None = None) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from starlette.responses import Response
 
-from localspec.core.events import Notice, ReplyEvent, Round, Token
+from localspec.core.events import Finished, Notice, ReplyEvent, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.serve.backend.answering import Answering, Replies
-from localspec.serve.http.bodies import JSONAnswer, elsewhere, while_connected
+from localspec.serve.http.bodies import LARGE, JSONAnswer, elsewhere, while_connected
 from localspec.serve.http.errors import OPENAI, ApiError, ErrorShape
 from localspec.serve.http.sse import COMMENT, EVENTS
 from localspec.serve.http.streamed import StreamedAnswer
@@ -53,6 +53,8 @@ class Answer(ABC, Generic[A]):
         self._told: defaultdict[int, list[ReplyEvent]] = defaultdict(list)
         """Of each reply in a stream, the events that `own` has to say at its end."""
         self._kept = (Notice, Token) if self.tells_origins and asked.extras.origins else (Notice,)
+        self._counted: tuple[type, ...] = self._kept
+        """Types of the events of which something is in memory until the end of a stream."""
 
     @property
     def _model(self) -> str:
@@ -62,13 +64,20 @@ class Answer(ABC, Generic[A]):
     async def _begin(self) -> None:
         """Ask the engine, which has taken the request, for what the answer has besides replies."""
 
-    def _opening(self) -> bytes:
-        """What a stream has before the replies."""
-        return b""
+    @property
+    def _repeated(self) -> int:
+        """Bytes, about, of prompts that the answer repeats."""
+        return 0
+
+    def _opening(self) -> Iterable[bytes]:
+        """What a stream has before the replies. Made in a thread, where much is repeated."""
+        return ()
 
     @abstractmethod
     def _pieces(self, index: int, events: Sequence[ReplyEvent]) -> Iterable[bytes]:
-        """What a stream has for the next events of a reply, those of one round."""
+        """What a stream has for the next events of a reply, those of one round. Made in a thread,
+        where it is large.
+        """
 
     @abstractmethod
     def _whole(self, found: Replies) -> dict[str, Any]:
@@ -76,7 +85,7 @@ class Answer(ABC, Generic[A]):
 
     def _size(self, found: Replies) -> int:
         """Bytes, about, of what `_whole` makes."""
-        return answer_size(found)
+        return answer_size(event for events, _ in found for event in events) + self._repeated
 
     def failed(self, error: ApiError) -> bytes:
         """The end of a stream that fails after it has begun."""
@@ -94,22 +103,44 @@ class Answer(ABC, Generic[A]):
         return await elsewhere(self._size(found), lambda: JSONAnswer(self._whole(found)))
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """The bytes of a stream; each item has all that is there.
+        """The bytes of a stream; each item has all that is there, or 64 KB and a piece of it.
 
         Raises:
             ApiError: there is no engine, or a reply failed.
         """
         async with self._answering as answering:
             await self._begin()
-            if opening := self._opening():
-                yield opening
+            share, opening = answering.record.caller.body, iter(self._opening())
+            while part := await _gathered(self._repeated, opening):
+                yield part
             async for index, events in answering:
+                if share is not None:
+                    share.next_part()
                 self._told[index] += [event for event in events if isinstance(event, self._kept)]
-                pieces: list[bytes] = []
-                for part in rounds(events):
-                    pieces += self._pieces(index, part)
-                if pieces:
-                    yield b"".join(pieces)
+                answering.keep(event for event in events if isinstance(event, self._counted))
+                size = answer_size(events)
+                if isinstance(events[-1], Finished):  # the end tells of all that was kept
+                    size += answering.kept
+                pieces = (piece for one in rounds(events) for piece in self._pieces(index, one))
+                while part := await _gathered(size, pieces):
+                    yield part
+
+
+async def _gathered(size: int, pieces: Iterator[bytes]) -> bytes:
+    """The next pieces of about ``size`` bytes, in a thread where that are many; empty after the
+    last one.
+    """
+
+    def gathered() -> bytes:
+        found, n = [], 0
+        for piece in pieces:
+            found.append(piece)
+            n += len(piece)
+            if n > LARGE:
+                break
+        return b"".join(found)
+
+    return await elsewhere(size, gathered)
 
 
 async def answered(

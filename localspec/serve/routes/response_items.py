@@ -83,6 +83,11 @@ class ResponseItems:
         """All items."""
         return [item.as_dict() for item in self.items]
 
+    def forget_logprobs(self) -> None:
+        """Leave them out from now on: there may be more than is made in one step."""
+        for item in self.items:
+            item.logprobs = []
+
     def feed(self, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
         """Events of a stream for the next events, without their numbers."""
         found: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
+from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.grammar.reply_reader import ReplyReader
 from localspec.serve.backend.answering import Answering, Replies
 from localspec.serve.http.errors import ApiError, OpenAIShape
@@ -68,6 +68,8 @@ class ResponseAnswer(Answer[ResponseAsked]):
         super().__init__(answering, asked)
         self._reader = ReplyReader(asked.tools.tools)
         self._items = ResponseItems(self._reader, logprobs=asked.logprobs)
+        if asked.logprobs:  # of which items are made
+            self._counted = (*self._kept, Token)
         self._number = 0
         """Events of a stream so far."""
         self._begun = False
@@ -83,9 +85,10 @@ class ResponseAnswer(Answer[ResponseAsked]):
         return map(self._line, self._events(events))
 
     def failed(self, error: ApiError) -> bytes:
-        """The response that ends with an error, once it has begun."""
+        """The response that ends with an error, once it has begun, without log-probabilities."""
         if not self._begun:
             return super().failed(error)
+        self._items.forget_logprobs()
         codes: dict[int, str] = {HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_exceeded"}
         why = {"code": codes.get(error.status, "server_error"), "message": error.message}
         found = self._in_progress() | {"status": "failed", "output": self._items.output}

@@ -1,0 +1,81 @@
+"""Which code has colours: that of languages of which no rule takes long, whatever the text."""
+
+import itertools
+import random
+import time
+
+import pytest
+
+from tui.render import code_colours
+from tui.render.code_colours import LANGUAGES, LONGEST, lexer
+from tui.render.markdown import typeset
+
+PIECES = [*"aZ_09~`!@#$%^&*()-+=[]{}|\\:;\"'<>,.?/ \t\n", "a ", "a=", "a.", "a:", "::", "a\n"]
+PIECES += [
+    "/*",
+    "*/",
+    "//",
+    "<!--",
+    "{{",
+    "${",
+    "#{",
+    "<a ",
+    "</",
+    "\\a",
+    '\\"',
+    "<<a",
+    '"""',
+    "\n ",
+]
+PIECES += ["<script>", "<style>", "0x", "1e", "r#", "$(", "((", "- ", "# ", "> ", "def ", "é", "->"]
+PIECES += ["<?php "]
+
+
+def colours(text):
+    """The styles in a text, beside that of all code."""
+    return {span.style for entry in typeset(text) for span in entry.content.spans} - {"$text"}
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_no_rule_takes_long_for_a_block_of_one_piece_again_and_again(language):
+    """Computing of a thread: what a rule takes nothing can stop. Later matches are of less text."""
+    rules, choice = lexer(language), random.Random(language)
+    list(rules.get_tokens("x"))
+    several = ["".join(choice.choices(PIECES, k=choice.randint(2, 3))) for _ in PIECES]
+    for piece in [*choice.sample(PIECES, 12), *several[:12]]:
+        code = (piece * LONGEST)[: LONGEST - 3] + choice.choice(["", "\n!x"])
+        since = time.thread_time()
+        for _ in itertools.islice(rules.get_tokens(code), 40):
+            now = time.thread_time()
+            assert now - since < 0.3, piece
+            since = now
+
+
+@pytest.mark.parametrize("language", ["janet", "html+ng2", "ini", "nolanguage", "python" * 999])
+def test_code_of_other_languages_has_none(language):
+    assert lexer(language) is None
+    assert colours(f"~~~{language}\nif x: return 'y'\n~~~\n") == set()
+
+
+def test_code_inside_of_markdown_has_the_colours_of_markdown_alone():
+    assert colours("~~~~markdown\n# Title\n~~~~\n")
+    assert colours("~~~~markdown\n~~~janet\n(def x 1)\n~~~\n~~~~\n") <= {"$text-warning"}
+
+
+@pytest.mark.parametrize("name", ["python", "Python", "py", "c++", "sh", "yml", "JSON", "ts", "md"])
+def test_the_usual_names_are_known(name):
+    assert lexer(name) is not None
+
+
+def test_a_longer_block_is_whole_without_colours():
+    assert colours("~~~python\nif x: return 'y'\n~~~\n")
+    code = "if x: return 'y'\n" * (LONGEST // 16)
+    assert colours(f"~~~python\n{code}~~~\n") == set()
+    assert len(typeset(f"~~~python\n{code}~~~\n")) == LONGEST // 16 + 1
+
+
+def test_code_whose_colours_take_too_long_is_whole_without_them(monkeypatch):
+    monkeypatch.setattr(code_colours, "_SECONDS", -1.0)
+    first, second, _ = typeset("```python\nx = 1\ny = 2\n```")
+    assert (first.text, second.text) == ("x = 1", "y = 2")
+    assert colours("```python\nx = 1\ny = 2\n```") == set()
