@@ -6,9 +6,13 @@ import random
 import threading
 
 import pytest
+from starlette.responses import Response
+from waiting import until_so
 
 from localspec.core.errors import EngineError
+from localspec.core.events import ReplyFormat
 from localspec.serve.http import bodies, sse, streamed
+from localspec.serve.http.body_budget import BodyBudget, Share
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import dumps, dumps_in_steps
 
@@ -26,7 +30,11 @@ SCORED = {
     "/v1/completions": {"prompt": [1] * 900, "prompt_logprobs": 20, "max_tokens": 4},
     "/completions": {"prompt": [1] * 900, "echo": True, "logprobs": 20, "max_tokens": 4},
 }
-REPEATED = {"/v1/completions": {"prompt": [1] * 20_000, "return_token_ids": True, "max_tokens": 4}}
+METADATA = {"input": "Hi", "metadata": {"k": [*range(20_000)]}}
+REPEATED = {
+    "/v1/completions": {"prompt": [1] * 20_000, "return_token_ids": True, "max_tokens": 4},
+    "/v1/responses": METADATA,
+}
 
 
 @pytest.fixture
@@ -81,10 +89,16 @@ async def test_others_are_served_while_a_large_answer_is_written(world, monkeypa
 
 
 ECHO = {"prompt": ["x" * 30_000] * 4, "n": 2, "echo": True, "stream": True, "max_tokens": 2}
+SCORES = {"input": "Hi", "top_logprobs": 20, "stream": True}
+TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+ORIGINS = HI | {"stream": True, "localspec": {"origins": True}}
 STREAMS = {
-    "/v1/completions": ECHO,
-    "/v1/responses": {"input": "Hi", "top_logprobs": 20, "stream": True},
-    "/v1/messages": HI | {"stream": True, "localspec": {"origins": True}},
+    "echo": ("/v1/completions", ECHO, 4),
+    "end": ("/v1/responses", SCORES, 600),
+    "call": ("/v1/responses", SCORES | {"tools": [TOOL]}, 600),
+    "request": ("/v1/responses", METADATA | {"stream": True}, 4),
+    "origins": ("/v1/messages", ORIGINS, 5000),
 }
 
 
@@ -116,10 +130,13 @@ def large_events(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("path", STREAMS)
-async def test_the_loop_writes_no_large_part_of_a_stream(world, parts, large_events, path):
-    world.words = ("w ",) * 600
-    answer = await world.client.post(path, json=STREAMS[path])
+@pytest.mark.parametrize("kind", STREAMS)
+async def test_the_loop_writes_no_large_part_of_a_stream(world, parts, large_events, kind):
+    path, body, words = STREAMS[kind]
+    world.words = ("w ",) * words
+    if kind == "call":
+        world.form, world.words = ReplyFormat(tools="hermes"), (*world.words, CALL, " x", " x")
+    answer = await world.client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert large_events
     assert threading.current_thread() not in large_events
@@ -128,10 +145,46 @@ async def test_the_loop_writes_no_large_part_of_a_stream(world, parts, large_eve
     assert max(map(len, parts)) <= bodies.LARGE + largest + 2
 
 
+async def test_the_opening_of_a_stream_is_refused_at_once_or_not_at_all(world, parts, monkeypatch):
+    reads, write = asyncio.Event(), streamed._Body.write
+
+    async def slow(body, part):
+        await reads.wait()
+        await write(body, part)
+
+    monkeypatch.setattr(streamed._Body, "write", slow)
+    world.hold, world.hold_at = asyncio.Event(), 0
+    budget, full = world.app._app._app._app, Limits().answers_bytes
+    budget.answering = full
+    asked = asyncio.create_task(world.client.post("/v1/completions", json=ECHO))
+    await until_so(lambda: asked.done() or sum(map(len, parts)) > 240_000)
+    reads.set()
+    await until_so(lambda: asked.done() or budget.answering == full)
+    world.hold.set()
+    assert b"read_too_slowly" not in (await asked).content
+
+
+def test_the_loop_writes_in_one_step_what_it_has_to_write(monkeypatch):
+    steps = []
+    monkeypatch.setattr(sse, "_steps", steps.append)
+
+    async def written():
+        return dumps_in_steps(LARGE["names"])
+
+    assert asyncio.run(written()) == dumps(LARGE["names"])
+    assert not steps
+
+
+async def test_the_end_of_an_ordinary_stream_waits_for_no_large_answer(world, large_events):
+    world.words = ("w ",) * 600
+    assert (await world.client.post("/v1/messages", json=ORIGINS)).status_code == 200
+    assert {*large_events} == {threading.current_thread()}
+
+
 async def test_a_stream_that_fails_repeats_no_logprobs(world):
     """What it has said may be large, and there may be no memory for more."""
     world.words, world.error, world.error_at = ("w ",) * 400, EngineError("it fell"), 150
-    answer = await world.client.post("/v1/responses", json=STREAMS["/v1/responses"])
+    answer = await world.client.post("/v1/responses", json=SCORES)
     last = answer.text.strip().rpartition("\n\n")[2]
     assert last.startswith("event: response.failed\n")
     (item,) = json.loads(last.partition("data: ")[2])["response"]["output"]
@@ -142,7 +195,7 @@ async def test_a_stream_that_fails_repeats_no_logprobs(world):
 
 KEPT = {
     "/v1/completions": {"prompt": "Hi", "max_tokens": 400, "logprobs": 20},
-    "/v1/responses": STREAMS["/v1/responses"],
+    "/v1/responses": SCORES,
     "/api/chat": {
         "messages": HI["messages"],
         "logprobs": True,
@@ -161,6 +214,22 @@ async def test_an_answer_that_grows_too_large_is_refused_on_the_way(make_world, 
     assert answer.status_code == (200 if KEPT[path].get("stream") else 413)
     assert world.engines[0].interrupted == [1]
     assert world.app._app._app._app.answering == 0
+
+
+@pytest.mark.parametrize("path", [path for path in WHOLE if path != CHAT])
+async def test_replies_without_logprobs_are_answered_where_others_fill_the_memory(world, path):
+    world.words = ("w ",) * 600
+    world.app._app._app._app.answering = Limits().answers_bytes
+    assert (await world.client.post(path, json=WHOLE[path])).status_code == 200
+
+
+def test_what_is_given_back_is_never_refused():
+    budget = BodyBudget(Response(), most=1 << 20, answers=1 << 20)
+    share = Share(budget)
+    share.keep(1 << 19)
+    budget.answering += 2 << 20  # a part of a stream, which is not refused
+    share.keep(0)
+    assert budget.answering == 2 << 20
 
 
 async def test_of_an_answer_that_is_made_its_bytes_alone_are_counted(make_world):

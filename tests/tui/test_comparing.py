@@ -73,6 +73,23 @@ async def test_compare_names_the_first_difference_and_its_gap(chat):
         await c.sees("[red]5[/]")
 
 
+async def test_compare_goes_on_where_the_gap_takes_too_long(chat):
+    async with chat(Script(LONG), Script(LONG.replace("five", "5")), size=(120, 30)) as c:
+        examine = c.engine.examine
+
+        async def too_long(request, tokens, rival=None):
+            if rival is not None:
+                raise UsageError("the gap takes too long")
+            return await examine(request, tokens)
+
+        c.engine.examine = too_long
+        await c.ask("Hello")
+        await c.type("/compare")
+        await c.sees("plain decoding 'chosen'; the gap takes too long")
+        await c.ready()
+        assert c.engine.drafted == [True, False, True, False, True]
+
+
 async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
     reason = " ".join(["why"] * 40)
     async with chat(Script(LONG, speculation=Speculation("parked", reason))) as c:

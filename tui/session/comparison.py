@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
-from localspec.core.errors import LocalspecError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Examination, Finished, Reply, Round, Token
 from localspec.demo.speeds import RUNS, TOKENS, Speeds
 from localspec.engine.port import Engine, ReplyHandle
@@ -32,6 +32,8 @@ class ReplyComparison:
     """Index of the first token that differs, once there is one."""
     examination: Examination | None = None
     """The plain reply's token at ``divergence`` against the drafted one."""
+    gap_refused: UsageError | None = None
+    """Why it has no gap."""
     speeds: Speeds = field(default_factory=Speeds)
     failure: LocalspecError | None = None
     handle: ReplyHandle | None = None
@@ -65,7 +67,11 @@ class ReplyComparison:
             assert self.plain is not None
             known = self.plain.tokens[: self.divergence + 1]
             request, rival = recipe.request(draft=True), drafted[self.divergence]
-            self.examination = await engine.examine(request, known, rival)
+            try:
+                self.examination = await engine.examine(request, known, rival)
+            except UsageError as error:  # the gap may take too long; the rest does not
+                self.gap_refused = error
+                self.examination = await engine.examine(request, known)
         while not (self.left or self.speeds.complete):
             await self._time(engine)
 
@@ -158,6 +164,8 @@ class ReplyComparison:
         line = f"then drafting wrote {text} and plain decoding {plain(found.chosen.text)!r}"
         if verifier != "match" and self.recipe.how.sampling.temperature > 0:
             return f"{line}. The verifier {verifier} keeps the distribution, not the tokens"
+        if self.gap_refused is not None:
+            return f"{line}; {self.gap_refused}"
         gap = "more than 32" if found.gap is None or found.gap > 32 else f"{found.gap:.2g}"
         return (
             f"{line}, {gap} logits apart. Passes of different widths differ in their last bits; "

@@ -95,7 +95,7 @@ class Answering:
         """The task that waits for the engine."""
         self._cut = False
         self.kept = 0
-        """Bytes, about, of the events that are kept until the answer is made."""
+        """Bytes, about, of the log-probabilities that are kept until the answer is made."""
 
     @property
     def size(self) -> int:
@@ -185,7 +185,8 @@ class Answering:
             reply.interrupt()
 
     def keep(self, events: Iterable[ReplyEvent]) -> None:
-        """Count events that are kept until the answer is made, or what was made of them.
+        """Count the log-probabilities of events that are kept until the answer is made, or what
+        was made of them.
 
         Raises:
             ApiError: there is no memory for more.

@@ -80,18 +80,18 @@ class BodyBudget:
         """
         said = (
             f"the answer takes {size >> 20} MB, and {self._answers >> 20} MB is the most; ask for "
-            "less at a time, or for a stream"
+            "less at a time, or for a stream where this is none"
         )
         self.answering = _more(self.answering, n, size, self._answers, said, "answer_too_large")
 
 
 def _more(held: int, n: int, size: int, most: int, said: str, code: str) -> int:
     """``held`` and ``n`` bytes, of one request ``size``; ``said`` is the reason where that are
-    always too many.
+    always too many. Bytes that are given back are never refused.
     """
     if size > most:
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said, code=code)
-    if held + n > most:
+    if n > 0 and held + n > most:
         raise too_busy("too many large requests are being answered; try again later")
     return held + n
 

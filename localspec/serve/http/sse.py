@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -33,8 +34,20 @@ def dumps(value: Any) -> bytes:
 
 
 def dumps_in_steps(value: Any) -> bytes:
-    """The same bytes for a value of any size: other threads have their turn while they are made."""
-    return dumps(value) if _left(value) >= 0 else b"".join(map(_utf8, _steps(value)))
+    """The same bytes for a value of any size: other threads have their turn while they are made.
+    A loop, which steps would keep from others for longer, makes them at once.
+    """
+    if _in_loop() or _left(value) >= 0:
+        return dumps(value)
+    return b"".join(map(_utf8, _steps(value)))
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _steps(value: Any) -> Iterator[str]:

@@ -21,9 +21,7 @@ REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interru
 
 _EVENT_BYTES, _ALTERNATIVE_BYTES = 16, 64
 _HELD_BYTES = 192
-"""In memory, of an event and of each alternative: a token has 161, one with 20 alternatives 3,915
-(Python 3.11).
-"""
+"""In memory, of each alternative: a token has 161, one with 20 alternatives 3,915 (Python 3.11)."""
 
 
 def answer_size(events: Iterable[ReplyEvent]) -> int:
@@ -32,8 +30,8 @@ def answer_size(events: Iterable[ReplyEvent]) -> int:
 
 
 def held_size(events: Iterable[ReplyEvent]) -> int:
-    """Bytes, about, of the events themselves, in memory."""
-    return sum(_HELD_BYTES * (1 + _alternatives(event)) for event in events)
+    """Bytes, about, of the log-probabilities of events, in memory. The context bounds the rest."""
+    return sum(_HELD_BYTES * _alternatives(event) for event in events)
 
 
 def _alternatives(event: ReplyEvent) -> int:

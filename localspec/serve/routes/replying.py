@@ -66,8 +66,12 @@ class Answer(ABC, Generic[A]):
 
     @property
     def _repeated(self) -> int:
-        """Bytes, about, of prompts that the answer repeats."""
+        """Bytes, about, of the request that the answer repeats."""
         return 0
+
+    def _again(self, index: int, events: Sequence[ReplyEvent]) -> int:
+        """Bytes, about, that the pieces for the next events have of what came before."""
+        return answer_size(self._told[index]) if isinstance(events[-1], Finished) else 0
 
     def _opening(self) -> Iterable[bytes]:
         """What a stream has before the replies. Made in a thread, where much is repeated."""
@@ -111,6 +115,8 @@ class Answer(ABC, Generic[A]):
         async with self._answering as answering:
             await self._begin()
             share, opening = answering.record.caller.body, iter(self._opening())
+            if share is not None:
+                share.next_part()
             while part := await _gathered(self._repeated, opening):
                 yield part
             async for index, events in answering:
@@ -118,9 +124,7 @@ class Answer(ABC, Generic[A]):
                     share.next_part()
                 self._told[index] += [event for event in events if isinstance(event, self._kept)]
                 answering.keep(event for event in events if isinstance(event, self._counted))
-                size = answer_size(events)
-                if isinstance(events[-1], Finished):  # the end tells of all that was kept
-                    size += answering.kept
+                size = answer_size(events) + self._again(index, events)
                 pieces = (piece for one in rounds(events) for piece in self._pieces(index, one))
                 while part := await _gathered(size, pieces):
                     yield part

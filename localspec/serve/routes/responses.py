@@ -45,6 +45,8 @@ class ResponseAsked(Asked, frozen=True, kw_only=True):
     logprobs: bool
     echo: dict[str, Any]
     """Fields of the response that repeat the request."""
+    size: int
+    """Bytes of the request."""
 
 
 def _read(received: Received[ResponsesBody]) -> ResponseAsked:
@@ -56,6 +58,7 @@ def _read(received: Received[ResponsesBody]) -> ResponseAsked:
         tools=tools,
         logprobs=body.wants_logprobs,
         echo=body.echo(given),
+        size=received.size,
     )
 
 
@@ -73,6 +76,18 @@ class ResponseAnswer(Answer[ResponseAsked]):
         self._number = 0
         """Events of a stream so far."""
         self._begun = False
+
+    @property
+    def _repeated(self) -> int:
+        return self._asked.size
+
+    def _again(self, index: int, events: Sequence[ReplyEvent]) -> int:
+        """Events that begin or end the response repeat the request, any others may end an item,
+        with all its log-probabilities.
+        """
+        inside = self._begun and not isinstance(events[-1], Finished)
+        request = 0 if inside else self._repeated
+        return super()._again(index, events) + self._answering.kept + request
 
     def _whole(self, found: Replies) -> dict[str, Any]:
         ((events, reply),) = found
