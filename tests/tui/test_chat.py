@@ -292,6 +292,7 @@ async def test_the_beginning_is_shown_where_it_is_asked_for_while_older_messages
     chat, monkeypatch
 ):
     monkeypatch.setattr(chat_log, "KEEP", 4)
+    monkeypatch.setattr(chat_log, "SLACK", 4)
     async with chat(size=(80, 15)) as c:
         for i in range(7):
             c.session.send(f"question {i}")
@@ -300,12 +301,11 @@ async def test_the_beginning_is_shown_where_it_is_asked_for_while_older_messages
         log = c.app.screen.query_one(chat_log.ChatLog)
         await log.show_turn(log._turns[5])  # older ones are in reach, and not mounted
         await c.pilot.pause()
-        assert "question 0" not in c.screen_text
         await log.load_older()
         await log.show_oldest()
         for _ in range(4):
             await c.pilot.pause()
-        assert (log.scroll_y, log.max_scroll_y > 20) == (0, True)
+        assert (log.scroll_y, log.max_scroll_y > 10) == (0, True)
 
 
 async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, monkeypatch):
