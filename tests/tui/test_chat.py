@@ -362,6 +362,10 @@ async def test_after_a_jump_it_is_still_said_below_that_the_chat_is_not_saved(ch
             assert not c.app.screen.query(Note)
             await c.pilot.press(back)
             await c.until(lambda: any("erased" in note.says for note in c.app.screen.query(Note)))
+        await c.pilot.press("ctrl+home")
+        await c.sees("message number 0")
+        await c.app.screen.transcript.show_turn(c.session.chat.conversation.turns[-1])
+        assert any("erased" in note.says for note in c.app.screen.query(Note))
 
 
 async def test_the_search_in_a_chat_goes_from_place_to_place(chat):
