@@ -89,7 +89,8 @@ def cards_are_full() -> bool:
     """Whether no card has room for a first pass, in which CUDA loads its kernels."""
     if backend() not in {"cuda", "rocm"}:
         return False
-    return all(d.total == 0 or d.free < CUDA_KERNELS for d in free_accelerators())
+    cards = [d for d in free_accelerators() if d.kind == "gpu"]
+    return bool(cards) and all(d.total == 0 or d.free < CUDA_KERNELS for d in cards)
 
 
 accelerators = functools.cache(free_accelerators)

@@ -32,7 +32,7 @@ _SHAPE = LlamaShape(
 def seconds(path: Path, *, own: bool) -> dict[int, float]:
     """The least seconds of some passes of each width."""
     with (
-        closing(Model(path, gpu_layers=0, alone=False, own_kernels=own)) as model,
+        closing(Model(path, gpu_layers=0, generates=False, own_kernels=own)) as model,
         closing(Context(model, n_ctx=256, n_batch=128, threads=physical_cores())) as context,
     ):
         passes = Passes(context)

@@ -68,7 +68,7 @@ def curve(
                     Model(
                         path,
                         gpu_layers=gpu_layers,
-                        alone=False,
+                        generates=False,
                         extra_buffers=extra_buffers,
                         own_kernels=own_kernels,
                     )

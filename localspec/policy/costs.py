@@ -32,7 +32,7 @@ requests with drafts of all lengths are hundreds; further ones count as the near
 FIRST_ANSWER = 1e-4
 """Most seconds that count of the first answer of a drafter that copies: it may include the time for
 indexing a long text."""
-_ASKED = 16
+_ASKED = 64
 """Tokens of usual passes at most."""
 _LEAST = 1e-9
 """Seconds that anything lasts."""
@@ -104,9 +104,10 @@ class Costs:
 
     def verify(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
-        if width not in self._now:  # a round asks for many: twenty at once take as long as one
-            widths = np.arange(1, 2 * max(width, _ASKED) + 1)
-            self._now = dict(enumerate(self.passes(widths).tolist(), 1))
+        if not 1 <= width <= _ASKED:
+            return float(self.passes(width))
+        if not self._now:  # a round asks for many: all at once take as long as one
+            self._now = dict(enumerate(self.passes(np.arange(1, _ASKED + 1)).tolist(), 1))
         return self._now[width]
 
     def passes(self, widths: int | NDArray[np.int64]) -> NDArray[np.float64]:

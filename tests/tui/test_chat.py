@@ -288,6 +288,26 @@ async def test_a_link_without_a_browser_says_so(chat, monkeypatch):
         await c.sees("no browser was found here to open https://example.org/a")
 
 
+async def test_the_beginning_is_shown_where_it_is_asked_for_while_older_messages_are_laid_out(
+    chat, monkeypatch
+):
+    monkeypatch.setattr(chat_log, "KEEP", 4)
+    monkeypatch.setattr(chat_log, "SLACK", 4)
+    async with chat(size=(80, 15)) as c:
+        for i in range(7):
+            c.session.send(f"question {i}")
+            await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
+        await c.ready()
+        log = c.app.screen.query_one(chat_log.ChatLog)
+        await log.show_turn(log._turns[5])  # older ones are in reach, and not mounted
+        await c.pilot.pause()
+        await log.load_older()
+        await log.show_oldest()
+        for _ in range(4):
+            await c.pilot.pause()
+        assert (log.scroll_y, log.max_scroll_y > 10) == (0, True)
+
+
 async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, monkeypatch):
     monkeypatch.setattr(chat_log, "KEEP", 4)
     monkeypatch.setattr(chat_log, "SLACK", 4)
@@ -336,11 +356,16 @@ async def test_after_a_jump_it_is_still_said_below_that_the_chat_is_not_saved(ch
     monkeypatch.setattr(ChatRecorder, "why_unsaved", "it was erased elsewhere")
     async with chat(resume=Chat(started(), conversation(8)), size=(80, 15)) as c:
         await c.sees("message number 7")
-        for back in ("ctrl+end", "pagedown"):
+        newest = c.session.chat.conversation.turns[-1]
+        for back in (
+            lambda: c.pilot.press("ctrl+end"),
+            lambda: c.app.screen.transcript.show_turn(newest),  # as a search does
+            lambda: c.pilot.press("pagedown"),
+        ):
             await c.pilot.press("ctrl+home")
             await c.sees("message number 0")
             assert not c.app.screen.query(Note)
-            await c.pilot.press(back)
+            await back()
             await c.until(lambda: any("erased" in note.says for note in c.app.screen.query(Note)))
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tui.render import code_colours
-from tui.render.code_colours import LANGUAGES, LONGEST, lexer
+from tui.render.code_colours import LANGUAGES, LONGEST, is_short, lexer
 from tui.render.markdown import typeset
 
 PIECES = [*"aZ_09~`!@#$%^&*()-+=[]{}|\\:;\"'<>,.?/ \t\n", "a ", "a=", "a.", "a:", "::", "a\n"]
@@ -29,6 +29,7 @@ PIECES += [
 ]
 PIECES += ["<script>", "<style>", "0x", "1e", "r#", "$(", "((", "- ", "# ", "> ", "def ", "é", "->"]
 PIECES += ["<?php "]
+HEADS, RUNS = ["", "x", "x = "], ["  \n", "0"]
 
 
 def colours(text):
@@ -41,9 +42,15 @@ def test_no_rule_takes_long_for_a_block_of_one_piece_again_and_again(language):
     """Computing of a thread: what a rule takes nothing can stop. Later matches are of less text."""
     rules, choice = lexer(language), random.Random(language)
     list(rules.get_tokens("x"))
-    several = ["".join(choice.choices(PIECES, k=choice.randint(2, 3))) for _ in PIECES]
-    for piece in [*choice.sample(PIECES, 12), *several[:12]]:
-        code = (piece * LONGEST)[: LONGEST - 3] + choice.choice(["", "\n!x"])
+    several = ["".join(choice.choices(PIECES, k=choice.randint(2, 3))) for _ in range(6)]
+    several += choice.sample(PIECES, 6)
+    mixed = [(choice.choice(HEADS), piece) for piece in several]
+    for head, piece in [*itertools.product(HEADS, RUNS), *mixed]:
+        code = (head + piece * LONGEST)[: LONGEST - 3] + choice.choice(["", "\n!x"])
+        if not is_short(code):  # as long runs of it as may be
+            code = ((head + piece * (490 // len(piece)) + "!") * LONGEST)[:LONGEST]
+            if not is_short(code):
+                continue
         since = time.thread_time()
         for _ in itertools.islice(rules.get_tokens(code), 40):
             now = time.thread_time()
@@ -51,7 +58,17 @@ def test_no_rule_takes_long_for_a_block_of_one_piece_again_and_again(language):
             since = now
 
 
-@pytest.mark.parametrize("language", ["janet", "html+ng2", "ini", "nolanguage", "python" * 999])
+def test_code_with_a_long_run_of_spaces_or_of_one_character_is_whole_without_colours():
+    assert colours("```c\nint main() {\n  return x;\n}\n```")
+    for run in ("\n" * 600, " \t\n" * 200, "0" * 600):
+        code = f"int main() {{\n  return x{run};\n}}\n"
+        assert colours(f"```c\n{code}```") == set()
+        assert not is_short(code)
+
+
+@pytest.mark.parametrize(
+    "language", ["janet", "html+ng2", "ini", "nasm", "nolanguage", "python" * 999]
+)
 def test_code_of_other_languages_has_none(language):
     assert lexer(language) is None
     assert colours(f"~~~{language}\nif x: return 'y'\n~~~\n") == set()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from textual.widget import Widget
 
@@ -26,6 +27,8 @@ from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.growth_painter import GrowthPainter
 from tui.widgets.message import Help, Note, QuestionView, ReplyView
+
+T = TypeVar("T")
 
 
 class Transcript:
@@ -107,28 +110,29 @@ class Transcript:
     async def load_newer(self) -> None:
         """Show newer messages, after a jump away from the newest."""
         async with self.changing:
-            away = not self._log.at_newest
-            await self._log.load_newer()
-            if away and self._log.at_newest:
-                await self._tell_unsaved()
-            self._follow()
+            await self._moved(self._log.load_newer())
 
     async def show_newest(self) -> None:
         """Scroll to the newest message and follow it."""
         async with self.changing:
-            away = not self._log.at_newest
-            await self._log.show_newest()
-            if away:
-                await self._tell_unsaved()
-            self._follow()
+            await self._moved(self._log.show_newest())
 
     async def show_turn(self, turn: ChatTurn) -> QuestionView | ReplyView | None:
         """Scroll to a message; returns its widget, None where the chat does not have it."""
         async with self.changing:
             await self._catch_up()
-            view = await self._log.show_turn(turn)
-            self._follow()
-            return view
+            return await self._moved(self._log.show_turn(turn))
+
+    async def _moved(self, move: Awaitable[T]) -> T:
+        """After a move through the messages: what belongs below the newest one, and the reply that
+        grows, where they are mounted again.
+        """
+        away = not self._log.at_newest
+        found = await move
+        if away and self._log.at_newest:
+            await self._tell_unsaved()
+        self._follow()
+        return found
 
     def _follow(self) -> None:
         """Stream into the widget of the growing reply, if it is mounted."""

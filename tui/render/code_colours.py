@@ -26,17 +26,21 @@ from textual.highlight import (
 
 _LANGUAGES = """
 bash batch c clojure cmake cpp csharp css dart diff docker elixir erlang fortran go graphql groovy
-haskell html java javascript json jsx julia kotlin latex lua make markdown nasm nginx nix
-objective-c perl php powershell protobuf pycon python r ruby rust scala scss sql swift terraform
+haskell html java javascript json jsx julia kotlin latex lua make markdown nginx nix
+objective-c perl php powershell protobuf pycon python r ruby rust scala scss sql swift
 toml tsx typescript vim xml yaml zig
 """
 LANGUAGES = frozenset(_LANGUAGES.split())
 """The languages that get colours, each by a name that Pygments knows. `test_code_colours.py` tries
-them: INI files, consoles, Matlab and OCaml are no further ones, since one of their rules takes
-seconds for a block of `LONGEST`.
+them: INI files, consoles, Matlab, NASM, OCaml and Terraform are no further ones, since one of their
+rules takes seconds for a block of `LONGEST`.
 """
 LONGEST = 20_000
 """Characters of a block that gets colours."""
+_LONG_RUN = re.compile(r"\s{500}|(.)\1{499}")
+"""What code with colours does not have: time of some rules (C's for a word that may begin a
+function) is quadratic in the length of one run of spaces or of one character.
+"""
 _SECONDS = 2.0
 """Of computing, for a block of code."""
 _LANGUAGE = re.compile(
@@ -76,6 +80,11 @@ def lexer(language: str) -> Lexer | None:
         return found
 
 
+def is_short(code: str) -> bool:
+    """Whether no rule takes long for it."""
+    return len(code) <= LONGEST and _LONG_RUN.search(code) is None
+
+
 def code_theme(*, ansi: bool, dark: bool) -> Theme:
     """The colours of code; terminal colours where the theme uses these."""
     if not ansi:
@@ -85,8 +94,8 @@ def code_theme(*, ansi: bool, dark: bool) -> Theme:
 
 def coloured(code: str, language: str, theme: Theme, rest: Callable[[], None]) -> Content:
     """Code in its colours, as far as they can be found in time; ``rest`` is called now and then."""
-    rules = lexer(language) if len(code) <= LONGEST else None
-    if rules is None:
+    rules = lexer(language)
+    if rules is None or not is_short(code):
         return Content(code)
     spans: list[Span] = []
     start = 0

@@ -166,7 +166,7 @@ class ChatLog(Placed, VerticalScroll):
         self._leave()
         if self._first:
             await self._mount_window(0)
-        self.scroll_home(animate=False)
+        self.call_after_refresh(self.scroll_home, animate=False)  # after that of `load_older`
 
     async def show_newest(self) -> None:
         """Scroll to the last message and follow it."""
