@@ -151,7 +151,7 @@ def test_a_proof_that_was_not_made_says_nothing_about_the_build(program: str) ->
 
 def test_a_card_that_others_nearly_fill_is_no_fault_of_the_build(own_environment: Path) -> None:
     """llama.cpp says this in a pass there, and aborts."""
-    program = "import os, sys; sys.stderr.write('CUDA error: out of memory'); os.abort()"
+    program = "import os; os.write(2, b'CUDA error: out of memory'); os.abort()"
     with pytest.raises(LocalspecError, match="the GPU ran out of memory; close other programs"):
         soundness.proved(prover(program))
     assert soundness.recorded() is None
