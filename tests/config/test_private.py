@@ -325,7 +325,7 @@ def test_measurements_of_another_user_are_none(name: str) -> None:
 
 
 def test_measurements_are_read_in_a_home_that_others_may_write_to() -> None:
-    """As where a group shares it: they could exchange the user's own files, and no more."""
+    """Others who may write to a folder above could exchange the user's own files, and no more."""
     folder = paths.make(paths.cache_dir() / "costs")
     measured.write(folder / "facts.json", {"passed": True})
     above = paths.cache_dir().parent.parent

@@ -82,7 +82,7 @@ def emulated(unit: InstructionSet, folder: Path) -> Iterator[Kernels]:
 def of_this_machine(
     folder: Path, name: str = "", source: Path = SOURCE, level: str = "-O3"
 ) -> Iterator[Kernels]:
-    """Those of an instruction set, by default the least one, compiled at a level of optimization;
+    """Kernels of an instruction set, by default the least one, compiled at a level of optimization;
     skips where there are none.
     """
     command = cxx.command()

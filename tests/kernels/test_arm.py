@@ -43,7 +43,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_here(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Kernels | KernelLibrary, str]]:
-    """Those of this machine, and the least instruction set: of the library that scripts/localspec
+    """Kernels of this machine, and the least instruction set: of the library that scripts/localspec
     compiled, if it did.
     """
     known, libraries = build.stored(), cxx.library_folder()

@@ -169,7 +169,7 @@ def test_kernels_in_a_wheel_of_llama_cpp_are_found_beside_its_libraries(
 def test_what_others_may_write_to_in_the_environment_is_passed_over_for_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_folder: str
 ) -> None:
-    """As environments are that were made where a umask lets a shared group write."""
+    """Environments are so that were made where a umask lets a shared group write."""
     prefix = private.make(tmp_path / "env" / "lib", 0o755).parent
     monkeypatch.setattr(sys, "prefix", str(prefix))
     build.key()  # it is kept, and has to be that of the libraries here

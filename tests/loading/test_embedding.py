@@ -197,12 +197,18 @@ for line in sys.stdin:
 """Answers once there is a file, and notes what it was asked."""
 
 
-async def test_requests_that_were_given_up_are_not_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddingProcess:
+    """A process that notes what it was asked in ``tmp_path``."""
     (tmp_path / "recorder.py").write_text(RECORDER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    return EmbeddingProcess(str(tmp_path), module="recorder")
+
+
+async def test_requests_that_were_given_up_are_not_computed(
+    tmp_path: Path, recording: EmbeddingProcess
+) -> None:
+    process, asked = recording, tmp_path / "asked"
     first = asyncio.create_task(process.embed(["1"]))
     await until_so(lambda: asked.exists() and asked.read_text())
     given_up = [first, *(asyncio.create_task(process.embed([text])) for text in "234")]
@@ -224,11 +230,9 @@ async def test_requests_that_were_given_up_are_not_computed(
 
 
 async def test_of_many_texts_no_more_are_computed_once_their_client_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recording: EmbeddingProcess
 ) -> None:
-    (tmp_path / "recorder.py").write_text(RECORDER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    process, asked = recording, tmp_path / "asked"
     many = asyncio.create_task(process.embed([*("a" * 64), *("b" * 64), *("c" * 64)]))
     await until_so(lambda: asked.exists() and asked.read_text())
     short = asyncio.create_task(process.embed(["d"]))
@@ -244,12 +248,10 @@ async def test_of_many_texts_no_more_are_computed_once_their_client_has_left(
 
 
 async def test_of_many_documents_no_more_are_ranked_once_their_client_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recording: EmbeddingProcess
 ) -> None:
     """The query is computed with each: 64 short documents beside a long one took 21 s."""
-    (tmp_path / "recorder.py").write_text(RECORDER)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process, asked = EmbeddingProcess(str(tmp_path), module="recorder"), tmp_path / "asked"
+    process, asked = recording, tmp_path / "asked"
     many = asyncio.create_task(process.rank("q" * 8000, "abcdefgh"))
     await until_so(lambda: asked.exists() and asked.read_text())
     short = asyncio.create_task(process.rank("q", ["z"]))

@@ -16,9 +16,7 @@ def test_beside_others(): assert "PYTEST_XDIST_WORKER" not in os.environ
 def test_sound(): pass
 """
 PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
-"""Of all that are installed, which take a second of each process to import, the one that matters
-here.
-"""
+"""The plugin that matters here; all that are installed take a second of each process to import."""
 ALWAYS = "def test_always(): print('seen again'); assert False\n"
 
 pytestmark = pytest.mark.slow

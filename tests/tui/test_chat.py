@@ -293,13 +293,10 @@ async def test_the_beginning_is_shown_where_it_is_asked_for_while_older_messages
 ):
     monkeypatch.setattr(chat_log, "KEEP", 4)
     monkeypatch.setattr(chat_log, "SLACK", 4)
-    async with chat(size=(80, 15)) as c:
-        for i in range(7):
-            c.session.send(f"question {i}")
-            await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
-        await c.ready()
+    async with chat(resume=Chat(started(), conversation(14)), size=(80, 15)) as c:
+        await c.sees("message number 13")
         log = c.app.screen.query_one(chat_log.ChatLog)
-        await log.show_turn(log._turns[5])  # older ones are in reach, and not mounted
+        await log.show_turn(c.session.chat.conversation.turns[5])  # older ones are in reach
         await c.pilot.pause()
         await log.load_older()
         await log.show_oldest()

@@ -42,7 +42,7 @@ _LONG_RUN = re.compile(r"\s{500}|(.)\1{499}")
 function) is quadratic in the length of one run of spaces or of one character.
 """
 _SECONDS = 2.0
-"""Of computing, for a block of code."""
+"""Computing that a block of code gets, in seconds."""
 _LANGUAGE = re.compile(
     r"^[ >]*(?:[-+*]|\d{1,9}[.)])?[ ]*(?:`{3,}|~{3,})[ \t]*([^\s`]+)", re.MULTILINE
 )
