@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.containment import contain
-from localspec.cli.output import decode, write_json
+from localspec.cli.output import decode, tell, write_json
 from localspec.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def command(
         raise UsageError("--query is empty; write what the lines are scored for")
     library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     with Embedder(model, gpu_layers=gpu_layers, threads=threads) as embedder:
+        if embedder.info.notice:
+            tell(embedder.info.notice)
         numbered = (
             (i, decode(raw, f"line {i + 1} of stdin").rstrip("\r\n"))
             for i, raw in enumerate(sys.stdin.buffer)

@@ -42,8 +42,14 @@ class Embedder:
                 f"{file.name} needs {(size + _COMPUTING) >> 20} MB, and {free >> 20} MB are free; "
                 "choose a smaller embedding model, or end other programs"
             )
-        if gpu_layers is None and not _fits_on_gpus(size, read_memory()):
+        notice = ""
+        if gpu_layers is None and not _fits_on_gpus(size, memory := read_memory()):
             gpu_layers = 0
+            notice = (
+                f"{file.name} is computed on the processor: it needs "
+                f"{(size + _COMPUTING) >> 20} MB of a GPU, and {memory.gpu_usable >> 20} MB are "
+                "free; end other programs on the GPU to have it there"
+            )
         self._model = EmbeddingModel(file.path, gpu_layers=gpu_layers, threads=threads)
         self.info = EmbeddingInfo(
             name=name,
@@ -51,6 +57,7 @@ class Embedder:
             longest=self._model.longest,
             ranks=self._model.ranks,
             pooling=self._model.pooling_name,
+            notice=notice,
         )
 
     def embed(

@@ -94,7 +94,7 @@ class Serving:
             most=settings.models,
             keep_loaded=settings.keep_loaded,
         )
-        self._embeddings = text_models(settings, options)
+        self._embeddings = text_models(settings, options, front)
         self.service = Service(settings, self._slot, front, self._embeddings)
         self._code = 0
         self._stopping = asyncio.Event()
@@ -217,8 +217,8 @@ class Serving:
                 signal.signal(number, handler)
 
 
-def text_models(settings: ServeSettings, options: Options) -> Embeddings:
-    """The models of texts that the settings name, not started."""
+def text_models(settings: ServeSettings, options: Options, reporter: Reporter) -> Embeddings:
+    """The models of texts that the settings name, not started; notices go to the reporter."""
 
     def process(name: str | None) -> EmbeddingProcess | None:
         if name is None:
@@ -226,7 +226,7 @@ def text_models(settings: ServeSettings, options: Options) -> Embeddings:
         return EmbeddingProcess(name, gpu_layers=options.gpu_layers, threads=options.threads)
 
     embedding, reranker = process(settings.embedding), process(settings.reranker)
-    return Embeddings(embedding, reranker, settings.aliases)
+    return Embeddings(embedding, reranker, settings.aliases, reporter)
 
 
 def address_of(settings: ServeSettings, name: object) -> str:

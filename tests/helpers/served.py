@@ -61,7 +61,7 @@ def served(
         notes = Notes()
         first, made = options or Options(model="demo"), factory or EngineProcesses()
         slot = EngineSlots(first, made, notes, beside, most=settings.models)
-        texts = text_models(settings, options or Options(model="demo"))
+        texts = text_models(settings, options or Options(model="demo"), notes)
         service = Service(settings, slot, notes, texts)
         socket = bind(settings)
         server = listener(build_app(service), settings, grace=1.0)

@@ -17,7 +17,7 @@ import openai
 import pytest
 from click.testing import CliRunner
 from conftest import Files
-from served import Served, served
+from served import Notes, Served, served
 from waiting import until_so
 
 from localspec.cli.embed import command
@@ -34,6 +34,7 @@ from localspec.llama import own_kernels
 from localspec.loading import embedder as embedders
 from localspec.loading.embedder import Embedder
 from localspec.models.memory.machine import Gpu, Memory
+from localspec.serve.backend.embeddings import Embeddings
 from localspec.serve.http.settings import ServeSettings
 
 TEXTS = ["hello there.", "a", "what is a panda?", "ab " * 20, "zz top, 42!"] * 8
@@ -290,6 +291,23 @@ async def test_an_answer_that_is_none_fails_the_request_and_not_the_next(
     await process.close()
 
 
+async def test_a_server_tells_once_that_its_model_is_not_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = RECORDER.replace('"pooling": ""', '"pooling": "", "notice": "on the processor"')
+    (tmp_path / "teller.py").write_text(code)
+    (tmp_path / "go").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    notes = Notes()
+    process = EmbeddingProcess(str(tmp_path), module="teller")
+    texts = Embeddings(process, reporter=notes)
+    for _ in range(2):  # the first of them starts it, as where a server is lazy
+        await texts.embed(None, ["a"])
+    await texts.start()
+    await texts.close()
+    assert notes.notices == ["on the processor"]
+
+
 async def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     process = EmbeddingProcess(str(tmp_path / "none.gguf"))
     with pytest.raises(ModelNotFoundError):
@@ -475,6 +493,9 @@ def test_a_model_goes_to_the_processor_where_a_card_has_no_room(
         return model(path, gpu_layers=gpu_layers, threads=threads)
 
     monkeypatch.setattr(embedders, "EmbeddingModel", recorded)
+    notices = []
     for given in (None, 5):
-        Embedder(str(models["bert"]), gpu_layers=given, threads=1).close()
+        with Embedder(str(models["bert"]), gpu_layers=given, threads=1) as embedder:
+            notices.append(embedder.info.notice)
     assert asked == [layers, 5]
+    assert ["is computed on the processor" in notice for notice in notices] == [layers == 0, False]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from localspec.core.embedded import Embedded
 from localspec.core.errors import UsageError
 from localspec.engine.embedding_process import EmbeddingProcess
-from localspec.serve.backend.reporter import public
+from localspec.serve.backend.reporter import Reporter, public
 from localspec.serve.http.errors import bad_request
 
 _LOAD = {
@@ -29,10 +29,15 @@ class Embeddings:
         embedding: EmbeddingProcess | None = None,
         reranker: EmbeddingProcess | None = None,
         aliases: tuple[str, ...] = (),
+        reporter: Reporter | None = None,
     ) -> None:
-        """``aliases`` are further names of both; "*" stands for every name."""
+        """``aliases`` are further names of both; "*" stands for every name. The reporter is told
+        what the user should know of how they were loaded.
+        """
         self._embedding, self._reranker = embedding, reranker
         self._aliases = aliases
+        self._reporter = reporter
+        self._told = set[str]()
 
     @property
     def processes(self) -> list[EmbeddingProcess]:
@@ -66,6 +71,7 @@ class Embeddings:
         """
         for process in self.processes:
             info = await process.start()
+            self._tell(process)
             if info.ranks != (process is self._reranker):
                 wanted = "--embedding" if info.ranks else "--reranker"
                 kind = "a reranker" if info.ranks else "an embedding model"
@@ -91,13 +97,24 @@ class Embeddings:
             ApiError: 400, where the server has no embedding model, or the name is another model's.
             LocalspecError: as `EmbeddingProcess.embed`.
         """
-        return await self._chosen(name, "embedding", self._embedding).embed(
-            texts, truncate=truncate
-        )
+        process = self._chosen(name, "embedding", self._embedding)
+        found = await process.embed(texts, truncate=truncate)
+        self._tell(process)
+        return found
 
     async def rank(self, name: str | None, query: str, documents: Sequence[str]) -> Embedded:
         """(n, 1) the scores of documents for a query; otherwise as `embed`."""
-        return await self._chosen(name, "reranker", self._reranker).rank(query, documents)
+        process = self._chosen(name, "reranker", self._reranker)
+        found = await process.rank(query, documents)
+        self._tell(process)
+        return found
+
+    def _tell(self, process: EmbeddingProcess) -> None:
+        """Tell, once, what the user should know of a process, which may have begun just now."""
+        notice = "" if process.info is None else process.info.notice
+        if notice and notice not in self._told and self._reporter is not None:
+            self._told.add(notice)
+            self._reporter.notice(notice)
 
     def _chosen(
         self, name: str | None, kind: str, process: EmbeddingProcess | None
