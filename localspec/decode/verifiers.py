@@ -44,6 +44,13 @@ class Verifier(Protocol):
         ...
 
     @property
+    def reuses_noise(self) -> bool:
+        """Whether it stays exact for drafts that know of the noise that judges them, as the reply to
+        an earlier request with the same seed does.
+        """
+        ...
+
+    @property
     def favours(self) -> Proposal:
         """How a draft model should choose tokens for the highest acceptance."""
         ...
@@ -111,6 +118,7 @@ class Match(_Walk):
 
     name = "match"
     proposals = frozenset(Proposal)
+    reuses_noise = True
     favours = Proposal.COUPLED
 
     def _judge(
@@ -134,6 +142,7 @@ class Rejection(_Walk):
 
     name = "rejection"
     proposals = frozenset({Proposal.DETERMINISTIC, Proposal.SAMPLED, Proposal.WITHOUT_REPLACEMENT})
+    reuses_noise = False
     favours = Proposal.SAMPLED
 
     def _judge(

@@ -102,7 +102,9 @@ class Preparation:
         constraint = self.constraint(request, prompt, conversation, cancelled)
         form = self._format(request, conversation) if request.markers else ReplyFormat()
         room = self._target.capacity - len(prompt) + 1
-        noise = Noise(new_seed() if request.seed is None else request.seed)
+        judge = self._judge if request.verifier is None else verifier(request.verifier)
+        drafting = self._drafting(request, len(prompt))
+        noise = Noise(_seed(request, judge, drafting))
         limits = LineLimits.of(request.infill)
         ending = StopCondition(self._model, stop, self._shown(form), limits)
         prepared = Prepared(
@@ -113,10 +115,10 @@ class Preparation:
                 noise,
                 limit=room if request.max_tokens is None else min(request.max_tokens, room),
                 stop=ending,
-                verifier=self._judge if request.verifier is None else verifier(request.verifier),
+                verifier=judge,
                 guided=request.drafts and bool(self._drafters),
                 scorer=self._scorer(request.logprobs, request.logprobs_mode),
-                drafting=self._drafting(request, len(prompt)),
+                drafting=drafting,
             ),
             ending,
             opening=(*((form,) if request.markers else ()), *notices),
@@ -287,3 +289,13 @@ def _require_a_beginning(request: ReplyRequest) -> None:
             "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
             "continued under one; ask again"
         )
+
+
+def _seed(request: ReplyRequest, judge: Verifier, rules: DraftRules) -> int:
+    """The seed of a reply. A given one is not used where what is drafted may be an earlier reply to
+    it, and the verifier would judge that by the same noise again.
+    """
+    copies = rules.recalls is not None or rules.prediction is not None
+    if request.seed is None or (copies and not judge.reuses_noise):
+        return new_seed()
+    return request.seed
