@@ -70,7 +70,6 @@ class RoundResult:
             seq=self.request.seq,
             source=self.draft.source,
             proposed=len(self.draft) - len(forced),
-            verified=self.verdict.verified - kept,
             accepted=len(self.verdict.path) - kept,
             considered=self.draft.considered,
             draft_s=self.draft.own_seconds,

@@ -210,7 +210,7 @@ def compare(
             break
         accepted = token == news.new_tokens[i]
         if i not in news.forced:
-            found.append(Evidence(news.seq, source, i, confidence, accepted))
+            found.append(Evidence(news.seq, source, confidence, accepted))
         if not accepted:
             break
     return found

@@ -84,11 +84,11 @@ class _CurrentTimes:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def verify(self, n: int) -> float:
+    def pass_seconds(self, n: int) -> float:
         """Seconds of a pass over n rows."""
         costs = self._policy.costs
         assert costs is not None  # or there are no times
-        return costs.verify(n)
+        return costs.pass_seconds(n)
 
 
 def off(reason: str) -> Control:
@@ -218,15 +218,15 @@ def _curves(
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
     """Scale what an earlier session measured to the speed of the machine now."""
     near = knowledge.costs[min(knowledge.costs)]
-    usual = near.verify(1)
+    usual = near.pass_seconds(1)
     today = min(seen.values()) / usual
     drafts = {
         # Real drafts taught what was saved: what is much dearer now was disturbed.
-        name: min(seconds, _DEARER * near.draft(name) * today or seconds)
+        name: min(seconds, _DEARER * near.token_seconds(name) * today or seconds)
         for name, seconds in drafts.items()
     }
     for bucket, costs in knowledge.costs.items():
-        longer = costs.verify(1) / usual  # a pass after a longer context takes longer
+        longer = costs.pass_seconds(1) / usual  # a pass after a longer context takes longer
         here = {n: seconds * longer for n, seconds in seen.items()}
         knowledge.costs[bucket] = costs.renewed(here, drafts)
 
@@ -238,7 +238,7 @@ def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
 
 def _read_shares(drafting: Mapping[str, Timed], knowledge: Knowledge) -> dict[str, float]:
     """See `Controller`."""
-    drafts = knowledge.costs[min(knowledge.costs)].drafts()
+    drafts = knowledge.costs[min(knowledge.costs)].token_seconds_by_drafter()
     seconds = {name: timed.read_seconds() for name, timed in drafting.items()}
     return {
         name: each / drafts[name]

@@ -98,7 +98,7 @@ class FixedLength(Policy):
             drafted = bool(o.proposed or o.forced)
             self._idle[o.seq] = 0 if drafted else self._idle.get(o.seq, 0) + 1
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
-        self._costs.passed(sum(o.width for o in outcomes), seconds)
+        self._costs.record_pass(sum(o.width for o in outcomes), seconds)
 
 
 class Plain(Policy):

@@ -176,7 +176,7 @@ class Controller:
         n, curve = len(outcomes), self._prices.curve
         # All requests have as many rows as the widest.
         seconds = max(o.round_s for o in outcomes) - sum(o.drafting_s for o in outcomes)
-        self.costs.passed(n * max(o.width for o in outcomes), seconds)
+        self.costs.record_pass(n * max(o.width for o in outcomes), seconds)
         asking = sum(self._learn_draft(o) for o in outcomes if not o.other_policy) / n
         self._options.session.save(n)
         widest = max(o.proposed for o in outcomes)
@@ -214,14 +214,14 @@ class Controller:
     def _learn_draft(self, o: Outcome) -> float:
         """Learn what drafting took; what was expected of it, in plain tokens of all requests."""
         costs, n, source = self.costs, self._requests, o.source
-        plain = n / costs.verify(n)
+        plain = n / costs.pass_seconds(n)
         reply = self._replies.get(o.seq)
         unread, decided = (reply.state.unread, reply.decision.candidates) if reply else (0, ())
         spent = 0.0
         if o.probed is not None:
             spent = o.probed.seconds * plain
             if o.probed.seconds > 0:  # else there was nothing that could be read
-                costs.bounded(o.probed.source, o.probed.seconds)
+                costs.record_draft_at_most(o.probed.source, o.probed.seconds)
             probes = [c.option.reads for c in decided if c.option.source == o.probed.source]
             price = self._prices.reading(o.probed.source, min([unread, *probes]), n)
             self._options.session.spend(min(spent, 2 * price))  # a stall is not charged
@@ -229,14 +229,14 @@ class Controller:
                 reply.budget.spent += spent / n
         if source in self._options.copies:
             if o.draft_s > 0:
-                costs.answered(source, o.draft_s)
+                costs.record_answer(source, o.draft_s)
             return spent + o.draft_s * plain
         if o.considered:
             each = self._prices.token(source, n)
             spent += o.considered * each
             if unread <= KEPT_UP:
-                costs.drafted(source, o.considered, o.draft_s)
+                costs.record_draft(source, o.considered, o.draft_s)
             else:
                 spent += self._prices.reading(source, unread, n) - each
-                costs.bounded(source, o.draft_s / o.considered)
+                costs.record_draft_at_most(source, o.draft_s / o.considered)
         return spent

@@ -150,7 +150,9 @@ class Options:
         lacks = not copies and breadth and price > reply.budget.spare
         if lacks and self._prices_token(key, reply, own, now):
             price, reads = 0.0, 1
-        answer = prices.costs.draft(source) / prices.costs.verify(1) if copies else 0.0
+        answer = (
+            prices.costs.token_seconds(source) / prices.costs.pass_seconds(1) if copies else 0.0
+        )
         branching, at_best = self._branching.get(source, CHAIN), own.at_best if trying else None
         expected = partial(reply.expected, source, len(own.costs))
         return Option(

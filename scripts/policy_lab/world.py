@@ -258,7 +258,6 @@ class World:
                     item.seq,
                     d.source,
                     d.tokens,
-                    min(d.accepted + 1, d.tokens),
                     d.accepted,
                     d.considered,
                     d.draft_ms * scale,
@@ -315,7 +314,7 @@ class World:
         upto = min(item.at, read + step.reads)
         for place in range(max(read, upto - PROBED, 0), upto):
             confidence, right = source.known(place)
-            evidence.append(Evidence(item.seq, step.source, 0, confidence, right))
+            evidence.append(Evidence(item.seq, step.source, confidence, right))
         item.read[step.source] = upto
         read_ms = self._reading(upto - read) / self._table[1]
         return ASKING[step.source].token * one * max(1.0, read_ms)
@@ -339,7 +338,7 @@ class World:
         room = item.reply.length - item.at - 1
         judged = min(len(seen), chain.accepted + 1, room)
         evidence += [
-            Evidence(item.seq, step.source, i, seen[i], i < chain.accepted) for i in range(judged)
+            Evidence(item.seq, step.source, seen[i], i < chain.accepted) for i in range(judged)
         ]
         missed = 0
         if asking.token and seen:

@@ -33,7 +33,7 @@ def estimate(
     found = SpeedupEstimate()
     for i in range(rounds):
         seconds = wide * load * rng.lognormvariate(0, noise) + (stall if i == rounds // 2 else 0)
-        costs.passed(width, seconds)
+        costs.record_pass(width, seconds)
         result = SimpleNamespace(
             draft=Drafted(width - 1),
             emitted=[None] * (accepted + 1),

@@ -142,16 +142,16 @@ def test_a_probe_of_a_draft_takes_no_round_from_a_drafter_that_copies() -> None:
         (plan,) = policy.plan([RequestState(0, 10 + emitted, emitted, "greedy")])
         if any(step.probe for step in plan.steps):
             break
-        policy.learn([Outcome(0, "suffix", 0, 0, 0, 0, 0.0, CPU[1])], [])
+        policy.learn([Outcome(0, "suffix", 0, 0, 0, 0.0, CPU[1])], [])
     assert [(step.source, step.probe) for step in plan.steps] == [
         ("model", True),
         ("suffix", False),
     ]
-    before = policy.costs.verify(4)
+    before = policy.costs.pass_seconds(4)
     for _ in range(9):  # a pass over four tokens, and as long again for the probe
         probed = Probed("model", CPU[4])
-        policy.learn([Outcome(0, "suffix", 3, 3, 3, 3, 0.0, 2 * CPU[4], probed=probed)], [])
-    assert policy.costs.verify(4) == pytest.approx(before, rel=0.01)
+        policy.learn([Outcome(0, "suffix", 3, 3, 3, 0.0, 2 * CPU[4], probed=probed)], [])
+    assert policy.costs.pass_seconds(4) == pytest.approx(before, rel=0.01)
 
 
 PROMPT = RequestState(0, 50, 0, "greedy", unread=50)

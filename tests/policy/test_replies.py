@@ -203,10 +203,7 @@ def test_a_draft_that_was_parked_on_a_bad_day_comes_back_on_a_good_one() -> None
 
 def played_together(policy: Controller, accepted: tuple[int, int]) -> None:
     """A round of two requests with a draft of three tokens each."""
-    outcomes = [
-        Outcome(seq, "suffix", 3, min(n + 1, 3), n, 3, 0.0, GPU[8])
-        for seq, n in enumerate(accepted)
-    ]
+    outcomes = [Outcome(seq, "suffix", 3, n, 3, 0.0, GPU[8]) for seq, n in enumerate(accepted)]
     policy.learn(outcomes, [])
 
 
@@ -242,8 +239,8 @@ def test_requests_that_could_draft_together_do_not_wait_for_each_other(*, right:
     policy = Controller(Knowledge({0: Costs(GPU)}), ["suffix"], free=["suffix"])
     for at in range(20):
         policy.plan([RequestState(seq, 50 + at, at, "greedy") for seq in (0, 1)])
-        outcomes = [Outcome(seq, "suffix", 0, 0, 0, 1, 0.0, GPU[2]) for seq in (0, 1)]
-        policy.learn(outcomes, [Evidence(seq, "suffix", 0, 0.2, right) for seq in (0, 1)])
+        outcomes = [Outcome(seq, "suffix", 0, 0, 1, 0.0, GPU[2]) for seq in (0, 1)]
+        policy.learn(outcomes, [Evidence(seq, "suffix", 0.2, right) for seq in (0, 1)])
     found = row_factors([policy._replies[seq].chances for seq in (0, 1)])
     assert found == pytest.approx([1.0, 1.0] if right else [2.0, 2.0], abs=0.02)
 

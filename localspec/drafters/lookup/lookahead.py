@@ -223,7 +223,7 @@ class Lookahead(Drafter):
             below = waiting.trie.child(node, news.new_tokens[level])
             accepted = below is not None
             if level not in news.forced:
-                found.append(Evidence(news.seq, self.name, level, confidence, accepted))
+                found.append(Evidence(news.seq, self.name, confidence, accepted))
                 self._accepted[level] = _DECAY * self._accepted[level] + accepted
                 self._judged[level] = _DECAY * self._judged[level] + 1
             if below is None:

@@ -290,4 +290,4 @@ class ChainDrafter(Drafter):
             allowed = ask.processor.allowed(before)
             if allowed is None or allowed.only is None:
                 sure = confidence(q, row, allowed)
-                self._probed.append(Evidence(ask.seq, self.name, 0, sure, accepted))
+                self._probed.append(Evidence(ask.seq, self.name, sure, accepted))

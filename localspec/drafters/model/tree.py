@@ -268,7 +268,7 @@ class Trees(Drafter):
             if level and level == tree.levels and not children:
                 break  # nothing would have been drafted there
             if level not in news.forced:
-                found.append(Evidence(news.seq, self.name, level, confidence, token in children))
+                found.append(Evidence(news.seq, self.name, confidence, token in children))
             if token not in children:
                 break
             node = children[token]
