@@ -22,7 +22,7 @@ from copy import deepcopy
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter, Kind
+from localspec.policy.cost_filter import FARTHER, LEAP, NEAR, WEIGHT, CostFilter, PassKind
 
 SETTLE = 2
 """First passes of a width in this process that may be slow, since graphs are being built."""
@@ -195,8 +195,8 @@ class Costs:
             return
         longer = math.log(seconds / self._base[width])
         if width > 1:
-            self._observe(Kind.SEVERAL, self._parts(width), longer)
-            if seconds < math.exp(-self._filter.far(Kind.SEVERAL)) * self.pass_seconds(1):
+            self._observe(PassKind.SEVERAL, self._parts(width), longer)
+            if seconds < math.exp(-self._filter.far(PassKind.SEVERAL)) * self.pass_seconds(1):
                 self.stale = True
             return
         # Plain passes are many, and a round of them must cost next to nothing: those that take as
@@ -212,13 +212,13 @@ class Costs:
             *usual, last = self._waiting
             if usual:
                 mean = sum(usual) / len(usual)
-                self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
-            self._filter.observe(Kind.ONE, self._parts(1), last)
+                self._filter.observe(PassKind.ONE, self._parts(1), mean, len(usual))
+            self._filter.observe(PassKind.ONE, self._parts(1), last)
             self._waiting.clear()
         self._now.clear()
         self._known.clear()
 
-    def _observe(self, kind: Kind, parts: list[int], longer: float) -> None:
+    def _observe(self, kind: PassKind, parts: list[int], longer: float) -> None:
         self._observe_waiting()
         self._filter.observe(kind, parts, longer)
 
@@ -228,7 +228,7 @@ class Costs:
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))
             return
-        self._observe(Kind.DRAFT, self._parts(source), math.log(each / self._drafts[source]))
+        self._observe(PassKind.DRAFT, self._parts(source), math.log(each / self._drafts[source]))
 
     def record_draft_at_most(self, source: str, seconds: float) -> None:
         """Record an upper bound of a drafted token's cost: the time also covered reading."""

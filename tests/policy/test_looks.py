@@ -39,25 +39,25 @@ def test_a_reply_loses_no_more_rejected_drafts_where_they_cost_little() -> None:
 def test_a_look_is_due_when_as_much_is_unseen_as_was_seen() -> None:
     look, made = Look(2, 0, 2), []
     for now in range(800):
-        if look.due(now):
-            look.look(now)
+        if look.is_due(now):
+            look.done(now)
             made.append(now)
     assert made == [2, 6, 14, 30, 62, 126, 254, 510, 766]
-    look.used(900)
-    assert not look.due(900 + 254)
-    assert look.due(900 + 255)
+    look.acted_on(900)
+    assert not look.is_due(900 + 254)
+    assert look.is_due(900 + 255)
     for now in range(1000, 1400):
-        look.used(now)
-    assert not look.due(1399 + 3)
-    assert look.due(1399 + 4)
+        look.acted_on(now)
+    assert not look.is_due(1399 + 3)
+    assert look.is_due(1399 + 4)
 
 
 def test_looks_that_never_change_anything_are_worth_less_and_less() -> None:
     vain, useful = Look(1, 0), Look(1, 0)
     for now in range(9):
-        vain.look(now)
-        useful.look(now)
-        useful.used(now)
+        vain.done(now)
+        useful.done(now)
+        useful.acted_on(now)
     assert vain.chance == pytest.approx(0.1)
     assert useful.chance == pytest.approx(1.0)
 
@@ -91,10 +91,10 @@ def test_a_trial_is_made_in_a_reply_that_is_long_enough(emitted: int, *, tries: 
     policy.plan([state])
     reply = policy._replies[0]
     reply.budget.emitted = emitted
-    option = policy._options.option(reply, "model", 1.0, 99)
-    assert (option.at_best is not None) is tries
-    policy._options.usual = 10.0  # where replies are short, a trial must be made in one of them
-    assert policy._options.option(reply, "model", 1.0, 99).at_best is not None
+    belief = policy._beliefs.belief(reply, "model", 1.0, 99)
+    assert (belief.at_best is not None) is tries
+    policy._beliefs.usual = 10.0  # where replies are short, a trial must be made in one of them
+    assert policy._beliefs.belief(reply, "model", 1.0, 99).at_best is not None
 
 
 def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:

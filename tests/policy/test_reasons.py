@@ -16,7 +16,7 @@ from localspec.policy import FixedLength, Plain
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.decide import Option, decide
+from localspec.policy.decide import Belief, decide
 from localspec.policy.gain import Budgets, Expected
 from localspec.policy.prices import Prices
 from localspec.policy.reasons import Guesses, hopeless, not_affordable
@@ -191,8 +191,8 @@ def test_a_draft_that_this_reply_or_others_cannot_afford_says_who(
     for _ in range(4):
         known.learn(0.9, accepted=True)
     expected, prices = Expected(known, 3), Prices(np.array([1.0, 1.6, 2.2, 2.8]), 0.1)
-    option = Option("model", lambda: expected, prices)
-    (candidate,) = decide([option], 0, Budgets(allowed, most, 0.0)).candidates
+    belief = Belief("model", lambda: expected, prices)
+    (candidate,) = decide([belief], 0, Budgets(allowed, most, 0.0)).candidates
     assert candidate.decided == "budget"
     why = not_affordable(candidate, 4).reason or ""
     assert ("this reply" in why) is risk

@@ -228,7 +228,7 @@ def test_a_reply_beside_others_can_bear_no_more_of_their_drafts_than_of_its_own(
     policy.plan([RequestState(seq, 50, 0, "greedy") for seq in (0, 1)])
     for reply in policy._replies.values():
         (candidate,) = reply.decision.candidates
-        rejected = candidate.option.prices.rejected
+        rejected = candidate.belief.prices.rejected
         assert rejected < 0.2
         assert candidate.budgets.others <= 2 * START * rejected
 
