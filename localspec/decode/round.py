@@ -49,7 +49,7 @@ class RoundResult:
         return self.judged.emitted
 
     def committed(self) -> Committed:
-        """The news of the round for the drafter."""
+        """What the round emitted, for the drafter."""
         return Committed(
             seq=self.request.seq,
             all_tokens=self.request.tokens,

@@ -32,7 +32,7 @@ from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.selection import require_finite
 from localspec.core.values import Distribution, Logits, TokenView
-from localspec.decode.verifiers import Choice
+from localspec.decode.target_choice import TargetChoice
 from localspec.generation.part_sizes import LEAST_PART
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.scheduler import Scheduler
@@ -275,5 +275,5 @@ def _gap(
                 "with these samplers"
             )
 
-    choice = Choice(before, processor, noise)
+    choice = TargetChoice(before, processor, noise)
     return 2 * max(choice.distance(row, token, go_on) for token in tokens)

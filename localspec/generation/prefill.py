@@ -124,9 +124,9 @@ class Prefill:
                 return [generation.progress(at, encoding=True)]
             seconds = time.perf_counter() - start
             self.sync(generation)
-            drafter.follow(seq, prompt, end)
+            drafter.prompt_read(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
-                drafter.catch_up(seq, prompt, end)
+                drafter.read_missed(seq, prompt, end)
             others_waited = time.perf_counter() - start
             self._learn(seq, wanted, end - at, others_waited, None if scorer else seconds)
             if end in checkpoints:
@@ -218,7 +218,7 @@ class Prefill:
     def _read_on(generation: Generation, part: int) -> None:
         tokens = generation.tokens
         upto = len(tokens) - 1 - generation.undrafted + part
-        generation.drafter.catch_up(generation.seq, tokens, media_rows.after(tokens, upto))
+        generation.drafter.read_missed(generation.seq, tokens, media_rows.after(tokens, upto))
 
     @staticmethod
     def _expects_drafts(generation: Generation, batch: int) -> bool:
@@ -295,7 +295,7 @@ class Prefill:
         reads = self._part(unread)
         if reads < unread:
             upto = len(tokens) - 1 - unread + reads
-            self._drafter.catch_up(seq, tokens, media_rows.after(tokens, upto))
+            self._drafter.read_missed(seq, tokens, media_rows.after(tokens, upto))
         return reads == unread or self._drafter.unread(seq, tokens) == unread
 
     def sync(self, generation: Generation) -> None:

@@ -30,7 +30,8 @@ from localspec.generation.reply_stream import Mailbox, ReplyStream
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.tokenizing import tokenized
 from localspec.generation.turns import PassStop
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore
 

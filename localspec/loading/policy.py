@@ -11,7 +11,6 @@ from localspec.core.adapter_list import Blend
 from localspec.core.drafter_registry import PREDICTION, Branching
 from localspec.core.files import paths
 from localspec.core.files.measured import name_of
-from localspec.decode.exercise import Exercise
 from localspec.llama import library, own_kernels
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver
@@ -19,10 +18,12 @@ from localspec.llama.pass_layout import PassTimes
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.loading import soundness
 from localspec.models.gguf.shards import fingerprint
-from localspec.policy import FixedLength, Plain, Policy
+from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
+from localspec.policy.exercise import Exercise
 from localspec.policy.prices import bucket_of
+from localspec.policy.simple import FixedLength, Plain
 from localspec.policy.storage import Knowledge, load, save
 
 _DEARER = 2.0

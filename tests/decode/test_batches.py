@@ -28,7 +28,8 @@ from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import Plain, Policy
+from localspec.policy import Policy
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 
 V = 9

@@ -19,8 +19,7 @@ from localspec.core.values import Draft, Proposal, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.decode.verifiers import Match, Rejection, Verifier
-from localspec.drafters.base import Ask, Drafter, Off
-from localspec.drafters.grammar import GrammarDrafter
+from localspec.drafters.base import Ask, Drafter, GrammarDrafter, Off
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix

@@ -195,13 +195,13 @@ def test_a_draft_model_reads_a_known_prompt_between_the_rounds_of_those_that_run
     running = house.submit("bcd", 60)
     gate.entered.acquire()
     house.target.before_score = lambda: order.append("round")
-    read = ChainDrafter.catch_up
+    read = ChainDrafter.read_missed
 
-    def catch_up(self: ChainDrafter, seq: int, tokens: Tokens, upto: int) -> None:
+    def read_missed(self: ChainDrafter, seq: int, tokens: Tokens, upto: int) -> None:
         order.append(upto)
         read(self, seq, tokens, upto)
 
-    monkeypatch.setattr(ChainDrafter, "catch_up", catch_up)
+    monkeypatch.setattr(ChainDrafter, "read_missed", read_missed)
     long = house.submit(prompt, 40)
     until(lambda: house.scheduler._messages.qsize() > 0)
     gate.open()

@@ -28,8 +28,8 @@ from localspec.llama.model import Model
 from localspec.llama.pass_layout import EveryPassEqual, padded, seconds
 from localspec.llama.strict import StrictContext
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Plain
 from localspec.policy.controller import WIDE
+from localspec.policy.simple import Plain
 from localspec.testing import Fixed
 
 N_SEQ = 4

@@ -24,7 +24,7 @@ from localspec.llama.model import Model
 from localspec.llama.pass_layout import padded
 from localspec.llama.pass_shapes import ObservedTimes
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Plain
+from localspec.policy.simple import Plain
 
 N_SEQ = 6
 PROMPTS = [np.random.default_rng(i).integers(3, 250, 9 + 7 * i).tolist() for i in range(N_SEQ)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from localspec.loading.policy import Control, off
-from localspec.policy import FixedLength
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
+from localspec.policy.simple import FixedLength
 from localspec.policy.storage import Knowledge
 
 

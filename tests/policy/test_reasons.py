@@ -12,7 +12,6 @@ from policy_world import CPU, GPU, auto, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import Evidence, Outcome, RequestState
-from localspec.policy import FixedLength, Plain
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
@@ -20,6 +19,7 @@ from localspec.policy.decide import Belief, decide
 from localspec.policy.gain import Budgets, Expected
 from localspec.policy.prices import Prices
 from localspec.policy.reasons import Guesses, hopeless, not_affordable
+from localspec.policy.simple import FixedLength, Plain
 from localspec.policy.storage import Knowledge, load, save
 
 QUIET = 16

@@ -96,19 +96,19 @@ class NGram(LookupDrafter):
             index = self._indexes[seq] = _Index(tokens, self._min, self._max)
         return index
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Index the prompt while the target reads it, so that the first draft takes no longer than
         others.
         """
         self._index(seq, tokens).update(upto, _AT_ONCE)
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Forget another request's tokens; of this one the next draft reads what is new."""
-        for item in news:
+        for item in committed:
             index = self._indexes.get(item.seq)
             if index is not None and index.of is not item.all_tokens:
                 self.close(item.seq)
-        return super().commit(news)
+        return super().commit(committed)
 
     def length(self, seq: int) -> int:
         """Tokens taken into the index."""

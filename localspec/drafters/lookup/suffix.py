@@ -131,19 +131,19 @@ class Suffix(LookupDrafter):
             self._texts[seq] = text
         return text
 
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+    def prompt_read(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Index the prompt while the target reads it, so that the first draft takes no longer than
         others.
         """
         self._index(seq).follow(tokens, upto, most=_AT_ONCE)
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+    def commit(self, committed: Sequence[Committed]) -> list[Evidence]:
         """Compare the last guesses with the emitted tokens; `propose` indexes the new ones."""
-        for item in news:
+        for item in committed:
             text = self._texts.get(item.seq)
             if text is not None and len(text) > len(item.all_tokens):
                 text.follow(item.all_tokens)
-        return super().commit(news)
+        return super().commit(committed)
 
     def length(self, seq: int) -> int:
         """Indexed tokens of the sequence."""
