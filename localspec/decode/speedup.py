@@ -55,14 +55,14 @@ class SpeedupEstimate:
         self._surprise += surprise
         self._surprise_squares += surprise * surprise
 
-    def speedup(self, beside: float) -> Speedup | None:
+    def speedup(self, outside_rounds: float) -> Speedup | None:
         """The estimate so far; None where nothing was drafted, or too little is known.
 
-        ``beside`` are the seconds per token outside rounds, which both ways of decoding pay.
+        ``outside_rounds`` are seconds per token, which both ways of decoding pay.
         """
         if self._rounds < _FEWEST or not self._drafted:
             return None
-        both = self._emitted * max(0.0, beside)
+        both = self._emitted * max(0.0, outside_rounds)
         plain, drafted = self._plain_seconds + both, self._seconds + both
         if self._emitted > QUICKEST_PLAIN * plain:
             return None

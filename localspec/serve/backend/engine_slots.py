@@ -117,7 +117,7 @@ class EngineSlots:
             try:
                 engine = await stack.enter_async_context(slot.use(options))
             except LocalspecError as error:
-                if not await self._given_up(slot):
+                if not await self._remove_failed(slot):
                     raise
                 if not isinstance(error, OutOfMemoryError):
                     raise
@@ -160,8 +160,8 @@ class EngineSlots:
             self._slots.remove(slot)
             self._slots.append(slot)
 
-    async def _given_up(self, slot: EngineSlot) -> bool:
-        """Whether a slot was removed: its model, which is not the first, cannot be loaded."""
+    async def _remove_failed(self, slot: EngineSlot) -> bool:
+        """Remove a slot whose model cannot be loaded and is not the first; whether it is gone."""
         if slot not in self._slots:
             return True  # by another request that waited for it
         failed = slot.info is None and not slot.loading
