@@ -29,8 +29,8 @@ class Policy(Protocol):
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan for each request of the next round; not used where it has its own policy."""
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """Whether drafters should read the prompt now, or when they are asked."""
+    def decide_reading(self, state: RequestState) -> bool:
+        """Decide whether drafters read what they have not read now, or when they are asked."""
         del state
         return True
 

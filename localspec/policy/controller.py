@@ -82,8 +82,8 @@ class Controller:
         reply = self._replies.get(seq)
         return ON if reply is None else reply.status.say(reply.decision)
 
-    def expects_drafts(self, state: RequestState) -> bool:
-        """Whether drafters that compute should read what they have not read; see `Beliefs`."""
+    def decide_reading(self, state: RequestState) -> bool:
+        """Decide whether drafters that compute read what they have not read; see `Beliefs`."""
         seq, now = state.seq, self._round
         length, reads = self._prompts.get(seq, (0, False))
         if not state.emitted and length == state.length:  # the next part of the same prompt

@@ -21,7 +21,8 @@ from localspec.policy.gain import PLENTY, Budgets, Expected
 from localspec.policy.prices import MARGIN, Prices, zero_to
 
 BEHIND = 32
-"""Tokens that a drafter may have missed without being charged for reading them."""
+"""Tokens that a drafter may have missed without being charged for reading them: its next draft
+reads them without a pause."""
 QUICK = 0.01
 """Share of a plain pass that an answer of a drafter that copies may always take."""
 STEADY = 0.5

@@ -81,7 +81,7 @@ class Plain(Policy):
         del seq
         return self._speculation
 
-    def expects_drafts(self, state: RequestState) -> bool:
+    def decide_reading(self, state: RequestState) -> bool:
         """Never."""
         del state
         return False

@@ -17,12 +17,12 @@ import numpy as np
 from localspec.core.plan import NO_LIMIT, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.values import Probed
 from localspec.policy import Policy
+from localspec.policy.decide import BEHIND
 from policy_lab.curves import WIDEST, Curve, Disturbance
 from policy_lab.evidence import NO_CHAIN, Predictions, Recorded
 
-LOOK, BEHIND, PART = 8, 32, 64
-"""Rounds after which drafters may read what they have missed, how much they must have missed, and
-tokens that they read at once."""
+LOOK, PART = 8, 64
+"""Rounds after which drafters may read what they have missed, and tokens that they read at once."""
 PROBED = 16
 """Tokens that a probe compares at most."""
 
@@ -201,7 +201,7 @@ class World:
         item = Running(seq, reply, arrived=arrived, limited=self._limited)
         item.read = dict.fromkeys(computing, -reply.prompt)
         state = replace(item.state, batch=others + 1)
-        reads = self._policy.expects_drafts(state)
+        reads = self._policy.decide_reading(state)
         if reads:
             item.read = dict.fromkeys(computing, 0)
         dearest = max((ASKING[name].token for name in self._sources), default=0.0)
@@ -222,7 +222,7 @@ class World:
         self._rounds += 1
         for item in running if self._rounds % LOOK == 0 else ():
             state = replace(item.state, batch=len(running))
-            if state.unread > BEHIND and self._policy.expects_drafts(state):
+            if state.unread > BEHIND and self._policy.decide_reading(state):
                 for name, read in item.read.items():
                     part = min(PART, item.at - read)
                     item.read[name] += part

@@ -198,7 +198,7 @@ class Witness:
         self.outcomes: list[Outcome] = []
         self.evidence: list[Evidence] = []
 
-    def expects_drafts(self, state: RequestState) -> bool:
+    def decide_reading(self, state: RequestState) -> bool:
         return False
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:

@@ -59,7 +59,7 @@ def play(
     """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows positions down."""
     machine, played, at = Costs(curve), Played(), 0
     # Tokens that the draft has read, the prompt's counted as negative.
-    read = 0 if policy.expects_drafts(RequestState(0, prompt, 0, kind, unread=prompt)) else -prompt
+    read = 0 if policy.decide_reading(RequestState(0, prompt, 0, kind, unread=prompt)) else -prompt
     while at < tokens:
         (plan,) = policy.plan([RequestState(0, prompt + at, at, kind, unread=at - read)])
         plan = plan.within(tokens - at - 1, 1)

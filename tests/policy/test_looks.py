@@ -159,11 +159,11 @@ PROMPT = RequestState(0, 50, 0, "greedy", unread=50)
 
 def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     policy = auto(CPU, 1.5)
-    assert policy.expects_drafts(PROMPT)  # nothing is known of it
+    assert policy.decide_reading(PROMPT)  # nothing is known of it
     for seed in range(6):
         play(policy, steady(0.0, confidence=0.9, seed=seed), CPU, 1.5)
-    assert not policy.expects_drafts(PROMPT)
-    assert not auto(CPU, 60.0).expects_drafts(PROMPT)
+    assert not policy.decide_reading(PROMPT)
+    assert not auto(CPU, 60.0).decide_reading(PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     ],
 )
 def test_a_draft_does_not_read_a_prompt_that_it_cannot_win_back(state: RequestState) -> None:
-    assert not auto(CPU, 1.5).expects_drafts(state)
+    assert not auto(CPU, 1.5).decide_reading(state)
 
 
 def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
@@ -185,7 +185,7 @@ def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
 
     def reads(shares: dict[str, float]) -> bool:
         policy = Controller(Knowledge({0: costs}), ["model"], read_shares=shares)
-        return policy.expects_drafts(prompt)
+        return policy.decide_reading(prompt)
 
     assert not reads({})  # as the target's passes do
     assert not reads({"model": 0.9})
@@ -194,7 +194,7 @@ def test_what_reading_costs_is_what_was_measured_of_the_drafter() -> None:
 
 def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
     state = replace(PROMPT, length=4000, unread=40)
-    assert auto(CPU, 1.5).expects_drafts(state)
+    assert auto(CPU, 1.5).decide_reading(state)
 
 
 def test_a_draft_that_has_not_read_the_text_is_parked_until_it_has() -> None:
@@ -217,8 +217,8 @@ def test_a_sequence_that_another_drafter_drafted_for_before_tells_nothing_of_thi
         policy = Controller(Knowledge({0: costs}), ["suffix", "model"], free=["suffix"])
         if before:
             first = RequestState(0, 50, 0, "greedy", drafters=frozenset({"suffix"}))
-            policy.expects_drafts(replace(first, unread=49))
+            policy.decide_reading(replace(first, unread=49))
             policy.plan([first])
-        policy.expects_drafts(RequestState(0, 500, 0, "greedy", unread=499))
-        found.append(policy.expects_drafts(RequestState(0, 501, 1, "greedy", unread=500)))
+        policy.decide_reading(RequestState(0, 500, 0, "greedy", unread=499))
+        found.append(policy.decide_reading(RequestState(0, 501, 1, "greedy", unread=500)))
     assert found[0] == found[1]

@@ -161,7 +161,7 @@ def test_what_a_reply_may_risk_is_the_cause_only_where_more_would_be_drafted_wit
     said = 0
     for seed in range(3, 40):
         says = steady(0.8, seed=seed)
-        policy.expects_drafts(RequestState(0, 10, 0, "greedy", unread=10))
+        policy.decide_reading(RequestState(0, 10, 0, "greedy", unread=10))
         for at in range(24):
             state = RequestState(0, 10 + at, at, "greedy")
             policy.plan([state])

@@ -89,7 +89,7 @@ def test_a_reply_whose_first_round_was_plain_is_accounted_for_by_itself() -> Non
     play(policy, steady(0.99), GPU, 0.5)
     last = policy._replies[0]
     prompt = RequestState(0, 50, 0, "greedy", unread=50)
-    policy.expects_drafts(prompt)
+    policy.decide_reading(prompt)
     second = replace(prompt, length=51, emitted=1, unread=0)
     policy.plan([second])
     new = policy._replies[0]
