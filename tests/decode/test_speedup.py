@@ -41,7 +41,7 @@ def estimate(
             seconds=seconds,
         )
         found.add(cast(RoundResult, result), costs)
-    return found.speedup(beside=0.0)
+    return found.speedup(outside_rounds=0.0)
 
 
 class Drafted:
